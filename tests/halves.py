@@ -195,6 +195,7 @@ def runtime_of(
         run=RUN,
         rounds=config.rounds,
         phases=config.composition.channel.phases,
+        trains_in=config.composition.channel.trains_in,
         layout=config.layout(problem),
     )
     return ClientRuntime.of_one(
@@ -315,10 +316,12 @@ class Case:
         runtimes: dict[int, ClientRuntime] = {}
         said: dict[int, Talk] = {}
 
-        def ask(phase: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
-            question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast)
-            message = pack_request(question)
+        def ask(
+            phase: int, broadcast: Broadcast, clients: Iterable[int], own: Any = None
+        ) -> Iterator[Report]:
+            question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast, own=own or {})
             for client in clients:
+                message = pack_request(question.to(client))
                 if client not in runtimes:
                     runtimes[client] = self.start(client, keys(client), folder / str(client))
                 talk = said.setdefault(client, Talk(client, [], []))

@@ -15,7 +15,7 @@ from fedldp.mechanisms.summing import Words, signed
 from fedldp.secure_sum import masks
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.identities import Identity, Roster
-from fedldp.secure_sum.messages import SecureSum
+from fedldp.secure_sum.messages import SEALED_BYTES, Kind, SecureSum, pack, unpack
 from fedldp.secure_sum.server import Messages, SecureSumServer
 
 Codes = NDArray[np.int64]
@@ -59,6 +59,12 @@ def sent(messages: Iterable[bytes]) -> list[tuple[int, bytes]]:
     return [(int.from_bytes(message[9:13], "little"), message) for message in messages]
 
 
+def column(rows: Mapping[int, bytes], place: int, round: int = 1) -> bytes:
+    """Return what a server tells the client at ``place`` of U1 of the boxes of each sender."""
+    part = slice(place * SEALED_BYTES, (place + 1) * SEALED_BYTES)
+    return pack(Kind.OWN_SHARES, round, {sender: row[part] for sender, row in rows.items()})
+
+
 @dataclass
 class Run:
     """One run. Client u answers the phases before ``leaves[u]``; STAYS is all four.
@@ -68,6 +74,7 @@ class Run:
         codes: the clients' inputs.
         leaves: the first phase that a client does not answer, where it drops out.
         seen: every message that the server received, in order.
+        rows: the boxes that each client sealed for all of U1.
         late: those of phase 2 that reached it after it had closed that phase.
         roster: where keys are certified.
     """
@@ -100,7 +107,8 @@ class Run:
         return sent(messages)
 
     def masked(self, index: int) -> bytes:
-        return self.clients[index].masked_input(self.keys, self.shares, lambda: self.codes[index])
+        shares = self.shares[index]
+        return self.clients[index].masked_input(self.keys, shares, lambda: self.codes[index])
 
     def to_shares(self) -> None:
         """Run phases 0 and 1."""
@@ -108,9 +116,10 @@ class Run:
         self.keys = self.server.collect_keys(
             self.receive([clients[u].advertise() for u in self.answering(0)])
         )
-        self.shares = self.server.collect_shares(
-            self.receive([clients[u].share_keys(self.keys) for u in self.answering(1)])
-        )
+        shared = self.receive([clients[u].share_keys(self.keys) for u in self.answering(1)])
+        self.shares = self.server.collect_shares(shared)
+        width = SEALED_BYTES * len(self.answering(0))
+        self.rows = {u: unpack(Kind.CLIENT_SHARES, self.round, m, width)[u] for u, m in shared}
 
     def to_survivors(self) -> None:
         """Run phases 0 to 2."""
@@ -125,7 +134,7 @@ class Run:
         slow = [u for u in self.answering(1) if u not in self.answering(2)]
         self.late = [self.masked(u) for u in slow]
         revealed = [
-            self.clients[u].unmask(self.keys, self.shares, self.survivors)
+            self.clients[u].unmask(self.keys, self.shares[u], self.survivors)
             for u in self.answering(3)
         ]
         return signed(self.server.unmask(self.receive(revealed)), self.setup.bits)

@@ -53,10 +53,13 @@ class Wire:
         self.seen: dict[Phase, dict[int, bytes]] = {phase: {} for phase in Phase}
         self.told: dict[Phase, Broadcast] = {}
 
-    def ask(self, phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+    def ask(
+        self, phase: int, broadcast: Broadcast, clients: Sequence[int], own: Any = None
+    ) -> Iterator[Report]:
         self.told[Phase(phase)] = broadcast
         for index in clients:
-            report = self.answer(index, phase, broadcast)
+            public = {**broadcast.public, **(own or {}).get(index, {})}
+            report = self.answer(index, phase, replace(broadcast, public=public))
             self.seen[Phase(phase)][index] = report.payload
             yield report
 
@@ -254,10 +257,10 @@ def test_one_malformed_answer_costs_its_sender_its_place_and_all_of_them_the_sum
         wire = Wire(halves_of(config()), tmp_path / str(staying))
 
         def altered(
-            phase: int, broadcast: Broadcast, clients: Sequence[int],
+            phase: int, broadcast: Broadcast, clients: Sequence[int], own: Any,
             wire: Wire = wire, who: Sequence[int] = who,
         ) -> Iterator[Report]:  # fmt: skip
-            for report in wire.ask(phase, broadcast, clients):
+            for report in wire.ask(phase, broadcast, clients, own):
                 cut = -1 if report.client in who and phase == Phase.MASKED_INPUT else None
                 yield replace(report, payload=report.payload[:cut])
 

@@ -62,7 +62,7 @@ def without(told: Broadcast, name: str, client: int) -> Broadcast:
     """Return the broadcast with one client fewer in one message of the server."""
     kind, width = {
         "sum_keys": (Kind.ALL_KEYS, KEYS_BYTES),
-        "sum_shares": (Kind.ALL_SHARES, N * SEALED_BYTES),
+        "sum_shares": (Kind.OWN_SHARES, SEALED_BYTES),
         "sum_survivors": (Kind.ALL_SURVIVORS, 0),
     }[name]
     found = rows(told, name, kind, width)
@@ -93,13 +93,16 @@ class Sites:
         return found
 
     def talk(self, round: int, last: Phase = Phase.UNMASK) -> Told:
-        """Hold a round's dialogue, up to the phase ``last``, and return what was told."""
+        """Hold a round's dialogue, up to the phase ``last``; return what client 0 was told."""
         told: Told = {}
 
-        def ask(phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
-            told[Phase(phase)] = broadcast
+        def ask(
+            phase: int, broadcast: Broadcast, clients: Sequence[int], own: Any
+        ) -> Iterator[Report]:
+            question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast, own=own)
+            told[Phase(phase)] = question.to(0).broadcast
             for index in clients if phase <= last else ():
-                found = self.answer(index, phase, broadcast)
+                found = self.answer(index, phase, question.to(index).broadcast)
                 assert isinstance(found, Report)
                 yield found
 
@@ -143,10 +146,11 @@ def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
 ) -> None:
     """A server that is told all at once, or the end first, gets what the phase gives."""
     told = Sites(halves, tmp_path).talk(1)
-    assert sorted(told[Phase.UNMASK].public) == ["sum_keys", "sum_shares", "sum_survivors"]
     new, same = Sites(halves, tmp_path / "new"), Sites(halves, tmp_path / "same")
-    everything = new.answer(0, Phase.ADVERTISE, told[Phase.UNMASK])
-    nothing = same.answer(0, Phase.ADVERTISE, halves.broadcast)
+    public = {name: array for each in told.values() for name, array in each.public.items()}
+    all_at_once = replace(told[Phase.MASKED_INPUT], public=public)
+    everything = new.answer(0, Phase.ADVERTISE, all_at_once)
+    nothing = same.answer(0, Phase.ADVERTISE, told[Phase.ADVERTISE])
     assert isinstance(everything, Report)
     assert everything == nothing
     assert everything.payload[0] == Kind.CLIENT_KEYS
@@ -184,29 +188,67 @@ def test_without_its_secrets_of_a_round_a_client_goes_no_further(
 # What it was asked
 
 
-@pytest.mark.parametrize(
-    ("last", "asked", "names"),
-    [
-        (Phase.SHARE_KEYS, Phase.MASKED_INPUT, ["sum_keys"]),
-        (Phase.SHARE_KEYS, Phase.UNMASK, ["sum_keys"]),
-        (Phase.MASKED_INPUT, Phase.UNMASK, ["sum_keys"]),
-        (Phase.MASKED_INPUT, Phase.UNMASK, ["sum_shares", "sum_survivors"]),
-    ],
-)
-def test_who_asks_otherwise_in_a_later_exchange_is_refused(
-    last: Phase, asked: Phase, names: list[str], halves: Halves, tmp_path: Path
+def test_each_message_comes_once_and_the_weights_come_where_clients_train(
+    halves: Halves, tmp_path: Path
 ) -> None:
-    """Also after a restart of the client: what it was told of keys and boxes is on its disk."""
-    whole = Sites(halves, tmp_path / "whole").talk(1)
+    told = Sites(halves, tmp_path).talk(1)
+    assert [sorted(told[phase].public) for phase in Phase] == [
+        [], ["sum_keys", "sum_told"], ["sum_shares"], ["sum_survivors"],
+    ]  # fmt: skip
+    sizes = [told[phase].weights.size for phase in Phase]
+    assert sizes == [0, 0, halves.layout.size, 0]
+    boxes = told[Phase.MASKED_INPUT].public["sum_shares"].size
+    assert boxes == len(pack(Kind.OWN_SHARES, 1, dict.fromkeys(range(N), bytes(SEALED_BYTES))))
+
+
+@pytest.mark.parametrize(
+    ("last", "name"),
+    [(Phase.SHARE_KEYS, "sum_keys"), (Phase.MASKED_INPUT, "sum_shares"),
+     (Phase.UNMASK, "sum_survivors")],
+)  # fmt: skip
+def test_who_asks_otherwise_after_a_restart_is_refused(
+    last: Phase, name: str, halves: Halves, tmp_path: Path
+) -> None:
+    """Also where the answer never reached the ledger: what was told is on the client's disk."""
     sites = Sites(halves, tmp_path)
-    assert sites.talk(1, last)[last].public.keys() == whole[last].public.keys()
-    changed = whole[asked]
-    for name in names:
-        changed = without(changed, name, 3)
-    assert isinstance(sites.answer(0, asked, changed), Refusal)
-    (error,) = sites.errors
-    assert f"{names[0][4:]}: another answer was given before" in str(error)
-    assert isinstance(sites.answer(0, asked, whole[asked]), Report)
+    told = sites.talk(1, last)[last]
+    sites.ledger = MemoryLedger()
+    assert isinstance(sites.answer(0, last, without(told, name, 3)), Refusal)
+    assert f"{name[4:]}: another answer was given before" in str(sites.errors[-1])
+    assert isinstance(sites.answer(0, last, told), Report)
+
+
+def test_weights_other_than_those_that_the_digest_told_of_are_refused(
+    halves: Halves, tmp_path: Path
+) -> None:
+    """So a server that gives clients different weights has no sum of what they make of them."""
+    told = Sites(halves, tmp_path / "whole").talk(1)[Phase.MASKED_INPUT]
+    sites = Sites(halves, tmp_path)
+    sites.talk(1, Phase.SHARE_KEYS)
+    other = replace(told, weights=told.weights + np.float32(1))
+    more = replace(told, public={**told.public, "x": told.weights})
+    for lie in (other, more):
+        assert isinstance(sites.answer(0, Phase.MASKED_INPUT, lie), Refusal)
+        assert "told: another answer was given before" in str(sites.errors[-1])
+    assert isinstance(sites.answer(0, Phase.MASKED_INPUT, told), Report)
+
+
+@pytest.mark.parametrize(
+    ("lost", "phase"),
+    [("told", Phase.UNMASK), ("keys", Phase.MASKED_INPUT), ("keys", Phase.UNMASK),
+     ("shares", Phase.UNMASK)],
+)  # fmt: skip
+def test_a_client_that_lost_what_it_was_told_drops_out(
+    lost: str, phase: Phase, halves: Halves, tmp_path: Path
+) -> None:
+    sites = Sites(halves, tmp_path)
+    told = sites.talk(1, Phase(phase - 1))[phase]
+    for path in (tmp_path / "0").rglob(f"sum-{lost}.safetensors"):
+        path.unlink()
+    again = {**told.public, f"sum_{lost}": told.public.get("sum_survivors", told.weights)}
+    for public in (told.public, again):  # it takes no other in its place
+        assert isinstance(sites.answer(0, phase, replace(told, public=public)), Refusal)
+        assert f"its {lost} are not known" in str(sites.errors[-1])
 
 
 def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: Path) -> None:
@@ -232,15 +274,12 @@ def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
 ) -> None:
     """Refused questions of a later round, whatever is told in them, leave this one's memory."""
     sites = Sites(halves, tmp_path)
-    told = sites.talk(1, Phase.MASKED_INPUT)[Phase.UNMASK]
-    other = without(without(told, "sum_shares", 3), "sum_survivors", 3)
+    told = sites.talk(1, Phase.MASKED_INPUT)
     for phase in list(Phase)[1:]:
-        for public in ({}, told.public):
-            early = replace(told, round=2, public=public)
+        for public in ({}, told[phase].public):
+            early = replace(told[phase], round=2, public=public)
             assert isinstance(sites.answer(0, phase, early), Refusal)
-    assert isinstance(sites.answer(0, Phase.UNMASK, other), Refusal)
-    assert "shares: another answer was given before" in str(sites.errors[-1])
-    assert isinstance(sites.answer(0, Phase.UNMASK, told), Report)
+    assert isinstance(sites.answer(0, Phase.UNMASK, told[Phase.UNMASK]), Report)
 
 
 def test_what_is_remembered_does_not_pile_up_over_rounds(halves: Halves, tmp_path: Path) -> None:
@@ -250,7 +289,7 @@ def test_what_is_remembered_does_not_pile_up_over_rounds(halves: Halves, tmp_pat
         for index in range(N):
             files = (tmp_path / str(index)).rglob("*.safetensors")
             found = sorted(f"{path.parent.name}/{path.stem}" for path in files)
-            of_sum = ("input", "keys", "secret", "shares", "survivors", "values")
+            of_sum = ("input", "keys", "secret", "shares", "survivors", "told", "values")
             names = [f"sum-{name}" for name in of_sum]
             assert found == [f"round-{round}/{name}" for name in names]
 

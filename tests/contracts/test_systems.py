@@ -31,7 +31,7 @@ from fedldp.algorithms.uneven import first_layer_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.protocol.roles import Update
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.wire import Broadcast, Report, Vector
+from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Vector
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
@@ -264,12 +264,16 @@ def reports_of(halves: Halves, update: Any, folder: Path) -> list[Report]:
     """Return what clients report in the first round whose training gave ``update``."""
     config, sent = halves.config, list[Report]()
 
-    def ask(phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+    def ask(
+        phase: int, broadcast: Broadcast, clients: Sequence[int], own: Any = None
+    ) -> Iterator[Report]:
+        question = RoundRequest(run="run", phase=phase, broadcast=broadcast, own=own or {})
         for client in clients:
+            told = question.to(client).broadcast
             sender = sender_of(
                 20, client, seed=config.seed, phase=phase, folder=folder / str(client)
             )
-            sent.append(halves.encode(update, broadcast, sender))
+            sent.append(halves.encode(update, told, sender))
             yield sent[-1]
 
     dialogue = halves.server.dialogue

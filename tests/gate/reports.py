@@ -26,9 +26,9 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreeing import agree
 from fedldp.protocol.server_loop import Loop
-from fedldp.protocol.wire import Refusal, read_reply
+from fedldp.protocol.wire import Refusal, RoundRequest, pack_request, read_reply
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.in_process import InProcess
+from fedldp.simulation.in_process import InProcess, Question
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import resolve
 from gate import golden
@@ -292,13 +292,15 @@ def watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
     made, gone = InProcess.__init__, Loop.go
 
     def watch(self: InProcess, answers: Callable[..., Any]) -> None:
-        def told(message: bytes, clients: Sequence[int]) -> Iterator[Any]:
+        def told(question: Question, clients: Sequence[int]) -> Iterator[Any]:
             found: dict[int, bytes] = {}
-            for some, packed in answers(message, clients):
+            for some, packed in answers(question, clients):
                 rows = [bytes(each) for each in packed]
                 found.update(zip(map(int, some), rows, strict=True))
                 yield some, packed
-            exchanges.append(_exchange(message, found))
+            if isinstance(question, RoundRequest):  # each client is asked its own
+                question = b"".join(pack_request(question.to(client)) for client in clients)
+            exchanges.append(_exchange(question, found))
 
         made(self, told)
 

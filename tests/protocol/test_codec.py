@@ -270,7 +270,7 @@ def ranges_of(**arrays: Any) -> Ranges:
         ({"weights": np.zeros(3)}, "type float64"),
         ({"weights": np.zeros(3, ">f4")}, "type >f4"),
         ({"weights": np.zeros((3, 1), np.float32)}, "shape"),
-        ({"weights": np.zeros(0, np.float32), "ranges": None}, "shape"),
+        ({"weights": np.zeros(0, np.float32)}, "not for the 0 weights"),
         ({"weights": np.float32([0, np.nan, 0])}, "NaN or infinity"),
         ({"weights": np.float32([0, 0, -np.inf])}, "NaN or infinity"),
         ({"weights": Sensitive(np.zeros(3, np.float32))}, "is a Sensitive"),

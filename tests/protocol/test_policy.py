@@ -62,6 +62,15 @@ def test_weights_of_another_model_are_refused(shape: tuple[int, ...]) -> None:
     assert POLICY.refuses(told) is Reason.OUT_OF_RANGE
 
 
+def test_only_a_phase_in_which_nobody_trains_may_come_without_weights() -> None:
+    for weights, refused in [((0,), None), ((10,), None), ((9,), Reason.OUT_OF_RANGE)]:
+        told = replace(asked(weights=np.zeros(weights, np.float32)), phase=1)
+        assert POLICY.refuses(told) is refused
+        assert replace(POLICY, trains_in=1).refuses(told) is (
+            None if weights == (10,) else Reason.OUT_OF_RANGE
+        )
+
+
 @pytest.mark.parametrize("value", [ABOVE, -ABOVE, 3e38, -3e38, np.inf, -np.inf, np.nan])
 def test_weights_beyond_the_limit_are_refused(value: float) -> None:
     assert POLICY.refuses(asked(weights=with_weight(value))) is Reason.OUT_OF_RANGE

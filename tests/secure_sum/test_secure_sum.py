@@ -107,7 +107,7 @@ def test_a_client_made_again_from_its_stream_answers_the_same() -> None:
     again.clients = fresh_each_time
     assert [again.masked(u) for u in (0, 2, 3)] == run.seen[8:11]
     again.clients = {u: make_client(run.setup, u) for u in range(4)}
-    revealed = [again.clients[u].unmask(run.keys, run.shares, run.survivors) for u in (0, 2, 3)]
+    revealed = [again.clients[u].unmask(run.keys, run.shares[u], run.survivors) for u in (0, 2, 3)]
     assert revealed == run.seen[11:]
     assert first.tolist() == total_of([run.codes[u] for u in (0, 2, 3)]).tolist()
 

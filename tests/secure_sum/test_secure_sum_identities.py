@@ -115,7 +115,7 @@ def test_keys_that_were_accepted_are_verified_again_in_later_phases() -> None:
     run.to_shares()
     lie = all_keys({3: FORGED["another's"]})
     with pytest.raises(PrivacyError, match="client 3"):
-        client(0).masked_input(lie, run.shares, lambda: np.zeros(D, np.int64))
+        client(0).masked_input(lie, run.shares[0], lambda: np.zeros(D, np.int64))
 
 
 @pytest.mark.parametrize(

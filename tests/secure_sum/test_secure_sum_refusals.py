@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
-from secure_sums import Run, make_client, make_setup, sent
+from secure_sums import Run, column, make_client, make_setup, sent
 
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
@@ -44,7 +44,7 @@ def survivors(*clients: int, round: int = 1) -> bytes:
 
 
 def unmask(run: Run, client: int, *alive: int) -> bytes:
-    return run.clients[client].unmask(run.keys, run.shares, survivors(*alive))
+    return run.clients[client].unmask(run.keys, run.shares[client], survivors(*alive))
 
 
 def masked(client: SecureSumClient, keys: bytes, shares: bytes, values: Any = VALUES) -> bytes:
@@ -87,7 +87,7 @@ def test_the_two_answers_would_have_told_both() -> None:
         unpack(
             Kind.CLIENT_REVEALED,
             1,
-            make_client(setup, 0).unmask(run.keys, run.shares, survivors(0, 1, 2, *more)),
+            make_client(setup, 0).unmask(run.keys, run.shares[0], survivors(0, 1, 2, *more)),
             17 * N,
         )[0]
         for more in ((3,), (4,))
@@ -104,27 +104,27 @@ def test_a_client_that_is_made_anew_refuses_by_what_it_remembers(run: Run) -> No
         stream = Stream.simulation(seed=7, round=1, client=0, purpose="secure sum")
         return SecureSumClient(run.setup, 1, 0, stream, memory.setdefault)
 
-    alive, boxes = survivors(*range(N)), unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    alive, shares = survivors(*range(N)), run.shares[0]
     first = [
         anew().share_keys(run.keys),
-        masked(anew(), run.keys, run.shares),
-        anew().unmask(run.keys, run.shares, alive),
+        masked(anew(), run.keys, shares),
+        anew().unmask(run.keys, shares, alive),
     ]
-    assert sorted(memory) == ["keys", "shares", "survivors", "values"]
-    fewer = pack(Kind.ALL_SHARES, 1, {u: boxes[u] for u in range(N - 1)})
+    assert sorted(memory) == ["keys", "shares", "survivors", "told", "values"]
+    fewer = column({u: run.rows[u] for u in range(N - 1)}, 0)
     for ask in (
         lambda: anew().share_keys(keys_with(run, {4: bytes(range(64))})),
         lambda: masked(anew(), run.keys, fewer),
-        lambda: masked(anew(), run.keys, run.shares, -VALUES),
+        lambda: masked(anew(), run.keys, shares, -VALUES),
         lambda: anew().unmask(run.keys, fewer, survivors(*range(N - 1))),
-        lambda: anew().unmask(run.keys, run.shares, survivors(*range(N - 1))),
+        lambda: anew().unmask(run.keys, shares, survivors(*range(N - 1))),
     ):
         with pytest.raises(PrivacyError, match="another answer"):
             ask()
     assert first == [
         anew().share_keys(run.keys),
-        masked(anew(), run.keys, run.shares),
-        anew().unmask(run.keys, run.shares, alive),
+        masked(anew(), run.keys, shares),
+        anew().unmask(run.keys, shares, alive),
     ]
 
 
@@ -150,10 +150,10 @@ def test_a_survivor_must_have_shared_its_keys() -> None:
 
 def test_a_second_vector_under_the_same_masks_is_refused(run: Run) -> None:
     client = run.clients[0]
-    first = masked(client, run.keys, run.shares)
-    assert masked(client, run.keys, run.shares) == first
+    first = masked(client, run.keys, run.shares[0])
+    assert masked(client, run.keys, run.shares[0]) == first
     with pytest.raises(PrivacyError, match="another answer"):
-        masked(client, run.keys, run.shares, -VALUES)
+        masked(client, run.keys, run.shares[0], -VALUES)
 
 
 def test_a_client_that_refuses_does_not_ask_what_it_would_mask(run: Run) -> None:
@@ -162,9 +162,9 @@ def test_a_client_that_refuses_does_not_ask_what_it_would_mask(run: Run) -> None
     def never() -> Any:
         raise AssertionError("nothing of it is sent")
 
-    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
-    few = pack(Kind.ALL_SHARES, 1, {u: rows[u] for u in (0, 1)})
-    for keys, shares in [(b"", b""), (run.keys, b""), (b"", run.shares), (run.keys, few)]:
+    rows = dict(run.rows)
+    few = column({u: rows[u] for u in (0, 1)}, 0)
+    for keys, shares in [(b"", b""), (run.keys, b""), (b"", run.shares[0]), (run.keys, few)]:
         with pytest.raises((PrivacyError, RunError)):
             run.clients[0].masked_input(keys, shares, never)
 
@@ -172,11 +172,11 @@ def test_a_client_that_refuses_does_not_ask_what_it_would_mask(run: Run) -> None
 def test_so_are_other_peers_for_the_same_vector(run: Run) -> None:
     # The difference of the two would be one pair's mask.
     client = run.clients[0]
-    masked(client, run.keys, run.shares)
-    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    masked(client, run.keys, run.shares[0])
+    rows = dict(run.rows)
     del rows[4]
     with pytest.raises(PrivacyError, match="another answer"):
-        masked(client, run.keys, pack(Kind.ALL_SHARES, 1, rows))
+        masked(client, run.keys, column(rows, 0))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_so_are_other_peers_for_the_same_vector(run: Run) -> None:
 )  # fmt: skip
 def test_what_is_no_vector_of_integers_is_refused(run: Run, values: Any) -> None:
     with pytest.raises(PrivacyError):
-        masked(run.clients[0], run.keys, run.shares, values)
+        masked(run.clients[0], run.keys, run.shares[0], values)
 
 
 # Keys
@@ -251,13 +251,35 @@ def test_a_second_set_of_keys_is_refused() -> None:
         client.share_keys(keys_with(run, {4: bytes(range(64))}))
 
 
+def test_clients_that_were_told_different_weights_do_not_open_each_others_shares() -> None:
+    """The digest of what the system tells is part of the context of all keys."""
+    run = new_run()
+    stream = Stream.simulation(seed=7, round=1, client=4, purpose="secure sum")
+    odd = SecureSumClient(run.setup, 1, 4, stream, told=b"others")
+    rows = run.rows | unpack(Kind.CLIENT_SHARES, 1, odd.share_keys(run.keys), N * SEALED_BYTES)
+    complains(run.clients[0], run.keys, column(rows, 0), 4)
+
+
+def test_a_client_masks_only_for_the_weights_that_it_was_told_of() -> None:
+    run, memory = new_run(), dict[str, bytes]()
+
+    def told(what: bytes) -> SecureSumClient:
+        stream = Stream.simulation(seed=7, round=1, client=0, purpose="secure sum")
+        return SecureSumClient(run.setup, 1, 0, stream, memory.setdefault, told=what)
+
+    told(b"").share_keys(run.keys)
+    with pytest.raises(PrivacyError, match="told: another answer was given before"):
+        masked(told(b"others"), run.keys, run.shares[0])
+    assert masked(told(b""), run.keys, run.shares[0])
+
+
 def test_clients_that_were_told_different_keys_do_not_open_each_others_shares() -> None:
     # The server gives client 4 a key of its own where client 0 stands, and keeps the rest.
     run = new_run()
     lie = keys_with(run, {0: bytes(range(64))})
-    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    rows = dict(run.rows)
     told = unpack(Kind.CLIENT_SHARES, 1, run.clients[4].share_keys(lie), N * SEALED_BYTES)
-    complains(run.clients[1], run.keys, pack(Kind.ALL_SHARES, 1, rows | told), 4)
+    complains(run.clients[1], run.keys, column(rows | told, 1), 4)
 
 
 # Sealed shares
@@ -269,13 +291,11 @@ SHARED = new_run()
 @given(sender=st.integers(0, N - 1), bit=st.integers(0, 8 * SEALED_BYTES - 1))
 def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int) -> None:
     run, recipient = SHARED, 2
-    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    rows = dict(run.rows)
     row = bytearray(rows[sender])
     row[recipient * SEALED_BYTES + bit // 8] ^= 1 << bit % 8
-    shares = pack(Kind.ALL_SHARES, 1, rows | {sender: bytes(row)})
+    shares = column(rows | {sender: bytes(row)}, recipient)
     complains(make_client(run.setup, recipient), run.keys, shares, sender)
-    client = make_client(run.setup, recipient + 1)  # boxes for others are not its business
-    assert masked(client, run.keys, shares)
 
 
 @settings(max_examples=25, deadline=None)
@@ -288,19 +308,19 @@ def test_a_box_in_another_place_is_refused(taken: tuple[int, int], given_as: int
     run, recipient = SHARED, 2
     if taken == (given_as, recipient):
         return
-    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    rows = dict(run.rows)
     sender, place = taken
     box = rows[sender][place * SEALED_BYTES : (place + 1) * SEALED_BYTES]
     row = bytearray(rows[given_as])
     row[recipient * SEALED_BYTES : (recipient + 1) * SEALED_BYTES] = box
-    shares = pack(Kind.ALL_SHARES, 1, rows | {given_as: bytes(row)})
+    shares = column(rows | {given_as: bytes(row)}, recipient)
     complains(make_client(run.setup, recipient), run.keys, shares, given_as)
 
 
 def test_too_few_shares_or_not_the_clients_own_are_refused(run: Run) -> None:
-    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    rows = dict(run.rows)
     for clients, reason in [((0, 1), "U2 has 2 clients"), ((1, 2, 3), "lacks this client")]:
-        shares = pack(Kind.ALL_SHARES, 1, {u: rows[u] for u in clients})
+        shares = column({u: rows[u] for u in clients}, 0)
         with pytest.raises(PrivacyError, match=reason):
             masked(run.clients[0], run.keys, shares)
 
@@ -313,9 +333,9 @@ def test_clients_with_other_parameters_do_not_open_each_others_shares(
 ) -> None:
     stream = Stream.simulation(seed=7, round=1, client=4, purpose="secure sum")
     odd = SecureSumClient(replace(run.setup, **change), 1, 4, stream)
-    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    rows = dict(run.rows)
     rows |= unpack(Kind.CLIENT_SHARES, 1, odd.share_keys(run.keys), N * SEALED_BYTES)
-    complains(run.clients[0], run.keys, pack(Kind.ALL_SHARES, 1, rows), 4)
+    complains(run.clients[0], run.keys, column(rows, 0), 4)
 
 
 # Other rounds
@@ -336,10 +356,10 @@ def test_a_message_of_another_round_is_refused(run: Run) -> None:
     assert server.dropped == {"malformed": N}
     keys = server.collect_keys(sent(client.advertise() for client in later.values()))
     shares = server.collect_shares(sent(client.share_keys(keys) for client in later.values()))
-    with pytest.raises(RunError, match="not a message ALL_SHARES"):
-        masked(later[0], keys, run.shares)
+    with pytest.raises(RunError, match="not a message OWN_SHARES"):
+        masked(later[0], keys, run.shares[0])
     with pytest.raises(RunError, match="not a message ALL_SURVIVORS"):
-        later[0].unmask(keys, shares, survivors(*range(N)))
+        later[0].unmask(keys, shares[0], survivors(*range(N)))
 
 
 def test_a_replay_under_the_number_of_this_round_is_refused_too(run: Run) -> None:
@@ -347,7 +367,7 @@ def test_a_replay_under_the_number_of_this_round_is_refused_too(run: Run) -> Non
     later = {u: make_client(run.setup, u, round=2) for u in range(N)}
     keys = in_round(run.keys, 2)
     later[0].share_keys(keys)
-    boxes = in_round(run.shares, 2)
+    boxes = in_round(run.shares[0], 2)
     message = later[0].masked_input(keys, boxes, lambda: VALUES)
     assert message[0] == Kind.CLIENT_COMPLAINT
 
@@ -358,8 +378,8 @@ def test_other_rounds_have_other_masks(run: Run) -> None:
     keys = server.collect_keys(sent(client.advertise() for client in later.values()))
     shares = server.collect_shares(sent(client.share_keys(keys) for client in later.values()))
     for u in range(N):
-        second = masked(later[u], keys, shares)
-        first = masked(run.clients[u], run.keys, run.shares)
+        second = masked(later[u], keys, shares[u])
+        first = masked(run.clients[u], run.keys, run.shares[u])
         differ = np.frombuffer(first[13:], np.uint8) != np.frombuffer(second[13:], np.uint8)
         assert differ.sum() > 2  # of 8 bytes
 
@@ -379,7 +399,8 @@ def told() -> Run:
 def finish(run: Run, messages: list[tuple[int | None, bytes]]) -> list[int]:
     """Close phase 2 with these messages, and return the sum of the clients that are in it."""
     alive = run.server.collect_masked(messages)
-    revealed = [run.clients[u].unmask(run.keys, run.shares, alive) for u in run.server.survivors]
+    there = run.server.survivors
+    revealed = [run.clients[u].unmask(run.keys, run.shares[u], alive) for u in there]
     return signed(run.server.unmask(sent(revealed)), run.setup.bits).tolist()
 
 
@@ -460,7 +481,8 @@ def test_another_clients_keys_are_left_out() -> None:
 def test_the_server_notices_wrong_shares_of_a_mask_key() -> None:
     run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)}, {3: 2})
     run.to_survivors()
-    revealed = [run.clients[u].unmask(run.keys, run.shares, run.survivors) for u in (0, 1, 2, 4)]
+    there, alive = (0, 1, 2, 4), run.survivors
+    revealed = [run.clients[u].unmask(run.keys, run.shares[u], alive) for u in there]
     wrong = bytearray(revealed[0])
     wrong[13 + 17 * 3] ^= 1
     with pytest.raises(NoSum, match="shares of client 3 are wrong"):
@@ -472,12 +494,12 @@ def test_a_complaint_costs_one_sum_and_names_both() -> None:
     setup = make_setup(N, T, D)
     run = Run(setup, {u: np.array([u, -u]) for u in range(N)})
     run.to_shares()
-    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
-    run.shares = pack(Kind.ALL_SHARES, 1, rows | {4: rows[4][:-SEALED_BYTES] + bytes(SEALED_BYTES)})
+    rows = dict(run.rows)
+    run.shares[4] = column(rows | {4: bytes(N * SEALED_BYTES)}, 4)
     assert run.masked(4)[0] == Kind.CLIENT_COMPLAINT  # of itself: the server altered its box
     rows[4] = bytes(N * SEALED_BYTES)
     run.clients = {u: make_client(setup, u) for u in range(N)}
-    run.shares = pack(Kind.ALL_SHARES, 1, rows)
+    run.shares = {u: column(rows, u) for u in range(N)}
     with pytest.raises(NoSum, match="0 clients sent CLIENT_SUM"):
         run.server.collect_masked(sent(run.masked(u) for u in range(N)))
     assert run.server.complaints == dict.fromkeys(range(N), (4,))

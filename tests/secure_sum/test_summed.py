@@ -109,14 +109,15 @@ class Channel:
             self.config, problem, side, keys, self.folder / str(index), self.ledger,
             index, Examples(train.features[rows], train.labels[rows]), self.refusals.append,
         )  # fmt: skip
-        return replace(made, policy=replace(made.policy, phases=side.phases))
+        policy = replace(made.policy, phases=side.phases, trains_in=side.trains_in)
+        return replace(made, policy=policy)
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        message = pack_request(question)
         for index in clients:
-            answer = read_reply_to(question, self.site(index).answer(message))
+            own = question.to(index)
+            answer = read_reply_to(own, self.site(index).answer(pack_request(own)))
             assert isinstance(answer, Report | Refusal)
-            passed = self.meddle(index, question, answer)
+            passed = self.meddle(index, own, answer)
             if passed is not None:
                 yield index, passed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from fedldp.protocol.wire import (
     read_reply_to,
     read_request,
 )
-from fedldp.simulation.in_process import InProcess
+from fedldp.simulation.in_process import InProcess, Question
 
 QUESTION = RoundRequest(
     run="run", phase=1, broadcast=Broadcast(round=3, weights=np.zeros(4, np.float32))
@@ -51,6 +52,26 @@ def test_every_client_gets_the_question_and_its_answer_comes_back_as_it_gave_it(
     assert clients == [2, 5, 7]
     assert message == pack_request(QUESTION)
     assert pack_request(read_request(message)) == message
+
+
+def test_what_one_client_is_told_alone_is_in_its_question_and_in_no_other() -> None:
+    told = {client: {"own": np.full(2, client, np.uint8)} for client in (2, 5)}
+    question = replace(QUESTION, own=told)
+    asked: list[RoundRequest] = []
+
+    def answers(
+        question: Question, clients: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
+        assert isinstance(question, RoundRequest)
+        asked.extend(map(question.only([*clients]).to, clients))
+        yield clients, [pack_reply(report(), run="run", phase=1)] * len(clients)
+
+    assert len(list(InProcess(answers).exchange(question, [2, 5, 7]))) == 3
+    found = [read_request(pack_request(each)).broadcast.public for each in asked]
+    assert [public["own"].tolist() for public in found[:2]] == [[2, 2], [5, 5]]
+    assert found[2] == {}
+    with pytest.raises(WireError, match=r"pack question\.to\(client\)"):
+        pack_request(question)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ full, and the server sees what comes of it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import MemoryStore
-from fedldp.protocol.roles import Ask, Draw, Sender, State
+from fedldp.protocol.roles import Arrays, Ask, Draw, Sender, State
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
     Broadcast,
@@ -313,12 +314,18 @@ class AdversaryView:
         """Return what puts a round's questions to all clients."""
         runtimes = {self.attacked.index: runtime}
 
-        def ask(phase: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
-            message = pack_request(RoundRequest(run=RUN, phase=phase, broadcast=broadcast))
+        def ask(
+            phase: int,
+            broadcast: Broadcast,
+            clients: Iterable[int],
+            own: Mapping[int, Arrays] = MappingProxyType({}),
+        ) -> Iterator[Report]:
+            question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast, own=own)
             for client in clients:
+                message = pack_request(question.to(client))
                 if client not in runtimes:
-                    attacked, own = self._other(client, keys)
-                    runtimes[client] = attacked.runtime(attacked.unchanged, own)
+                    attacked, others = self._other(client, keys)
+                    runtimes[client] = attacked.runtime(attacked.unchanged, others)
                 found = read_reply(runtimes[client].answer(message))[2]
                 if isinstance(found, Report):
                     yield found

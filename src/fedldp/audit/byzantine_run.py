@@ -37,7 +37,7 @@ from fedldp.protocol.transport import Transport
 from fedldp.protocol.wire import Broadcast, Report, Sensitive
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.executors import Serial
-from fedldp.simulation.in_process import InProcess, Packed
+from fedldp.simulation.in_process import InProcess, Packed, Question, answers_of
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Population
@@ -114,15 +114,15 @@ class _ByzantineRun:
         return Counting(direct, delays, config.num_clients, stream)
 
     def _answers(
-        self, message: bytes, clients: Sequence[int]
+        self, question: Question, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         honest: Sequence[int] = clients
         if self.liars:
             honest = [client for client in clients if client not in self.liars]
-        yield from Serial(self.population, self.ledger).answers(message, honest)
+        yield from Serial(self.population, self.ledger).answers(question, honest)
         for client in clients if self.liars else ():
             if client in self.liars:
-                yield [client], [self._liar(client).answer(message)]
+                yield from answers_of(self._liar(client), question, [client])
 
     def _liar(self, index: int) -> ClientRuntime:
         """Return the runtime of a client that lies."""

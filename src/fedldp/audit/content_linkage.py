@@ -343,10 +343,10 @@ def masked_vectors(
 
     keys = server.collect_keys(answers(lambda i: clients[i].advertise()))
     shares = server.collect_shares(answers(lambda i: clients[i].share_keys(keys)))
-    sent = answers(lambda i: clients[i].masked_input(keys, shares, lambda: numbers[i]))
+    sent = answers(lambda i: clients[i].masked_input(keys, shares[i], lambda: numbers[i]))
     there = server.collect_masked(sent)
-    total = server.unmask(answers(lambda i: clients[i].unmask(keys, shares, there)))
-    width, context = setup.size * setup.dtype.itemsize, setup.context(keys)
+    total = server.unmask(answers(lambda i: clients[i].unmask(keys, shares[i], there)))
+    width, context = setup.size * setup.dtype.itemsize, setup.context(b"", keys)
     seen = []
     for client, (_, message) in zip(clients, sent, strict=True):
         record = unpack(Kind.CLIENT_SUM, round, message, width)[client.index]

@@ -60,7 +60,7 @@ log = logging.getLogger("fedldp.site")
 
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
-_BYTES_OF_PAIR = 256
+_BYTES_OF_SITE = 256
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,7 @@ class Agent:
                 run=agreement.run,
                 rounds=config.rounds,
                 phases=side.phases,
+                trains_in=side.trains_in,
                 layout=config.layout(problem),
             ),
             keys=keys,
@@ -334,6 +335,6 @@ def _secret(policy: SitePolicy, ledger: SqliteLedger) -> bytes:
 
 
 def _largest(agreement: Agreement) -> int:
-    """Return the bytes of a message's largest part: weights, ranges and masks, keys and shares."""
-    sites = len(agreement.sites)
-    return _LEAST_BYTES + _BYTES_OF_WEIGHT * agreement.layout.size + _BYTES_OF_PAIR * sites * sites
+    """Return the bytes of a message's largest part: weights, ranges and masks, keys and boxes."""
+    sites, weights = len(agreement.sites), agreement.layout.size
+    return _LEAST_BYTES + _BYTES_OF_WEIGHT * weights + _BYTES_OF_SITE * sites

@@ -8,12 +8,13 @@ gives the same bytes. An answer counts once, for the site whose identity signed 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedldp.core.errors import RunError, WireError
@@ -34,7 +35,15 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.protocol.transport import Content, Delivery
-from fedldp.protocol.wire import Reason, Refusal, Report, RoundRequest, pack_request, read_reply_to
+from fedldp.protocol.wire import (
+    Reason,
+    Refusal,
+    Report,
+    RoundRequest,
+    pack_arrays,
+    pack_request,
+    read_reply_to,
+)
 
 log = logging.getLogger("fedldp.server")
 
@@ -91,7 +100,8 @@ class _Waiting:
     """One phase while it lasts."""
 
     question: RoundRequest
-    message: bytes
+    message: bytes | None
+    """The packed question; None where each site is asked its own."""
     open: set[int]
     answers: dict[int, bytes] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
@@ -157,9 +167,9 @@ class Sites:
         round, phase = question.broadcast.round, question.phase
         if phase == 0:
             self._released.clear()
-        message = pack_request(question)
+        message = None if question.own else pack_request(question)
         asked_before = self._journal.begun(round, phase)
-        self._journal.ask(round, phase, message)
+        self._journal.ask(round, phase, _kept(question) if message is None else message)
         # Before a restart: whom, nobody knows any more.
         self._released[phase] = set(clients) if asked_before else set()
         waiting = _Waiting(question, message, set(clients))
@@ -255,7 +265,8 @@ class Sites:
             if now < waiting.due.get(client, 0.0):
                 continue
             receipt = self._receipts.get(client, NO_RECEIPT)
-            body = pack(Ask(self._agreement.digest, receipt, waiting.message))
+            message = waiting.message or pack_request(waiting.question.to(client))
+            body = pack(Ask(self._agreement.digest, receipt, message))
             self._released[waiting.question.phase].add(client)
             tag = self._pipe.ask(self._nodes[client], body, max(1, int(left) + 1))
             waiting.tags[tag] = client
@@ -343,3 +354,12 @@ class Sites:
             f"{self._agreement.quorum} must ({'; '.join(why)}); what was complete is kept: run the "
             "same command again"
         )
+
+
+def _kept(question: RoundRequest) -> bytes:
+    """Return what a journal holds of a question that differs by site: a digest of what differs."""
+    own = hashlib.sha256()
+    for client in sorted(question.own):
+        parts = question.own[client]
+        own.update(pack_arrays({f"{client}/{name}": array for name, array in parts.items()}))
+    return pack_request(replace(question, own={})) + own.digest()

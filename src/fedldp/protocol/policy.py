@@ -17,12 +17,15 @@ class Policy:
         rounds: how many it has.
         phases: questions in one round.
         layout: of the model.
+        trains_in: the phase in which the client trains: its question has the weights. Others may
+            have none.
     """
 
     run: str
     rounds: int
     phases: int
     layout: Layout
+    trains_in: int = 0
 
     def refuses(self, question: RoundRequest) -> Reason | None:
         """Return why a question is refused, if it is; this depends on nothing private.
@@ -37,7 +40,8 @@ class Policy:
         if not 1 <= broadcast.round <= self.rounds or not 0 <= question.phase < self.phases:
             return Reason.WRONG_ROUND
         ranges = broadcast.ranges
-        if broadcast.weights.shape != (self.layout.size,):
+        weighty = question.phase == self.trains_in or broadcast.weights.size > 0
+        if broadcast.weights.shape != (self.layout.size if weighty else 0,):
             return Reason.OUT_OF_RANGE
         if ranges is not None and ranges.sizes != self.layout.sizes:
             return Reason.OUT_OF_RANGE

@@ -319,7 +319,15 @@ class Aggregate(Protocol):
 class Ask(Protocol):
     """Put one phase's question to clients; yield their reports, in any order, perhaps fewer."""
 
-    def __call__(self, phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming: ...
+    def __call__(
+        self,
+        phase: int,
+        broadcast: Broadcast,
+        clients: Sequence[int],
+        own: Mapping[int, Arrays] = ...,
+    ) -> Incoming:
+        """Ask; ``own`` has by client what that one is told alone: see ``RoundRequest``."""
+        ...
 
 
 class Dialogue(Protocol):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
 from fedldp.core.errors import Diverged, RunError
-from fedldp.protocol.roles import Draws, Metrics, ServerRole, State
+from fedldp.protocol.roles import Arrays, Draws, Metrics, ServerRole, State
 from fedldp.protocol.transport import Content, Delivery, Transport
 from fedldp.protocol.wire import (
     Broadcast,
@@ -188,14 +188,19 @@ class Loop:
             radii = broadcast.ranges.radii
             tally.radii = [float(radii.min()), float(radii.max())]
 
-        def ask(phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming:
+        def ask(
+            phase: int,
+            broadcast: Broadcast,
+            clients: Sequence[int],
+            own: Mapping[int, Arrays] = MappingProxyType({}),
+        ) -> Incoming:
             if tally.asks_others(clients):
                 tally.broken = True
                 raise RunError(
                     f"round {state.round}: a client was asked that does not take part; ask those "
                     "who do"
                 )
-            question = RoundRequest(run=self.run, phase=phase, broadcast=broadcast)
+            question = RoundRequest(run=self.run, phase=phase, broadcast=broadcast, own=own)
             return tally.passing(self.transport, question, clients)
 
         try:

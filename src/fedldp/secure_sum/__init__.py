@@ -1,15 +1,18 @@
 """Secure aggregation: the server learns the sum of the clients' vectors, and nothing else of them.
 
     phase 0  advertise     client: two public keys                    server: the keys of all, U1
-    phase 1  share_keys    client: sealed shares of its two secrets   server: all boxes, U2
+    phase 1  share_keys    client: sealed shares of its two secrets   server: to each its boxes, U2
     phase 2  masked_input  client: its masked vector                  server: who is left, U3
     phase 3  unmask        client: one share for each client of U2    server: the sum over U3
 
-Each phase is one message of the server to all clients and one message of each client that is left;
-clients may drop out at any point as long as ``threshold`` stay. Client u adds to its vector a mask
-of its own, PRG(b_u), and for every other client v of U2 a mask that v subtracts: PRG of the secret
-that their mask keys agree on. In phase 3 the others reveal shares of b_u if u is in U3, and of the
-mask key of u if not, so that the server can remove what did not cancel.
+Each phase is one message of the server and one message of each client that is left; clients may
+drop out at any point as long as ``threshold`` stay. The server tells each thing once, and of the
+boxes it tells a client its own n, not all n^2. All keys depend on the parameters, the round, the
+keys of U1, and a digest of what else clients are told (the weights): clients that were told
+something else cannot open each other's boxes. Client u adds to its vector a mask of its own,
+PRG(b_u), and for every other client v of U2 a mask that v subtracts: PRG of the secret that their
+mask keys agree on. In phase 3 the others reveal shares of b_u if u is in U3, and of the mask key of
+u if not, so that the server can remove what did not cancel.
 
 What is proven (Section 6 of the source, honest but curious, with a curious server): a server that
 follows the protocol, and pools all that it sees with fewer than ``threshold`` clients, learns the
@@ -35,8 +38,11 @@ What a server that cheats could do:
   Nothing ties a key to a client then, so it learns a single client's vector.
 - Leave clients out as drop-outs: the sum is then over as few as ``threshold`` clients, of which all
   but u do not collude. Guarantees that rest on more honest summands rest on a server that does not.
-- Tell clients different U3: it gets both secrets of no client, but may learn the sum of a smaller
-  group than the clients of any U3. The source's consistency check (its round 3) would prevent it.
+- Tell clients different U2 or U3: it gets both secrets of no client, but may learn the sum of a
+  smaller group than the clients of any U3. The source's consistency check (its round 3) would
+  prevent it.
+- Give clients different weights, so that the sum is of one client's report and of what it knows: no
+  two clients with different weights take part in one sum.
 
 What a client that cheats could do: make the sum any other, but not learn more. It can also stop a
 sum. Malformed, repeated or uncertified messages, and keys that would stop others, cost its own
@@ -46,11 +52,17 @@ that lies only in phase 3, or seals wrong shares and then leaves, can stop sums 
 is not found out: without commitments to shares nobody can tell who lied. It must be taken off the
 roster by hand. Who sent a message is the transport's to certify.
 
+Why keys and shares are made anew in each round, and not once in a run: a finished sum has told the
+server b_u of every client u that stayed, so b_u must be new in the next, and its shares with it.
+Mask keys may not stay either. If u leaves in a later round, the others reveal its mask key; with it
+and b_u of the earlier round, the server takes all masks off u's vector of that round. To agree on
+keys once takes a protocol that reveals secrets of one round only, and another proof.
+
 Source: Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth, "Practical Secure
 Aggregation for Privacy-Preserving Machine Learning", CCS 2017, Figure 4; the signed keys are of its
 active variant. Ours: the mask key is made of a shared seed of 16 bytes; a client also sends its own
-shares to itself, sealed; and it opens the boxes already in phase 2, so that it masks only with
-clients who saw the same keys and parameters.
+shares to itself, sealed; it opens the boxes already in phase 2, so that it masks only with clients
+who saw the same keys and parameters; and what else clients are told is part of the context.
 
 It may use core, accounting, protocol, mechanisms.
 """

@@ -49,9 +49,12 @@ class SecureSumClient:
         round: the round; each sum has its own.
         index: the client's number.
         stream: 96 bytes of it are read, here and now.
-        first: is given a name ("keys", "shares", "values" or "survivors") and a digest, and returns
-            the first digest of that name; where it is None the object itself remembers.
+        first: is given a name ("told", "keys", "shares", "values" or "survivors") and bytes, and
+            returns the first bytes of that name: of a message itself, else a digest. Where it is
+            None the object itself remembers.
         identity: the client's own, where keys are certified.
+        told: what all clients of the sum are told beside it, or a digest of that: those who were
+            told something else cannot open each other's boxes.
 
     Raises:
         ConfigError: ``index`` is out of range, or not that of the identity.
@@ -65,6 +68,7 @@ class SecureSumClient:
         stream: Stream,
         first: Callable[[str, bytes], bytes] | None = None,
         identity: Identity | None = None,
+        told: bytes = b"",
     ) -> None:
         if not 0 <= index <= LARGEST_CLIENT:
             raise ConfigError(f"index = {index}: give a number from 0 to {LARGEST_CLIENT}")
@@ -78,6 +82,7 @@ class SecureSumClient:
         self._sharing_seed = bytes(stream.bytes(KEY_BYTES))
         self._mask_private = mask_private(self._mask_seed, index)
         self._first = dict[str, bytes]().setdefault if first is None else first
+        self._told = told
 
     def advertise(self) -> bytes:
         """Return the client's two public keys, for boxes and for masks, signed if certified."""
@@ -112,7 +117,7 @@ class SecureSumClient:
 
         Args:
             keys: the server's message of phase 0.
-            shares: its message of phase 1.
+            shares: its message of phase 1 to this client.
             numbers: gives integers, shape (d,), once the messages are known to be fit to be
                 answered; they are taken modulo 2^bits.
 
@@ -128,7 +133,7 @@ class SecureSumClient:
             accused = struct.pack(f"<{len(closed)}I", *closed)
             return pack(Kind.CLIENT_COMPLAINT, self.round, {self.index: accused})
         total = self.setup.words(numbers())
-        self._once("values", total.tobytes())
+        self._once("values", hashlib.sha256(total.tobytes()).digest())
         total += self_mask(self.setup, self._self_seed, context, self.index)
         for peer in peers.keys() - {self.index}:
             add_pair_mask(
@@ -182,8 +187,9 @@ class SecureSumClient:
         if len(distinct) < 2 * len(table):
             raise self._refusal("two public keys are the same")
         self._check_certified(records)
+        self._once("told", self._told)
         self._once("keys", keys)
-        return table, self.setup.context(keys)
+        return table, self.setup.context(self._told, keys)
 
     def _check_certified(self, records: dict[int, bytes]) -> None:
         if self._identity is None:
@@ -198,16 +204,13 @@ class SecureSumClient:
         self, table: dict[int, bytes], context: bytes, shares: bytes
     ) -> dict[int, bytes | None]:
         """Return what the clients of U2 sealed for this one; None for what it cannot open."""
-        rows = unpack(Kind.ALL_SHARES, self.round, shares, len(table) * SEALED_BYTES)
-        self._check_members("U2", rows.keys(), table.keys())
-        start = list(table).index(self.index) * SEALED_BYTES
+        boxes = unpack(Kind.OWN_SHARES, self.round, shares, SEALED_BYTES)
+        self._check_members("U2", boxes.keys(), table.keys())
         opened: dict[int, bytes | None] = {}
-        for sender, row in rows.items():
+        for sender, box in boxes.items():
             try:
-                opened[sender] = unseal(
-                    self._box_key(table[sender], context, sender, self.index),
-                    row[start : start + SEALED_BYTES],
-                )
+                key = self._box_key(table[sender], context, sender, self.index)
+                opened[sender] = unseal(key, box)
             except PrivacyError:
                 opened[sender] = None
         self._once("shares", shares)
@@ -228,8 +231,7 @@ class SecureSumClient:
 
     def _once(self, what: str, content: bytes) -> None:
         """Refuse another content than the first: two answers together would reveal too much."""
-        digest = hashlib.sha256(content).digest()
-        if self._first(what, digest) != digest:
+        if self._first(what, content) != content:
             raise self._refusal(f"{what}: another answer was given before")
 
     def _refusal(self, reason: str) -> PrivacyError:

@@ -31,13 +31,16 @@ from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Summing, Words
 from fedldp.protocol.roles import ClientRole, Encoder, Sender, Senders, Update
 from fedldp.protocol.updates import alone, each_alone
-from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
+from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive, broadcast_digest
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.identities import Identity
 from fedldp.secure_sum.messages import SecureSum
 
-KEYS, SHARES, SURVIVORS = "sum_keys", "sum_shares", "sum_survivors"
-"""Under what names a broadcast has the server's messages of a round's sum."""
+TOLD, KEYS, SHARES, SURVIVORS = "sum_told", "sum_keys", "sum_shares", "sum_survivors"
+"""Under what names a broadcast has the digest of what the system tells, and the server's messages.
+
+The first two open SHARE_KEYS, and the others the phase after. Each comes once.
+"""
 
 
 class Phase(IntEnum):
@@ -82,9 +85,13 @@ class Answer:
 
     Which one it is says the runtime, which charges for it and answers each once in a round; nothing
     in the broadcast does. It is made anew for each, so the client's store has the round's secrets,
-    what it was asked, and the words that it masks: a server that asks otherwise later, also after a
-    restart of the client, is refused, and no second vector comes under the same masks. Both follow
-    from the server's messages alone.
+    what it was told, and the words that it masks: no second vector comes under the same masks, nor
+    after a restart of the client. What the server told in a phase it does not tell again: later
+    phases go by what the store has of it, and a client that has lost that sends nothing more.
+
+    What the system itself tells, the weights above all, comes in MASKED_INPUT alone. A digest of it
+    comes before shares are sealed, and is part of what all keys depend on: clients that are told
+    different weights cannot open each other's boxes.
 
     The secrets are drawn afresh in each round, and not from what the client keeps for ever: a store
     that was restored from a copy of an earlier round has other ones.
@@ -125,29 +132,37 @@ class Answer:
         return each_alone(self._answer, update, broadcast, senders)
 
     def _answer(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Report:
-        own = SecureSumClient(
-            self.setup,
-            broadcast.round,
-            sender.index,
-            _secret(broadcast.round, sender),
-            _Remembered(broadcast.round, sender),
-            self.identity,
-        )
-        keys, shares, survivors = (
-            broadcast.public[name].tobytes() if name in broadcast.public else b""
-            for name in (KEYS, SHARES, SURVIVORS)
-        )
+        memory = _Memory(broadcast.round, sender)
+
+        def told(name: str) -> bytes:
+            return broadcast.public[name].tobytes() if name in broadcast.public else b""
+
+        def client(told: bytes) -> SecureSumClient:
+            return SecureSumClient(
+                self.setup,
+                broadcast.round,
+                sender.index,
+                _secret(broadcast.round, sender),
+                memory.first,
+                self.identity,
+                told,
+            )
+
         match Phase(sender.phase):
             case Phase.ADVERTISE:
-                message = own.advertise()
+                message = client(b"").advertise()
             case Phase.SHARE_KEYS:
-                message = own.share_keys(keys)
+                message = client(told(TOLD)).share_keys(told(KEYS))
             case Phase.MASKED_INPUT:
-                message = own.masked_input(
-                    keys, shares, lambda: self._kept_words(update, broadcast, sender)
+                message = client(broadcast_digest(_without_sum(broadcast))).masked_input(
+                    memory.kept("keys"),
+                    told(SHARES),
+                    lambda: self._kept_words(update, broadcast, sender),
                 )
             case Phase.UNMASK:
-                message = own.unmask(keys, shares, survivors)
+                message = client(memory.kept("told")).unmask(
+                    memory.kept("keys"), memory.kept("shares"), told(SURVIVORS)
+                )
         return Report(
             round=broadcast.round,
             size=self.setup.size,
@@ -183,22 +198,34 @@ def _secret(round: int, sender: Sender) -> Stream:
 
 
 @dataclass(frozen=True)
-class _Remembered:
-    """The first digests of what a client was asked in a round, in its store."""
+class _Memory:
+    """What a client was told first in a round, in its store."""
 
     round: int
     sender: Sender
 
-    def __call__(self, name: str, digest: bytes) -> bytes:
+    def first(self, name: str, content: bytes) -> bytes:
+        """Return what was kept first under a name, which is ``content`` where nothing was."""
         kept = self.sender.store.arrays(
             f"sum-{name}",
-            lambda: {"digest": np.frombuffer(digest, np.uint8)},
+            lambda: {"content": np.frombuffer(content, np.uint8)},
             round=self.round,
         )
-        return kept["digest"].tobytes()
+        return kept["content"].tobytes()
+
+    def kept(self, name: str) -> bytes:
+        """Return what was kept under a name.
+
+        Raises:
+            PrivacyError: nothing was: an earlier phase was not answered, or its memory is lost.
+        """
+        kept = self.sender.store.known(f"sum-{name}", self.round)
+        if kept is None:
+            raise PrivacyError(f"round {self.round}: its {name} are not known: nothing is sent")
+        return kept["content"].tobytes()
 
 
 def _without_sum(broadcast: Broadcast) -> Broadcast:
     """Return what the system itself told."""
-    names = broadcast.public.keys() - {KEYS, SHARES, SURVIVORS}
+    names = broadcast.public.keys() - {TOLD, KEYS, SHARES, SURVIVORS}
     return replace(broadcast, public={name: broadcast.public[name] for name in names})

@@ -123,26 +123,31 @@ class SecureSum:
             "<QQQQQ", self.num_clients, self.threshold, self.size, self.bits, self.untrusted
         )
 
-    def context(self, keys: bytes) -> bytes:
-        """Return what all keys of one sum depend on: the parameters, the round, and all clients.
+    def context(self, told: bytes, keys: bytes) -> bytes:
+        """Return what all keys of one sum depend on.
 
-        Clients that were told different ones cannot open each other's shares.
+        These are the parameters, what else all clients are told, the round, and all clients with
+        their keys. Clients that were told different ones cannot open each other's shares.
         """
-        return hashlib.sha256(self.packed() + keys).digest()
+        return hashlib.sha256(self.packed() + hashlib.sha256(told).digest() + keys).digest()
 
 
 class Kind(IntEnum):
-    """The messages, in order: odd ones from a client, even ones from the server to all clients."""
+    """The messages, in order: odd ones from a client, even ones from the server.
+
+    Each is sent once, to all clients alike; but OWN_SHARES holds a client's own boxes alone.
+    """
 
     CLIENT_KEYS = 1
     ALL_KEYS = 2
     CLIENT_SHARES = 3
-    ALL_SHARES = 4
     CLIENT_SUM = 5
     ALL_SURVIVORS = 6
     CLIENT_REVEALED = 7
     CLIENT_COMPLAINT = 9
     """In place of CLIENT_SUM: whose boxes the client cannot open."""
+    OWN_SHARES = 10
+    """The boxes that are sealed for a client, by sender. 4 had those for all, of everyone."""
 
 
 _HEADER = struct.Struct("<BQ")

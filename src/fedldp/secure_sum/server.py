@@ -47,7 +47,7 @@ class SecureSumServer:
     """The server in one sum: one call for each phase, in their order.
 
     Each takes the clients' messages of the phase, as a stream, and returns the server's message to
-    all clients. All of it is public. Memory is O(d + n^2) whatever the number of clients.
+    all clients, or one to each. All of it is public. Memory is O(d + n^2).
 
     A message that is malformed, of another round, of a client that was not in the phase before, in
     another's name or a second one is left out, and counted in ``dropped`` by what was wrong with
@@ -57,12 +57,15 @@ class SecureSumServer:
         setup: the parameters.
         round: the round.
         roster: whose keys are taken, where they are certified.
+        told: what all clients are told beside the sum; see ``SecureSumClient``.
 
     Every call raises NoSum if fewer than ``threshold`` clients answered as they should.
     """
 
-    def __init__(self, setup: SecureSum, round: int, roster: Roster | None = None) -> None:
-        self.setup, self.round, self.roster = setup, round, roster
+    def __init__(
+        self, setup: SecureSum, round: int, roster: Roster | None = None, told: bytes = b""
+    ) -> None:
+        self.setup, self.round, self.roster, self._told = setup, round, roster, told
         self.dropped: Counter[str] = Counter()
         self.complaints: dict[int, tuple[int, ...]] = {}
         """Whose boxes a client could not open, by that client."""
@@ -109,16 +112,22 @@ class SecureSumServer:
         self._check_enough(Kind.CLIENT_KEYS, len(found))
         message = pack(Kind.ALL_KEYS, self.round, found)
         self._keys = {client: record[:KEYS_BYTES] for client, record in found.items()}
-        self._context = self.setup.context(message)
+        self._context = self.setup.context(self._told, message)
         return message
 
-    def collect_shares(self, messages: Messages) -> bytes:
-        """Return all sealed shares; each client opens those for itself."""
+    def collect_shares(self, messages: Messages) -> dict[int, bytes]:
+        """Return for each client that shared, U2, the shares that these sealed for it."""
         width = len(self._keys) * SEALED_BYTES
         found = dict(self._read(Kind.CLIENT_SHARES, messages, width, self._keys))
         self._check_enough(Kind.CLIENT_SHARES, len(found))
         self._sharers = sorted(found)
-        return pack(Kind.ALL_SHARES, self.round, found)
+        columns = {}
+        for place, client in enumerate(sorted(self._keys)):
+            if client in found:
+                part = slice(place * SEALED_BYTES, (place + 1) * SEALED_BYTES)
+                boxes = {sender: row[part] for sender, row in found.items()}
+                columns[client] = pack(Kind.OWN_SHARES, self.round, boxes)
+        return columns
 
     def collect_masked(self, messages: Messages) -> bytes:
         """Add the masked vectors; return who sent one, U3. Later ones are not to be read."""

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.protocol.roles import Aggregate, Ask, Draw, Metrics, ServerRole, State
+from fedldp.protocol.roles import Aggregate, Arrays, Ask, Draw, Metrics, ServerRole, State
 from fedldp.protocol.updates import whole
-from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report
-from fedldp.secure_sum.client_role import KEYS, SHARES, SURVIVORS, Phase
+from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, broadcast_digest
+from fedldp.secure_sum.client_role import KEYS, SHARES, SURVIVORS, TOLD, Phase
 from fedldp.secure_sum.identities import Roster
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.secure_sum.server import NoSum, SecureSumServer, Suspects
@@ -103,11 +103,12 @@ class Dialogue:
         Raises:
             RunError: more clients want to take part than the sum can have.
         """
-        server = SecureSumServer(self.setup, broadcast.round, self.roster)
+        digest = broadcast_digest(broadcast)
+        server = SecureSumServer(self.setup, broadcast.round, self.roster, digest)
         leaves = self._leaves(self.suspects.spared(clients), draw)
         total: Words | None
         try:
-            total = self._sum(server, ask, broadcast, leaves)
+            total = self._sum(server, ask, broadcast, digest, leaves)
         except NoSum:
             total = None
         self.suspects.note(server.complaints)
@@ -119,26 +120,33 @@ class Dialogue:
             yield Report(round=broadcast.round, size=size, payload=b"", chunk=size, weight=0.0)
 
     def _sum(
-        self, server: SecureSumServer, ask: Ask, broadcast: Broadcast, leaves: Mapping[int, int]
+        self,
+        server: SecureSumServer,
+        ask: Ask,
+        broadcast: Broadcast,
+        digest: bytes,
+        leaves: Mapping[int, int],
     ) -> Words:
-        told: dict[str, NDArray[np.uint8]] = {}
+        # The weights are needed where clients train, and nowhere else.
+        light = Broadcast(round=broadcast.round, weights=np.empty(0, np.float32))
 
-        def answers(phase: Phase) -> Iterator[tuple[int | None, bytes]]:
+        def answers(
+            phase: Phase, question: Broadcast, own: Mapping[int, Arrays]
+        ) -> Iterator[tuple[int | None, bytes]]:
             # Who gave no fit answer is not asked again.
             there = leaves.keys() if phase is Phase.ADVERTISE else server.there
             asked = [c for c, when in leaves.items() if c in there and when > phase]
-            question = replace(broadcast, public={**broadcast.public, **told})
-            for report in whole(ask(phase, question, asked)):
+            for report in whole(ask(phase, question, asked, own)):
                 yield report.client, report.payload
 
-        def tell(name: str, message: bytes) -> None:
-            told[name] = np.frombuffer(message, np.uint8)
-
-        tell(KEYS, server.collect_keys(answers(Phase.ADVERTISE)))
-        tell(SHARES, server.collect_shares(answers(Phase.SHARE_KEYS)))
-        tell(SURVIVORS, server.collect_masked(answers(Phase.MASKED_INPUT)))
+        keys = server.collect_keys(answers(Phase.ADVERTISE, light, {}))
+        told = replace(light, public={TOLD: _array(digest), KEYS: _array(keys)})
+        shares = server.collect_shares(answers(Phase.SHARE_KEYS, told, {}))
+        own = {client: {SHARES: _array(boxes)} for client, boxes in shares.items()}
+        survivors = server.collect_masked(answers(Phase.MASKED_INPUT, broadcast, own))
         self._tell(server, complete=False)
-        return server.unmask(answers(Phase.UNMASK))
+        told = replace(light, public={SURVIVORS: _array(survivors)})
+        return server.unmask(answers(Phase.UNMASK, told, {}))
 
     def _tell(self, server: SecureSumServer, *, complete: bool) -> None:
         self.heard(
@@ -156,6 +164,10 @@ class Dialogue:
         when = generator.integers(Phase.SHARE_KEYS, Phase.UNMASK, count, endpoint=True)
         found = np.where(generator.random(count) < self.dropout, when, len(Phase))
         return dict(zip(clients, found.tolist(), strict=True))
+
+
+def _array(message: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(message, np.uint8)
 
 
 @dataclass(frozen=True)

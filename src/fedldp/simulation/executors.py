@@ -32,7 +32,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.batches import in_order
-from fedldp.simulation.in_process import Packed
+from fedldp.simulation.in_process import Packed, Question, answers_of
 from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.population import Population
 from fedldp.training.tensors import one_thread
@@ -45,7 +45,7 @@ class Executor(Protocol):
     """Lets clients answer, and measures models. Use it as a context."""
 
     def answers(
-        self, message: bytes, clients: Sequence[int]
+        self, question: Question, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield what ``clients`` answer, some at a time, in order; their ledgers are charged."""
         ...
@@ -78,11 +78,11 @@ class Serial:
         pass
 
     def answers(
-        self, message: bytes, clients: Sequence[int]
+        self, question: Question, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield what ``clients`` answer; see ``Executor``."""
         with one_thread():
-            yield from self._population.runtime(self._ledger).answers(message, clients)
+            yield from answers_of(self._population.runtime(self._ledger), question, clients)
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
         """Yield the scores; see ``Executor``."""
@@ -140,12 +140,13 @@ class Pool:
         self._executor.shutdown(cancel_futures=True)
 
     def answers(
-        self, message: bytes, clients: Sequence[int]
+        self, question: Question, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield what ``clients`` answer; see ``Executor``."""
 
         def begin(batch: Sequence[int]) -> Future[Any]:
-            return self._executor.submit(_answer, message, batch, self._ledger.extract(batch))
+            asked = question if isinstance(question, bytes) else question.only(batch)
+            return self._executor.submit(_answer, asked, batch, self._ledger.extract(batch))
 
         for _, (found, ledger) in self._map(begin, clients, self._group):
             self._ledger.absorb(ledger)
@@ -276,9 +277,9 @@ def _end_with_parent(folder: Path) -> None:
 
 
 def _answer(
-    message: bytes, clients: Sequence[int], ledger: MemoryLedger
+    question: Question, clients: Sequence[int], ledger: MemoryLedger
 ) -> tuple[list[tuple[Sequence[int], Packed]], MemoryLedger]:
-    return list(_population.runtime(ledger).answers(message, clients)), ledger
+    return list(answers_of(_population.runtime(ledger), question, clients)), ledger
 
 
 def _score(broadcast: Broadcast, pieces: Sequence[int]) -> list[Score]:

@@ -8,14 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.transport import Delivery
 from fedldp.protocol.wire import RoundRequest, pack_request, read_reply_to, read_reports_to
 
 Packed = Sequence[bytes] | NDArray[np.uint8]
 """Packed answers of several clients; as rows of one array where they differ in payloads alone."""
 
-Answers = Callable[[bytes, Sequence[int]], Iterator[tuple[Sequence[int], Packed]]]
-"""Puts a packed question to clients, and yields the answers of some at a time."""
+Question = bytes | RoundRequest
+"""What several clients are asked: a packed question; or one that is packed for each by itself."""
+
+Answers = Callable[[Question, Sequence[int]], Iterator[tuple[Sequence[int], Packed]]]
+"""Puts a question to clients, and yields the answers of some at a time."""
+
+
+def answers_of(
+    runtime: ClientRuntime, question: Question, clients: Sequence[int]
+) -> Iterator[tuple[Sequence[int], Packed]]:
+    """Yield what clients of ``runtime`` answer, some at a time, in order."""
+    if isinstance(question, bytes):
+        yield from runtime.answers(question, clients)
+        return
+    for client in clients:
+        yield from runtime.answers(pack_request(question.to(client)), [client])
 
 
 class InProcess:
@@ -30,7 +45,8 @@ class InProcess:
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield every client's answer; see ``Transport``."""
-        for some, packed in self._answers(pack_request(question), clients):
+        asked = question if question.own else pack_request(question)
+        for some, packed in self._answers(asked, clients):
             if len(packed) != len(some):
                 raise RunError(f"{len(packed)} answers of {len(some)} clients")
             if isinstance(packed, np.ndarray):

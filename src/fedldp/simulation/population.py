@@ -78,6 +78,7 @@ class Population:
             run=self.run,
             rounds=config.rounds,
             phases=algorithm.parts.channel.phases,
+            trains_in=algorithm.parts.channel.trains_in,
             layout=algorithm.layout,
         )
         nothing = Stream(bytes(32), simulated=True)  # whatever weights: they are replaced

@@ -21,7 +21,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.batches import in_order
-from fedldp.simulation.in_process import Packed
+from fedldp.simulation.in_process import Packed, Question, answers_of
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_cluster import Cluster, check_versions, import_ray, versions
 
@@ -61,10 +61,10 @@ class RayExecutor:
         self._cluster.close()
 
     def answers(
-        self, message: bytes, clients: Sequence[int]
+        self, question: Question, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield what ``clients`` answer; see ``Executor``."""
-        for found in self._map(_answer, message, clients, self._ledger.extract, self._group):
+        for found in self._map(_answer, question, clients, self._ledger.extract, self._group):
             yield from found
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
@@ -76,7 +76,7 @@ class RayExecutor:
     def _map(
         self,
         work: Callable[..., list[Any]],
-        question: bytes | Broadcast,
+        question: Question | Broadcast,
         items: Sequence[int],
         ledgers: Callable[[Sequence[int]], MemoryLedger | None],
         group: int,
@@ -144,7 +144,7 @@ def _work(
     sent: Sequence[Any],
     expected: Mapping[str, str],
     work: Callable[[Population, Any, Sequence[int], Any], list[Any]],
-    question: bytes | Broadcast,
+    question: Question | Broadcast,
     items: Sequence[int],
     ledger: MemoryLedger | None,
     kept: Kept,
@@ -188,9 +188,9 @@ def _new(population: Population, items: Sequence[int], before: Kept) -> Kept:
 
 
 def _answer(
-    population: Population, message: bytes, clients: Sequence[int], ledger: MemoryLedger
+    population: Population, question: Question, clients: Sequence[int], ledger: MemoryLedger
 ) -> list[tuple[Sequence[int], Packed]]:
-    return list(population.runtime(ledger).answers(message, clients))
+    return list(answers_of(population.runtime(ledger), question, clients))
 
 
 def _score(

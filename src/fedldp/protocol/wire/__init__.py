@@ -3,6 +3,7 @@
 from fedldp.protocol.wire.arrays import pack_arrays, read_arrays
 from fedldp.protocol.wire.codec import (
     REPORT_HEADER,
+    broadcast_digest,
     pack_reply,
     pack_reports,
     pack_request,
@@ -43,6 +44,7 @@ __all__ = [
     "Sensitive",
     "Shuffled",
     "Vector",
+    "broadcast_digest",
     "label_bits",
     "pack_arrays",
     "pack_reply",

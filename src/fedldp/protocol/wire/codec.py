@@ -25,6 +25,7 @@ for a weight, 2 for an epsilon, 4 for a client, added up. It goes on with
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 from collections.abc import Iterator
@@ -79,15 +80,13 @@ def pack_request(question: RoundRequest) -> bytes:
     """Return ``question`` as bytes.
 
     Raises:
-        WireError: a part of it is of the wrong type, out of range, or not finite.
+        WireError: a part of it is of the wrong type, out of range, or not finite; or clients are
+            asked different ones, see ``RoundRequest.to``.
     """
+    if question.own:
+        raise cannot_pack("it has arrays for single clients: pack question.to(client) for each")
     broadcast = question.broadcast
-    arrays = {_PUBLIC + name: array for name, array in broadcast.public.items()}
-    arrays[_WEIGHTS] = broadcast.weights
-    if broadcast.ranges is not None:
-        ranges = broadcast.ranges
-        sizes = np.array(ranges.sizes, np.int64)
-        arrays |= zip(_RANGES, (ranges.centers, ranges.radii, sizes), strict=True)
+    arrays = _arrays_of(broadcast)
     body = array_parts(arrays)
     wrong = _wrong_place(question.run, broadcast.round) or _wrong_arrays(arrays)
     if wrong:
@@ -99,6 +98,28 @@ def pack_request(question: RoundRequest) -> bytes:
         raise cannot_pack(f"its round or its exchange is out of range ({error})") from error
     parts = [head, raw + bytes(padding(len(raw))), *body]
     return b"".join([frame(Kind.QUESTION, FRAME.size + total(parts)), *parts])
+
+
+def broadcast_digest(broadcast: Broadcast) -> bytes:
+    """Return the SHA-256 digest, 32 bytes, of all that ``broadcast`` tells but its round.
+
+    Raises:
+        WireError: see ``pack_request``.
+    """
+    found = hashlib.sha256()
+    for part in array_parts(_arrays_of(broadcast)):
+        found.update(part)
+    return found.digest()
+
+
+def _arrays_of(broadcast: Broadcast) -> Arrays:
+    arrays = {_PUBLIC + name: array for name, array in broadcast.public.items()}
+    arrays[_WEIGHTS] = broadcast.weights
+    if broadcast.ranges is not None:
+        ranges = broadcast.ranges
+        sizes = np.array(ranges.sizes, np.int64)
+        arrays |= zip(_RANGES, (ranges.centers, ranges.radii, sizes), strict=True)
+    return arrays
 
 
 def read_request(message: bytes) -> RoundRequest:
@@ -148,7 +169,7 @@ def _wrong_arrays(arrays: Arrays) -> str:
     if own not in ({_WEIGHTS}, {_WEIGHTS, *_RANGES}) or _PUBLIC in arrays:
         return "its arrays are not those of a broadcast"
     weights = arrays[_WEIGHTS]
-    if weights.dtype != np.float32 or weights.ndim != 1 or weights.size == 0:
+    if weights.dtype != np.float32 or weights.ndim != 1:
         return (
             f"its weights are of type {weights.dtype} and shape {weights.shape}, not float32 (d,)"
         )

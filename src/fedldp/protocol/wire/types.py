@@ -52,7 +52,8 @@ class Broadcast:
 
     Attributes:
         round: the round, counted from 1.
-        weights: the global model, float32, finite, shape (d,), in the order of the model's layout.
+        weights: the global model, float32, finite, shape (d,), in the order of the model's layout;
+            shape (0,) in a phase of a dialogue that needs none.
         ranges: the centre and radius of every parameter tensor, where the system needs them.
         public: whatever else a system tells its clients, by name: computed from what was already
             released, or set before the run.
@@ -72,11 +73,26 @@ class RoundRequest:
         run: the run that it belongs to, 1 to 200 printable characters.
         phase: which phase of the round, counted from 0; most systems have one a round.
         broadcast: what the server tells, with the round.
+        own: what is told to one client alone, beside that: public arrays by name, by client. Only
+            a server has it; a client's message holds its own.
     """
 
     run: str
     phase: int
     broadcast: Broadcast
+    own: Mapping[int, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+
+    def to(self, client: int) -> RoundRequest:
+        """Return the question as one client is asked it."""
+        if not self.own:
+            return self
+        public = {**self.broadcast.public, **self.own.get(client, {})}
+        return replace(self, broadcast=replace(self.broadcast, public=public), own={})
+
+    def only(self, clients: Iterable[int]) -> RoundRequest:
+        """Return the question with what is told to some of the clients alone."""
+        own = {client: self.own[client] for client in clients if client in self.own}
+        return replace(self, own=own)
 
 
 @dataclass(frozen=True, kw_only=True)
