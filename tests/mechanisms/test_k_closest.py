@@ -559,6 +559,14 @@ def test_more_directions_than_four_bytes_number_are_refused() -> None:
         KClosest(1.0, 1.0, 3000).choice(1 << 20)
 
 
+@pytest.mark.parametrize(("frames", "blocks"), [(1 << 20, 2), (None, (1 << 20) + 1)])
+def test_more_categories_than_four_bytes_number_are_refused(
+    frames: int | None, blocks: int
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^blocks = {blocks}: [^\n]*or fewer frames$"):
+        KClosest(1.0, 1.0, frames, blocks).choice(blocks)
+
+
 def test_too_long_a_vector_is_refused_before_a_run() -> None:
     settings = MechanismSettings(epsilon=1.0, delta=1e-5, clip=1.0, size=1 << 26)
     with pytest.raises(ConfigError, match="use a model of fewer"):

@@ -227,7 +227,8 @@ class Choice:
 
     Raises:
         ConfigError: ``epsilon`` or ``closest`` is out of range, or so large that weights of 64 bits
-            leave none for the other directions.
+            leave none for the other directions; or there are more categories than four bytes can
+            number.
     """
 
     epsilon: float
@@ -241,6 +242,12 @@ class Choice:
             raise ConfigError(
                 f"closest = {self.closest}: give an integer from 1 to {self.frames.pairs}, half of "
                 "the directions"
+            )
+        if self.blocks * self.frames.directions > _MOST_DIRECTIONS:
+            most = _MOST_DIRECTIONS // self.frames.directions
+            raise ConfigError(
+                f"blocks = {self.blocks}: with {self.frames.directions} directions of each that "
+                f"is more than four bytes can number; give at most {most}, or fewer frames"
             )
         if not self.window.low:
             raise ConfigError(
