@@ -45,7 +45,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             "central_dp",
             {"noise_multiplier": 4.0, "clip": 1.0, "clients_per_round": 2,
              "participation": "balanced"},
-            "channel = central and participation = balanced: .* set participation = drawn",
+            "channel = central and participation = balanced: .* set participation = all, or drawn",
         ),
         # A report that carries its budget is no summand, so no sum hides it.
         (
@@ -126,6 +126,21 @@ def test_a_pair_that_says_too_much_is_refused(
     with pytest.raises(ConfigError, match=line) as found:
         made(system, **settings)
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("bound", ["norm", "direction"])
+@pytest.mark.parametrize(
+    ("channel", "refused", "remedy"),
+    [("sum", "k_closest", "gaussian_share"), ("shuffle", "laplace", "k_closest")],
+)
+def test_a_remedy_for_vectors_of_bounded_norm_works(
+    channel: str, refused: str, remedy: str, bound: str
+) -> None:
+    given = {"epsilon": 1.0, "channel": channel, "bound": bound}
+    with pytest.raises(ConfigError, match=rf"take mechanism = {remedy}, or set channel = named$"):
+        made("composed", **given, mechanism=refused)
+    for changed in ({"mechanism": remedy}, {"mechanism": refused, "channel": "named"}):
+        assert lines(made("composed", **{**given, **changed}))
 
 
 @pytest.mark.parametrize("system", ["composed", "ldp_fl"])

@@ -233,7 +233,7 @@ def test_it_is_written_only_where_it_is_set_and_is_said_to_the_reader() -> None:
         ("composed", {"epsilon": 1.0, "clients_per_round": 3},
          "participation = once and clients_per_round = 3: .* leave clients_per_round out"),
         ("central_dp", {"noise_multiplier": 4.0, "clip": 1.0},
-         "channel = central and participation = once: .* set participation = drawn"),
+         "channel = central and participation = once: .* set participation = all, or drawn"),
         ("personalized_sound", {"epsilon": 1.0, "clip": 1.0, "selects_first": True},
          "participation = once and selects_first = true: .* leave participation out"),
         ("personalized", {"epsilon": 1.0, "clip": 1.0, "aggregation": "selection",
@@ -266,9 +266,12 @@ def test_what_would_say_too_much_or_do_nothing_is_refused(
     ("system", "given", "kind"),
     [
         ("composed", {"epsilon": 1.0}, Once),
-        ("composed", {"epsilon": 1.0, "channel": "shuffle"}, Once),
+        ("composed", {"epsilon": 1.0, "channel": "shuffle"}, All),
+        ("composed", {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_closest",
+                      "bound": "norm"}, All),
+        ("ldp_fl", {"epsilon": 1.0, "shuffle": False}, Once),
         ("composed", {"epsilon": 1.0, "mechanism": "privunit", "bound": "norm"}, Once),
-        ("ldp_fl", {"epsilon": 1.0}, Once),
+        ("ldp_fl", {"epsilon": 1.0}, All),
         ("privunit_fl", {"epsilon": 1.0, "clip": 1.0}, Once),
         ("composed", {"epsilon": 1.0, "channel": "sum"}, All),
         ("composed", {"epsilon": 1.0, "mechanism": "gaussian", "bound": "norm"}, All),
@@ -298,7 +301,7 @@ def test_auto_is_once_where_reports_are_pure_and_local(
     chosen = found.changed(participation=names[kind])
     assert found.round_size == chosen.round_size
     assert lines(found) == lines(chosen)
-    if given.get("channel") != "shuffle":  # no site is told of one
+    if found.composition.channel.kind != "shuffle":  # no site is told of one
         assert without_simulation(found).answers_once is found.answers_once
 
 

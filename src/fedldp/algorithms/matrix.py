@@ -80,7 +80,7 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         raise ConfigError(
             f"channel = central and participation = {type(parts.participation).__name__.lower()}: "
             "what is proven of broadcasts is of all clients, or of a secret sample that is drawn "
-            "anew in each round; set participation = drawn"
+            "anew in each round; set participation = all, or drawn with clients_per_round"
         )
     if isinstance(parts.participation, Once):
         check_once(parts, settings)
@@ -170,7 +170,8 @@ def gains_by_once(parts: Composition, settings: Any) -> bool:
     the budget among T rounds multiplies that by g(epsilon)/g(epsilon/T); dividing the clients
     leaves a T-th of the reports to a round. At any budget that protects, g grows faster than
     linearly, for a small one with its square, so the first costs more. With Gaussian noise both
-    cost the same, and in a sum dividing the clients costs more, for all of them share the noise.
+    cost the same. In a sum dividing the clients costs more, for all of them share the noise, and so
+    it does behind a shuffler, where the fewer reports of a round hide each other less.
 
     Args:
         parts: with all clients in every round.
@@ -179,7 +180,7 @@ def gains_by_once(parts: Composition, settings: Any) -> bool:
     return (
         isinstance(parts.participation, All)
         and 1 < settings.rounds <= settings.num_clients
-        and parts.channel.kind in ("named", "shuffle")
+        and parts.channel.kind == "named"
         and parts.estimate.needs in ("sum", "reports")
         and not parts.local.drawn_once
         and not issubclass(parts.calibration.kind, NOT_PURE)
@@ -204,11 +205,15 @@ def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
         return f"take mechanism = {SharedGaussian.name} with bound = norm, or "
     if issubclass(kind, Gaussian):
         return "take system = distributed_gaussian, or "
+    if free and settings.bound != "range":  # one-bit reports are of ranges alone
+        return f"take mechanism = {SharedGaussian.name}, or "
     return _other_mechanism(settings, kind)
 
 
 def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
     """Return what to take for a shuffler in place of a mechanism, as the beginning of a remedy."""
+    if settings.name() == "composed" and settings.bound != "range":
+        return "take mechanism = k_closest, or "
     found = _other_mechanism(settings, kind)
     return found and f"{found[: -len(', or ')]}, or mechanism = k_closest, or "
 

@@ -26,9 +26,9 @@ PARTICIPATION = Offer(
     "participation",
     Literal["all", "drawn", "once", "balanced", "auto"] | None,
     "who answers when: all clients; clients_per_round of them, drawn for each round, or in turns "
-    "(balanced); each client in one round only (once); auto: once where each report by itself is "
-    "pure private, so that more rounds cost more, else as the system says. Where it is not set, "
-    "what the system says",
+    "(balanced); each client in one round only (once); auto: once where each report reaches the "
+    "server, and by itself is pure private, so that more rounds cost more, else as the system "
+    "says. Where it is not set, what the system says",
     None,
 )
 

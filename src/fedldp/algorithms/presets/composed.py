@@ -150,8 +150,8 @@ from fedldp.mechanisms.none import Plain
             type=Literal["all", "drawn", "once", "balanced", "auto"],
             meaning="who answers when: all clients; clients_per_round of them, drawn for each "
             "round, or in turns (balanced); each client in one round only (once); auto: once where "
-            "each report by itself is pure private, so that more rounds cost more, else as "
-            "clients_per_round says",
+            "each report reaches the server, and by itself is pure private, so that more rounds "
+            "cost more, else as clients_per_round says",
             default="auto",
         ),
     ),
