@@ -230,6 +230,7 @@ def test_a_site_sees_statement_and_cost_before_it_accepts(
         for part in ("epsilon", "cost here  rho", "is left", "hospital, number 0 of 3"):
             assert part in outcome.out
         assert bool(list(accepted.glob("*"))) == (status == 0)
+        assert Path("ledger.sqlite").exists() == (status == 0)  # whose limits are fixed then
     (file,) = accepted.iterdir()
     found = document(file.read_text())
     assert found == document(Path("run.agreement").read_text())

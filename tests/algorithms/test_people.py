@@ -20,8 +20,8 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import IDEALISED, SECRET
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
-from fedldp.algorithms.people import SCORE, people_of
-from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.algorithms.people import LEAST_SHARE, SCORE, people_of
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.examples import Examples
@@ -34,12 +34,15 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.training.person_gradients import (
+    CLASS_WEIGHTS,
     NORM,
     SUMS,
     DenseGradients,
     NoisySteps,
     PersonGradients,
+    class_counts,
     dense_layers,
+    told_weights,
 )
 
 CHANNELS = {"named": "server", "sum": "summing-server", "central": "downlink"}
@@ -461,3 +464,108 @@ def test_votes_cost_nothing_beside_training() -> None:
     )
     with pytest.raises(ConfigError, match="held_out_people = 0"):
         config(held_out_people=0.3, steps_per_round=2)
+
+
+# Counts of classes
+
+
+def test_a_person_counts_once_by_the_shares_of_its_labels() -> None:
+    features = np.zeros((6, 4), np.float32)
+    examples = Examples(features, np.array([0, 0, 1, 2, 2, 2]), np.array([5, 5, 5, 1, 9, 9]))
+    found = class_counts(examples, 4)
+    assert [int(each) for each in found] == [2 * NORM // 3, NORM // 3, 2 * NORM, 0]
+    everybody = class_counts(replace(examples, people=None), 4)
+    assert [int(each) for each in everybody] == [2 * NORM, NORM, 3 * NORM, 0]
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.4])
+def test_whoever_is_replaced_moves_counts_by_at_most_twice_the_norm(held_out: float) -> None:
+    """Of any rows and labels, in exact integers; and no feature nor weight has a part in it."""
+    rng = np.random.default_rng(4)
+    update = replace(voters(held_out), count_rounds=2, num_classes=5)
+
+    def people(rows: int) -> Examples:
+        labels = rng.integers(0, 5, rows)
+        return Examples(np.full((rows, 4), np.nan, np.float32), labels, np.zeros(rows, np.int64))
+
+    size = 10 + (held_out > 0)
+    for round in (1, 2):
+        told = Broadcast(round=round, weights=rng.normal(size=10).astype(np.float32))
+        for rows in (1, 2, 3, 7, 1_000):
+            found = update(told, one_site(people(rows))).open().aux[SUMS][0]
+            assert found.shape == (size,)
+            assert sum(int(each) ** 2 for each in found) <= NORM**2
+            assert not found[5:].any()
+            assert (found >= 0).all()
+            assert found.sum() > NORM - 5
+
+
+def test_weights_that_a_server_tells_are_within_bounds_whatever_they_are() -> None:
+    """Sums are exact for weights up to 1 only."""
+    weights = np.zeros(10, np.float32)
+    wild = np.array([np.nan, np.inf, -np.inf, 1e30, -3, 0.25], np.float32)
+    told = Broadcast(round=2, weights=weights, public={CLASS_WEIGHTS: wild})
+    assert told_weights(told, 6) == (1, 1, 0, 1, 0, 0.25)
+    with pytest.raises(RunError, match="no weight for each of the 5 classes"):
+        told_weights(told, 5)
+    with pytest.raises(RunError, match="no weight for each of the 6 classes"):
+        told_weights(Broadcast(round=2, weights=weights), 6)
+
+
+def rare(seed: int = 0) -> Dataset:
+    """Return 1,200 rows at three sites, a tenth of them positive, hard to tell from the others."""
+    rng = np.random.default_rng(seed)
+
+    def rows(number: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = (rng.random(number) < 0.1).astype(int)
+        features = rng.normal(size=(number, 3)) + 0.8 * labels[:, None]
+        return features.astype(np.float32), labels
+
+    return Dataset.from_clients([rows(400) for _ in range(3)], test=rows(600))
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_counted_weights_find_the_rare_class(channel: str) -> None:
+    made = {"num_clients": 3, "channel": channel, "epsilon": 20.0, "rounds": 20, "clip": 2.0}
+    recalls = []
+    for counted in (0, 2):
+        found = simulate(config(**made, class_count_rounds=counted), dataset=rare())
+        assert found.confusion is not None
+        recalls.append(found.confusion[1, 1] / found.confusion[1].sum())
+    told = found.rounds[1].metrics
+    assert told["noisy share of class 1"] == pytest.approx(0.1, abs=0.03)
+    assert "noisy share of class 1" not in found.rounds[2].metrics
+    assert recalls[0] + 0.2 < recalls[1], recalls
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: str) -> None:
+    without, counted = config(channel=channel), config(channel=channel, class_count_rounds=2)
+    problem = problem_of(without, None)
+    plain, told = (plan(each, problem).privacy for each in (without, counted))
+    assert told["guarantees"] == plain["guarantees"]
+    (note,) = (each for each in told["warnings"] if each not in plain["warnings"])
+    assert "the first 2 count people's classes" in note
+    assert "0.4 of the budget" in note
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"class_count_rounds": 5}, "give at most 4"),
+        ({"class_count_rounds": 1, "steps_per_round": 2}, "set steps_per_round = 1"),
+        ({"class_count_rounds": 1, "class_weights": [1.0] * 10}, "leave one of them out"),
+    ],
+)
+def test_counts_that_nothing_follows_from_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config(**settings).composition  # noqa: B018 (it is made to be refused)
+
+
+def test_noise_alone_gives_weights_that_are_bounded() -> None:
+    from fedldp.algorithms.people import class_shares
+
+    for counts in (np.zeros(3), np.array([-5.0, -2, -1]), np.array([-5.0, 1e9, 1e-9])):
+        shares = class_shares(counts)
+        assert (shares >= LEAST_SHARE).all()
+        assert (shares <= 1).all()

@@ -65,6 +65,9 @@ class Sums:
     def right(self, weights: Floats, examples: Examples) -> Any:
         return self.inner.right(weights, examples)
 
+    def weighted(self, class_weights: tuple[float, ...]) -> Sums:
+        return replace(self, inner=self.inner.weighted(class_weights))
+
 
 class RightConfig(person_dp_sgd):
     """The right one, whose parts wrong ones may change.

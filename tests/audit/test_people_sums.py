@@ -131,6 +131,7 @@ def test_the_right_sums_are_exact(model: str, seed: int) -> None:
     [
         {"steps_per_round": 3},
         {"held_out_people": 0.3},
+        {"class_count_rounds": 1},
         {"channel": "central"},
         {"channel": "sum"},
         pytest.param({"sample_rate": 0.5}, marks=pytest.mark.slow),

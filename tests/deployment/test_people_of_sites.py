@@ -88,6 +88,7 @@ def test_the_model_of_sites_is_that_of_the_simulation(world: World) -> None:
     [
         ("steps_per_round=3",),
         ("held_out_people=0.3",),
+        ("class_count_rounds=1",),
         ("class_weights=[0.2, 1.0]", "model=mlp_64"),
         ("rows_per_person=2",),
     ],

@@ -17,7 +17,7 @@ from workers import forked_workers
 import fedldp
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import FedldpError
+from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.engine import Result, simulate
@@ -31,7 +31,8 @@ SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "shuffle=
 
 EVERYONE_REFUSES = (
     "error: round {round}: 0 of 6 clients took part, and 1 must (6 refused: over-budget); what was "
-    "complete is kept, and can be resumed"
+    "complete is kept, and a resumed run would end here too: raise the limit of the budget, or "
+    "lower rounds or epsilon, in a new run"
 )
 
 
@@ -270,19 +271,31 @@ def test_what_is_drawn_once_is_paid_for_once(tmp_path: Path, fedldp_command: Any
 # For each person, or each row
 
 
-def test_a_budget_for_each_row_ends_a_run_as_one_of_clients_does() -> None:
+def test_a_budget_for_each_row_that_does_not_last_is_refused_before_the_run() -> None:
+    """No round has begun, and the line says what would do."""
     config = fedldp.recipe("quickstart", mechanism="laplace", epsilon=1.0, shuffle=False,
                            num_clients=6, rounds=4, target=None)  # fmt: skip
+    assert "person_budget" not in config.model_dump()
     for unit in ("person", "record"):
         limited = config.changed(
-            client_budget={"limit": 3.5}, person_budget={"limit": 2.5, "unit": unit}
+            client_budget={"limit": 4.5}, person_budget={"limit": 2.5, "unit": unit}
         )
         assert [str(budget) for budget in limited.budgets] == [
-            "pure budget of epsilon 3.5",
+            "pure budget of epsilon 4.5",
             f"pure budget of epsilon 2.5 for each {unit}",
         ]
-        planned = plan(limited, problem_of(limited, None))
-        assert [history.total() for history in planned.releases.histories()] == [2]
-        with pytest.raises(FedldpError, match=r"round 3: 0 of 6 clients took part"):
+        said = (
+            r"person_budget.limit = 2.5: it covers 2 of the 4 rounds .* end at round 3; the run "
+            rf"costs epsilon 4 for each {unit}: raise the limit to that, or lower epsilon"
+        )
+        with pytest.raises(ConfigError, match=said):
             fedldp.run(limited)
-    assert "person_budget" not in config.model_dump()
+        enough = limited.changed(person_budget={"limit": 4.0, "unit": unit})
+        planned = plan(enough, problem_of(enough, None))
+        assert [history.total() for history in planned.releases.histories()] == [4]
+
+
+def test_a_budget_for_each_row_may_end_for_some_clients() -> None:
+    config = quick(**SOME).changed(client_budget=None, person_budget={"limit": 2.5})
+    most = [each.total() for each in plan(config, problem_of(config, None)).releases.histories()]
+    assert max(most) == 2

@@ -262,6 +262,7 @@ class Composition:
         uses: settings that these parts use although they are usually unused.
         averaged: the share of the last rounds whose weights are averaged, where ``average`` does
             not say it.
+        notes: what a statement of a run tells its reader besides, a sentence each.
     """
 
     calibration: Calibration
@@ -281,6 +282,7 @@ class Composition:
     unused: Mapping[str, str] = field(default_factory=dict)
     uses: frozenset[str] = frozenset()
     averaged: float = 0.0
+    notes: tuple[str, ...] = ()
 
     def bound_of(self, client: int) -> Bound:
         """Return the chart in which the mechanism of ``client`` works."""

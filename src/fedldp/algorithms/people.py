@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -31,7 +32,13 @@ from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.composition import Algorithm, EstimateBy, Local, WeightedMean
+from fedldp.algorithms.composition import (
+    Algorithm,
+    EstimateBy,
+    FirstArrays,
+    Local,
+    WeightedMean,
+)
 from fedldp.algorithms.participation import Participation, most_rounds
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
@@ -54,6 +61,7 @@ from fedldp.protocol.roles import Draw, LocalUpdate, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Incoming
 from fedldp.training.person_gradients import (
+    CLASS_WEIGHTS,
     LARGEST_CLIP,
     MOST_PEOPLE,
     NORM,
@@ -100,6 +108,23 @@ SCORED = Offer(
     0.0,
 )
 
+COUNTED = Offer(
+    "class_count_rounds",
+    Annotated[Annotated[int, Field(ge=0)], LEFT_OUT],
+    "first rounds in which each person is counted by the class of its rows, in place of a "
+    "gradient, at the price of a round: class weights follow from the noisy counts, the rarest "
+    "class has 1",
+    0,
+)
+
+LEAST_SHARE = 0.01
+"""A noisy share of a class is taken to be that at least, so that no weight is below it either."""
+
+_COUNTS = "class_counts"
+
+_FEW_CLASSES = 10
+"""Of so many, shares are among a round's figures."""
+
 SCORE = "held-out accuracy"
 """What the server calls the noisy share of votes in favour."""
 
@@ -124,8 +149,13 @@ class PersonSteps(Local):
         summed = self.summed(algorithm)
         taken = rate_of(settings)
         if settings.steps_per_round == 1:
-            held_out = settings.held_out_people
-            return PersonGradients(summed=summed, held_out=held_out, sampled=taken)
+            return PersonGradients(
+                summed=summed,
+                held_out=settings.held_out_people,
+                sampled=taken,
+                count_rounds=settings.class_count_rounds,
+                num_classes=problem.num_classes,
+            )
         return NoisySteps(
             summed=summed,
             noise=self.calibration.noise(algorithm.layout.size),
@@ -133,6 +163,15 @@ class PersonSteps(Local):
             steps=settings.steps_per_round,
             sampled=taken,
         )
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse counts of more classes than a sum has coordinates; see ``Local.check``."""
+        classes, size = algorithm.problem.num_classes, algorithm.layout.size
+        if self.settings.class_count_rounds and classes > size:
+            raise ConfigError(
+                f"class_count_rounds = {self.settings.class_count_rounds}: {classes} classes do "
+                f"not fit a sum of {size} weights; leave it out"
+            )
 
     def summed(self, algorithm: Algorithm) -> Summed:
         """Return what sums the vectors of people: in closed form where the model allows it."""
@@ -311,6 +350,7 @@ class MeanOfPeople:
         clients: of a round, as agreed. A trusted server divides by it, where the number of those
             who really answered would show.
         voters: people of a client who are expected to vote; public.
+        count_rounds: in how many rounds, from the first, sums are counts of classes.
         noise: gives what draws a trusted server's noise, for a sum of so many coordinates.
     """
 
@@ -321,6 +361,7 @@ class MeanOfPeople:
     bound: OfPeople
     clients: int
     voters: float
+    count_rounds: int
     noise: Callable[[int], IntegerGaussian] | None
 
     def __call__(
@@ -336,10 +377,46 @@ class MeanOfPeople:
             noise = self.noise(size)
             steps = noise.noisy(total.total(), draw("mechanism"))
             mean = steps.astype(np.float64) * (noise.step / self.clients)
+        if state.round <= self.count_rounds:
+            counts = state.arrays[_COUNTS]
+            counts = counts + mean[: counts.size] / NORM
+            shares = {}
+            if state.round == self.count_rounds and counts.size <= _FEW_CLASSES:
+                shares = {
+                    f"noisy share of class {label}": float(share)
+                    for label, share in enumerate(class_shares(counts))
+                }
+            return Estimated(values=None, metrics=shares, arrays={_COUNTS: counts})
         votes = {}
         if self.bound.votes:
             votes[SCORE] = 0.5 + 0.5 * float(mean[-1]) / NORM / self.voters
         return Estimated(values=self.bound.restore(mean, state, factor), metrics=votes)
+
+
+def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the shares of classes by noisy counts, ``LEAST_SHARE`` at least, shape (classes,).
+
+    They are alike where no count is above 0, and so tells nothing.
+    """
+    positive = np.maximum(counts, 0)
+    if not positive.any():
+        return np.full(counts.size, 1 / counts.size)
+    found: NDArray[np.float64] = np.maximum(positive / positive.sum(), LEAST_SHARE)
+    return found
+
+
+def _no_counts(release: Release, problem: Problem) -> FirstArrays:
+    """Return that no class is counted before the first round."""
+    return lambda draw: {_COUNTS: np.zeros(problem.num_classes)}
+
+
+def _tell_weights(count_rounds: int, state: State) -> Broadcast:
+    """Return a round's broadcast: with the classes' weights, once they were counted."""
+    told: dict[str, NDArray[Any]] = {}
+    if state.round > count_rounds:
+        shares = class_shares(state.arrays[_COUNTS])
+        told[CLASS_WEIGHTS] = (shares.min() / shares).astype(np.float32)
+    return Broadcast(round=state.round, weights=state.weights, public=told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,6 +471,22 @@ class PerPersonRun(Calibration):
                 f"sample_rate = {rate:g}, persons_at_sites = {sites} and channel = {self.channel}: "
                 "a person may be sampled at several sites for one sum, and nothing is proven that "
                 "sampling would gain; set sample_rate = 1, or channel = named"
+            )
+        counted = self.settings.class_count_rounds
+        if counted and steps > 1:
+            raise ConfigError(
+                f"class_count_rounds = {counted} and steps_per_round = {steps}: a site that steps "
+                "by itself sends no counts; set steps_per_round = 1, or class_count_rounds = 0"
+            )
+        if counted and self.settings.class_weights is not None:
+            raise ConfigError(
+                f"class_count_rounds = {counted} and class_weights: weights are given, or follow "
+                "from counts; leave one of them out"
+            )
+        if counted and counted >= self.settings.rounds:
+            raise ConfigError(
+                f"class_count_rounds = {counted}: of rounds = {self.settings.rounds} none is left "
+                f"to train in; give at most {self.settings.rounds - 1}"
             )
 
     @property
@@ -494,6 +587,7 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
             clients=settings.round_size,
             voters=release.people
             * (settings.held_out_people * settings.sample_rate / settings.num_clients),
+            count_rounds=settings.class_count_rounds,
             noise=calibration.noise if calibration.channel == "central" else None,
         )
 
@@ -505,7 +599,21 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
             of_one = of_samples(noise, whole_size, taken)
         return of_people(of_one, problem.people is None)
 
+    counted = settings.class_count_rounds
+    counting: dict[str, Any] = {}
+    if counted:
+        counting = {
+            "arrays": _no_counts,
+            "publish": partial(_tell_weights, counted),
+            "notes": (
+                f"class_count_rounds = {counted}: of the {settings.rounds} rounds, the first "
+                f"{counted} count people's classes in place of gradients; each is charged as any "
+                f"other round, so that is {counted / settings.rounds:.2g} of the budget (of rho, "
+                "or mu squared), which the lines cover",
+            ),
+        }
     return {
+        **counting,
         "bound": OfPeople(rate=settings.learning_rate),
         "shaped": lambda release, problem: sums_of_people(release, settings, problem),
         "estimate": EstimateBy(make=estimate, needs="sum", setting="system = person_dp_sgd"),

@@ -36,7 +36,7 @@ from fedldp.data.examples import Examples
 from fedldp.protocol.roles import LocalUpdate
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.mapped_examples import OnFeatures
-from fedldp.training.person_gradients import SUMS, NoisySteps, PersonGradients
+from fedldp.training.person_gradients import CLASS_WEIGHTS, SUMS, NoisySteps, PersonGradients
 from fedldp.training.tensors import one_thread
 
 Sums = NDArray[np.float64]
@@ -123,29 +123,28 @@ class PlannedPeopleCheck:
 
     def _wrong(self, trial: int, generator: np.random.Generator) -> str:
         """Return what is not as it should be, in words; nothing if all is."""
-        weights, examples = self._weights(trial, generator), self._people(trial, generator)
-        whole = self._sum(weights, examples)
+        told = self._told(trial, self._weights(trial, generator))
+        examples = self._people(trial, generator)
+        whole = self._sum(told, examples)
         if not _is_whole(whole):
             return "a sum is not of whole numbers"
         place = int(generator.integers(_PEOPLE))
         other = self._with_another(examples, place, generator)
-        moved = np.array(_integers(self._sum(weights, other)), object) - _integers(whole)
+        moved = np.array(_integers(self._sum(told, other)), object) - _integers(whole)
         if (apart := int((moved**2).sum())) > self._distance**2:
             times = math.sqrt(apart) / self._distance
             return f"one person moves the sum by {times:.9g} times what the noise is for"
-        if self._parted(weights, examples, place, generator.bytes(32)):
+        if self._parted(told, examples, place, generator.bytes(32)):
             return "a sample takes some of a person's rows"
         order = generator.permutation(_PEOPLE)
         in_turn = np.argsort(order[examples.people], kind="stable")
-        if not _same(self._sum(weights, examples.taken(in_turn)), _integers(whole)):
+        if not _same(self._sum(told, examples.taken(in_turn)), _integers(whole)):
             return "the same people in another order of rows give another sum"
         if self._votes:
             return ""  # who votes is drawn by place, and places move where a person goes
-        return self._not_of_each(weights, examples, place) or self._not_of_sums(weights, examples)
+        return self._not_of_each(told, examples, place) or self._not_of_sums(told, examples)
 
-    def _parted(
-        self, weights: NDArray[np.float32], examples: Examples, person: int, key: bytes
-    ) -> bool:
+    def _parted(self, told: Broadcast, examples: Examples, person: int, key: bytes) -> bool:
         """Return whether a sample of one person is neither all that she has nor nothing."""
         update, own = self._sampling, _of(examples, person)
         assert isinstance(update, PersonGradients | NoisySteps)
@@ -155,53 +154,63 @@ class PlannedPeopleCheck:
         if isinstance(update, NoisySteps):
             noting: Any = _Noise(_NoNoise(), seen, again=False)
             update = replace(update, noise=noting)
-        found = update_of(update, Broadcast(round=1, weights=weights), own, key)
+        found = update_of(update, told, own, key)
         sums = np.asarray(seen[0] if seen else found.aux[SUMS][0], np.float64)
-        return not _same(sums, _integers(self._sum(weights, own))) and bool(sums.any())
+        return not _same(sums, _integers(self._sum(told, own))) and bool(sums.any())
 
-    def _not_of_each(self, weights: NDArray[np.float32], examples: Examples, place: int) -> str:
+    def _not_of_each(self, told: Broadcast, examples: Examples, place: int) -> str:
         """Return where a sum is not that of what each person gives alone, in words."""
-        own = [self._sum(weights, _of(examples, who)) for who in range(_PEOPLE)]
+        own = [self._sum(told, _of(examples, who)) for who in range(_PEOPLE)]
         longest = max(sum(step**2 for step in _integers(each)) for each in own)
         if 4 * longest > self._distance**2:
             times = 2 * math.sqrt(longest) / self._distance
             return f"a person's vector is {times:.9g} times as long as the noise is for"
-        if not _same(self._sum(weights, examples), _sum_of(own)):
+        if not _same(self._sum(told, examples), _sum_of(own)):
             return "people together do not give the sum of what each gives alone"
         others = _sum_of(own[:place] + own[place + 1 :])
         assert examples.people is not None
-        if not _same(self._sum(weights, examples.taken(examples.people != place)), others):
+        if not _same(self._sum(told, examples.taken(examples.people != place)), others):
             return "others give another sum where one person has gone"
         return ""
 
-    def _not_of_sums(self, weights: NDArray[np.float32], examples: Examples) -> str:
+    def _not_of_sums(self, told: Broadcast, examples: Examples) -> str:
         """Return where weights after several steps are not of the noisy sums, in words."""
         update = self._update
         if not isinstance(update, NoisySteps):
             return ""
         seen: list[Any] = []
         noting: Any = _Noise(update.noise, seen, again=False)
-        found = self._rows(replace(update, noise=noting), weights, examples)
+        found = self._rows(replace(update, noise=noting), told, examples)
         if len(seen) != update.steps:
             return f"{len(seen)} noisy sums are made, and {update.steps} are charged"
         again: Any = _Noise(update.noise, list(seen), again=True)
         for others in (examples.taken(slice(0, 1)), examples.taken(slice(1, None))):
             again.seen[:] = seen
             nothing = replace(update, noise=again, summed=_Nothing())
-            if self._rows(nothing, weights, others) != found:
+            if self._rows(nothing, told, others) != found:
                 return "weights depend on more than the noisy sums"
         return ""
 
-    def _sum(self, weights: NDArray[np.float32], examples: Examples) -> Sums:
-        """Return the sum that noise is added to, at some weights."""
+    def _told(self, trial: int, weights: NDArray[np.float32]) -> Broadcast:
+        """Return a broadcast of a round that counts classes, where there is one, or of another."""
+        update = self._update
+        if not isinstance(update, PersonGradients) or not update.count_rounds:
+            return Broadcast(round=1, weights=weights)
+        if trial % 3 == 0:
+            return Broadcast(round=update.count_rounds, weights=weights)
+        told = {CLASS_WEIGHTS: np.geomspace(0.01, 1, update.num_classes, dtype=np.float32)}
+        return Broadcast(round=update.count_rounds + 1, weights=weights, public=told)
+
+    def _sum(self, told: Broadcast, examples: Examples) -> Sums:
+        """Return the sum that noise is added to, for a broadcast."""
         if isinstance(self._update, NoisySteps):
-            return self._update.summed(weights, examples)
-        found = update_of(self._update, Broadcast(round=1, weights=weights), examples)
+            return self._update.summed(told.weights, examples)
+        found = update_of(self._update, told, examples)
         return np.asarray(found.aux[SUMS][0], np.float64)
 
-    def _rows(self, update: LocalUpdate, weights: NDArray[np.float32], examples: Examples) -> bytes:
+    def _rows(self, update: LocalUpdate, told: Broadcast, examples: Examples) -> bytes:
         """Return the weights that leave a client after its steps."""
-        found = update_of(update, Broadcast(round=1, weights=weights), examples)
+        found = update_of(update, told, examples)
         return np.asarray(found.rows).tobytes()
 
     @property
@@ -284,6 +293,9 @@ class _Nothing:
 
     def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
         return np.zeros(len(examples), np.bool_)
+
+    def weighted(self, class_weights: tuple[float, ...]) -> _Nothing:
+        return self
 
 
 def _of(examples: Examples, person: int) -> Examples:

@@ -156,8 +156,8 @@ def accept(
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.checks import check_people_of
     from fedldp.deployment.identity import read_private
-    from fedldp.deployment.policy import make_accepted, own_place, read_policy, write_accepted
-    from fedldp.deployment.restored import Restored, open_ledger
+    from fedldp.deployment.policy import own_place, read_policy, write_accepted
+    from fedldp.deployment.restored import Restored, left_of, open_ledger
 
     terms = read_policy(policy)
     found = read_agreement(agreement, terms.data_dir, own=terms.own_code)
@@ -170,11 +170,9 @@ def accept(
     if not terms.accepted_as(found.digest).exists():
         Restored(terms).check_new(found, new=new)
     check_people_of(terms, found)
-    make_accepted(terms)
     public = read_private(terms.key).public_key().public_bytes_raw().hex()
     place = own_place(found, public)
-    ledger = open_ledger(terms)
-    left = ledger.all_remaining(ledger.releases())
+    left = left_of(terms)
     console = Console()
     _show(console, found, found.computed_statement())
     _show_cost(console, found, terms, left)
@@ -185,7 +183,9 @@ def accept(
     )
     if not yes and not typer.confirm("accept it?"):
         raise typer.Exit(1)
-    typer.echo(f"accepted: {write_accepted(terms, found)}")
+    accepted = write_accepted(terms, found)
+    open_ledger(terms)  # which fixes the limits, so not before the answer
+    typer.echo(f"accepted: {accepted}")
 
 
 @deploy_app.command()
@@ -282,7 +282,8 @@ def demo(
 
     from fedldp.core.formatting import number
     from fedldp.deployment.demo import ROUNDING, run_demo
-    from fedldp.reporting.text import percent, print_statement
+    from fedldp.reporting.scores import is_imbalanced
+    from fedldp.reporting.text import area, imbalance, percent, print_statement
     from fedldp.simulation.settings import resolve
 
     if channel not in ("named", "sum"):
@@ -305,7 +306,13 @@ def demo(
         typer.echo(
             f"{ledger.site}: {ledger.entries} releases, {spent} ({ledger.kind}{ledger.of_one})"
         )
-    typer.echo(f"accuracy   {percent(found.accuracy) or 'not tested'} after {found.rounds} rounds")
+    after, most = f"after {found.rounds} rounds", found.final["most_frequent"]
+    if most is not None and is_imbalanced(most):
+        typer.echo(
+            f"AUC        {area(found.final['auc']) or 'not defined'} {after}, balanced accuracy "
+            f"{percent(found.final['balanced_accuracy'])}; first: {imbalance(most)}"
+        )
+    typer.echo(f"accuracy   {percent(found.accuracy) or 'not tested'} {after}")
     apart = found.largest_difference
     same = f"at most {apart:.2g} from" if apart else "to the last bit"
     typer.echo(f"weights    {same} those of the simulation with this seed")
@@ -403,7 +410,13 @@ def _show_cost(
             soft_wrap=True,
         )
         if rest < run < float("inf"):
-            typer.echo("warning    that is more than is left: the site refuses once it is used up")
+            rounds = 0 if rest < release else int(rest // release)
+            name = "budget" if budget.unit == "client" else "person_budget"
+            typer.echo(
+                f"warning    {name}.limit = {budget.limit:g}: what is left covers {rounds} of the "
+                f"{agreement.max_participations} rounds that a site takes part in, and then this "
+                "site refuses; refuse this agreement, and ask for one that costs less"
+            )
 
 
 def _report(found: list[Any]) -> None:

@@ -16,6 +16,14 @@ RunDir = Annotated[
     ),
 ]
 
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        metavar="P",
+        help="of two classes: name class 1 from this probability on, such as its public share",
+    ),
+]
+
 
 def evaluate(
     run_dir: RunDir,
@@ -27,13 +35,7 @@ def evaluate(
             help="labelled examples: .npz, .csv or .parquet; else the run's test set",
         ),
     ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P",
-            help="of two classes: name class 1 from this probability on, such as its public share",
-        ),
-    ] = None,
+    threshold: Threshold = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fedldp.cli._common import Json, file, print_json
-from fedldp.cli.evaluate import RunDir
+from fedldp.cli.evaluate import RunDir, Threshold
 
 
 def predict(
@@ -31,12 +31,13 @@ def predict(
             help="a .csv file to write, with every class's probability",
         ),
     ] = None,
+    threshold: Threshold = None,
     as_json: Json = False,
 ) -> None:
     """Say the class of each example, by the model of a run."""
     from fedldp.simulation.evaluating import predict as classify
 
-    rows = classify(run_dir, data, out)
+    rows = classify(run_dir, data, out, threshold)
     if as_json:
         print_json(rows)
     elif out is not None:

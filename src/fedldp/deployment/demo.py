@@ -59,6 +59,7 @@ class Demo:
 
     Attributes:
         accuracy: of the final model on the test set; None where the server cannot test it.
+        final: all figures of that model, as in a run's summary.
         rounds: how many were complete.
         privacy: the server's statement.
         ledgers: of the sites.
@@ -69,6 +70,7 @@ class Demo:
     """
 
     accuracy: float | None
+    final: dict[str, float | None]
     rounds: int
     privacy: dict[str, Any]
     ledgers: list[LedgerOfSite]
@@ -142,6 +144,7 @@ def _run(
     apart = max(float(np.abs(weights[n] - w).max()) for n, w in simulated.weights.items())
     return Demo(
         accuracy=summary["final"]["accuracy"],
+        final=summary["final"],
         rounds=len(summary["rounds"]),
         privacy=_privacy(summary["privacy"], simulated.privacy),
         ledgers=[_ledger(p, s.name) for p, s in zip(world.sites, world.roster, strict=True)],

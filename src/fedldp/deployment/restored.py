@@ -54,6 +54,18 @@ def open_ledger(policy: SitePolicy) -> SqliteLedger:
     return ledger
 
 
+def left_of(policy: SitePolicy) -> tuple[float, ...]:
+    """Return what each of the site's budgets has left; no ledger is begun for it.
+
+    Raises:
+        LedgerUnusable: see ``open_ledger``.
+    """
+    if not (policy.state / "ledger-begun").exists() and not policy.ledger.exists():
+        return tuple(budget.limit for budget in policy.budgets)
+    ledger = open_ledger(policy)
+    return tuple(ledger.all_remaining(ledger.releases()))
+
+
 def charge_lost(
     policy: SitePolicy, since: Sequence[Agreement], *, restores: int = 1
 ) -> list[UnrecordedSpend]:

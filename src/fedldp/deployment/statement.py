@@ -47,4 +47,4 @@ def stated(
     # What a simulation's noise would guarantee in real arithmetic is not what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]
     warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
-    return {**found, "guarantees": lines, "warnings": [*warnings, TIMED]}
+    return {**found, "guarantees": lines, "warnings": [*warnings, *config.composition.notes, TIMED]}

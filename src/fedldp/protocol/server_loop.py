@@ -309,9 +309,15 @@ class _Tally:
         silent = self._asked.size - self.took_part - sum(refused.values())
         why = [f"{count} refused: {reason}" for reason, count in sorted(refused.items())]
         why += [f"{silent} did not answer"] if silent else []
+        kept = "what was complete is kept, and can be resumed"
+        if refused.get(Reason.OVER_BUDGET.value) == self._asked.size - self.took_part:
+            kept = (
+                "what was complete is kept, and a resumed run would end here too: raise the limit "
+                "of the budget, or lower rounds or epsilon, in a new run"
+            )
         return RunError(
             f"round {self.round}: {self.took_part} of {self._asked.size} clients took part, "
-            f"and {quorum} must ({'; '.join(why)}); what was complete is kept, and can be resumed"
+            f"and {quorum} must ({'; '.join(why)}); {kept}"
         )
 
 
@@ -329,6 +335,14 @@ def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
 
 
 def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:
-    """Return the means over ``rounds`` of the system's own figures, by name."""
-    names = dict.fromkeys(name for one in rounds for name in one.metrics)
-    return {name: sum(r.metrics.get(name, 0.0) for r in rounds) / len(rounds) for name in names}
+    """Return the means of the system's own figures, by name, over the rounds that have them."""
+    return means_of([one.metrics for one in rounds])
+
+
+def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each figure over the rounds that have it."""
+    found: dict[str, list[float]] = {}
+    for one in rounds:
+        for name, value in one.items():
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import SCHEMA_VERSION, upgraded
 from fedldp.core.errors import RunError
+from fedldp.protocol.server_loop import means_of
 from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import headline, headline_in_words, run_title
 
@@ -234,8 +235,8 @@ def read_run(path: Path) -> FinishedRun:
         summary=summary,
         environment=_read(path / "environment.json", _Environment).model_dump(),
         own_data=_read(path / "config.json", _Started).own_data,
-        means=_means([one.metrics for one in measured]),
-        arrivals=_means([one.arrivals or {} for one in measured]),
+        means=means_of([one.metrics for one in measured]),
+        arrivals=means_of([one.arrivals or {} for one in measured]),
         refused=refused,
         radii=_of_each_round([one.radii for one in measured], len(summary["rounds"])),
     )
@@ -245,11 +246,6 @@ def _of_each_round(radii: list[list[float] | None], rounds: int) -> list[list[fl
     """Return what every round has; nothing where one lacks it, as of an older version."""
     found = [each for each in radii if each is not None]
     return found if len(found) == rounds else []
-
-
-def _means(rounds: list[dict[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for one in rounds for name in one)
-    return {name: sum(one.get(name, 0.0) for one in rounds) / len(rounds) for name in names}
 
 
 def _read(path: Path, kind: type[_T]) -> _T:

@@ -101,6 +101,13 @@ def _ranked(positive: NDArray[np.bool_], score: NDArray[np.float64]) -> tuple[fl
     return area, float((np.diff(hits, prepend=0) * precision).sum() / count)
 
 
+def named(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
+    """Return the class of each example, shape (n,); see ``scores``."""
+    if threshold is None:
+        return np.asarray(probabilities.argmax(1), np.int64)
+    return np.asarray(probabilities[:, 1] >= threshold, np.int64)
+
+
 def scores(
     labels: NDArray[np.int64],
     probabilities: NDArray[np.float64],
@@ -122,9 +129,7 @@ def scores(
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     places = np.arange(schema.num_classes)
-    predicted = probabilities.argmax(1)
-    if threshold is not None:
-        predicted = (probabilities[:, 1] >= threshold).astype(np.int64)
+    predicted = named(probabilities, threshold)
     precision, recall, f1, support = precision_recall_fscore_support(
         labels, predicted, labels=places, zero_division=0.0
     )

@@ -21,7 +21,7 @@ from fedldp.data.image_features import ExampleMap
 from fedldp.data.sources import SOURCES
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
-from fedldp.reporting.scores import doubts, scores
+from fedldp.reporting.scores import doubts, named, scores
 from fedldp.simulation.result import check_features
 from fedldp.simulation.settings import from_mapping
 
@@ -145,14 +145,8 @@ def evaluate(
     Raises:
         FedldpError: the folder or the data cannot be used, or there is no such threshold.
     """
-    if threshold is not None and not 0 < threshold < 1:
-        raise ConfigError(f"threshold = {threshold:g}: give a probability above 0 and below 1")
     trained = load_trained(folder)
-    if threshold is not None and trained.schema.num_classes != 2:
-        raise ConfigError(
-            f"threshold = {threshold:g}: the model of {folder} has {trained.schema.num_classes} "
-            "classes, and a threshold is between two; leave it out"
-        )
+    _check_threshold(threshold, trained)
     examples, warnings = (
         _test_set(trained, data_dir) if data is None else (_labelled(trained, data), [])
     )
@@ -179,7 +173,22 @@ def evaluate(
     }
 
 
-def predict(folder: Path, data: Path, out: Path | None = None) -> list[dict[str, Any]]:
+def _check_threshold(threshold: float | None, trained: Trained) -> None:
+    if threshold is None:
+        return
+    if not 0 < threshold < 1:
+        raise ConfigError(f"threshold = {threshold:g}: give a probability above 0 and below 1")
+    classes = trained.schema.num_classes
+    if classes != 2:
+        raise ConfigError(
+            f"threshold = {threshold:g}: the model of {trained.folder} has {classes} classes, and "
+            "a threshold is between two; leave it out"
+        )
+
+
+def predict(
+    folder: Path, data: Path, out: Path | None = None, threshold: float | None = None
+) -> list[dict[str, Any]]:
     """Return what the model of a run folder says of each example, in their order.
 
     Args:
@@ -187,21 +196,24 @@ def predict(folder: Path, data: Path, out: Path | None = None) -> list[dict[str,
         data: examples: a .npz file (features), or a table with the run's columns; labels and
             clients are not needed.
         out: a .csv file to write as well; older predictions there are replaced, and nothing else.
+        threshold: see ``evaluate``.
 
     Returns:
         For each: "class", its name or number, and "probability", the model's of that class.
 
     Raises:
-        FedldpError: the folder or the data cannot be used, or ``out`` cannot be written.
+        FedldpError: the folder or the data cannot be used, there is no such threshold, or ``out``
+            cannot be written.
     """
     if out is not None:
         check_replaceable(out, _BEGINS)
     trained = load_trained(folder)
+    _check_threshold(threshold, trained)
     features = load_features(data, columns=trained.columns, names=trained.schema.features)
     found = trained.probabilities(_prepared(trained, features))
     rows = [
         {"class": trained.schema.class_name(int(label)), "probability": float(row[label])}
-        for label, row in zip(found.argmax(1), found, strict=True)
+        for label, row in zip(named(found, threshold), found, strict=True)
     ]
     if out is not None:
         replace_file(out, _as_csv(rows, found, trained.schema))

@@ -10,8 +10,10 @@ import numpy as np
 
 from fedldp.accounting.accountants import releases_nothing, sides_of
 from fedldp.accounting.events import Event
+from fedldp.accounting.prices import rounded_up
 from fedldp.accounting.releases import Clients, ReleaseHistory
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, OverBudget
 from fedldp.ledgers.budget import Budget
@@ -30,7 +32,8 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     """Return what every client, and the server, will release.
 
     Raises:
-        ConfigError: it protects single people or rows, and no limit of a budget's kind covers it.
+        ConfigError: it protects single people or rows, and no limit of a budget's kind covers it;
+            or ``person_budget`` leaves nobody to answer in some round.
     """
     found: dict[Event, list[Clients]] = {}
     algorithm = config.algorithm(problem)
@@ -45,11 +48,14 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
     if config.budgets:
         _check_may_pay(config.budgets, groups)
-        asked = _within_budgets(config, groups, asked)
+        if config.person_budget is not None:
+            _check_lasts(config.person_budget.budget(), config, groups, asked)
+        asked = _within_budgets(config.budgets, config, groups, asked)
     return ReleaseHistory.planned(groups, asked, algorithm.server().downlink)
 
 
 def _within_budgets(
+    budgets: Sequence[Budget],
     config: RunConfig,
     groups: Mapping[Event, Clients],
     asked: Mapping[int, Clients | None],
@@ -58,7 +64,7 @@ def _within_budgets(
     left = np.zeros(config.num_clients, np.int32)
     for event, clients in groups.items():
         left[np.asarray(clients)] = min(
-            _times_paid(event, budget, config.rounds) for budget in config.budgets
+            _times_paid(event, budget, config.rounds) for budget in budgets
         )
     answering: dict[int, Clients | None] = {}
     for round, there in asked.items():
@@ -70,6 +76,27 @@ def _within_budgets(
         else:
             answering[round] = np.flatnonzero(able) if there is None else np.asarray(there)[able]
     return answering
+
+
+def _check_lasts(
+    budget: Budget,
+    config: RunConfig,
+    groups: Mapping[Event, Clients],
+    asked: Mapping[int, Clients | None],
+) -> None:
+    """Refuse a budget for people with which a run would end in a round that nobody answers."""
+    answering = _within_budgets([budget], config, groups, asked)
+    ends = next((r for r, there in answering.items() if there is not None and not len(there)), None)
+    if ends is None:
+        return
+    event = max(groups, key=budget.price)
+    often = most_rounds(config.composition.participation, 0, config.rounds)
+    run = rounded_up(budget.price_of_run([(event, often)]))
+    raise ConfigError(
+        f"person_budget.limit = {budget.limit:g}: it covers {_times_paid(event, budget, often)} of "
+        f"the {often} rounds that a client takes part in, and the run would end at round {ends}; "
+        f"the run costs {budget.amount(run)}: raise the limit to that, or lower epsilon"
+    )
 
 
 def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:

@@ -185,6 +185,7 @@ def state(
             f"rows_per_person = {config.rows_per_person}: of a person with more rows at a client, "
             "so many are drawn once, and the others are not used"
         )
+    found["warnings"] += config.composition.notes
     return found
 
 

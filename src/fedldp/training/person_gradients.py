@@ -25,13 +25,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import PrivacyError
+from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian, whole
@@ -49,6 +49,9 @@ NORM = 1 << 30
 
 SUMS = "sums of people"
 """What an update calls them, beside its weights."""
+
+CLASS_WEIGHTS = "class weights"
+"""What a broadcast calls those that follow from counts of the classes."""
 
 MOST_PEOPLE = 1 << 22
 """Of a client: the sum of so many vectors is exact in float64. That of more is cut to it."""
@@ -115,6 +118,10 @@ class Summed(Protocol):
         """Return which rows the model classifies rightly, shape (n,); each row by itself."""
         ...
 
+    def weighted(self, class_weights: tuple[float, ...]) -> Summed:
+        """Return the same with public factors on the loss of a row, by its label; at most 1."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class PersonGradients:
@@ -125,17 +132,24 @@ class PersonGradients:
     own. So these people, too, give a vector of norm ``NORM`` at most, and nobody gives two: what
     holds for a person in training holds for a person that votes.
 
+    The first rounds may count classes: everybody gives, in place of a gradient or a vote, ``NORM``
+    divided among the classes by the labels of its rows. Later broadcasts tell ``CLASS_WEIGHTS``.
+
     Attributes:
         summed: sums the vectors of people.
         held_out: the share of people who vote, from 0. Who they are is drawn once in a run, by
             place, so that it does not depend on what anybody's rows are.
         sampled: the probability with which a person is taken, voters too; each on its own, anew in
             every round. Below 1 for simulations only: a step's time tells how many there are.
+        count_rounds: how many rounds count classes.
+        num_classes: of the labels.
     """
 
     summed: Summed
     held_out: float = 0.0
     sampled: float = 1.0
+    count_rounds: int = 0
+    num_classes: int = 0
 
     def group(self, most_examples: int) -> int:
         """Return that clients compute one after the other."""
@@ -143,24 +157,66 @@ class PersonGradients:
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the weights as they are, and sums of shape (n, d), or (n, d + 1) with votes."""
-        sums = [self._sum(broadcast.weights, client) for client in batch]
-        rows = np.repeat(broadcast.weights[None], len(batch), axis=0)
+        weights = broadcast.weights
+        if broadcast.round <= self.count_rounds:
+            size = weights.size + (self.held_out > 0)
+            sums = []
+            for client in batch:
+                taken = client.examples.taken(next(samples(client, self.sampled)))
+                counts = class_counts(taken, self.num_classes)
+                sums.append(np.pad(counts, (0, size - counts.size)))
+        else:
+            summed = self.summed
+            if self.count_rounds:
+                summed = summed.weighted(told_weights(broadcast, self.num_classes))
+            sums = [self._sum(summed, weights, client) for client in batch]
+        rows = np.repeat(weights[None], len(batch), axis=0)
         return Sensitive(Update(rows=rows, aux={SUMS: np.stack(sums)}))
 
-    def _sum(self, weights: NDArray[np.float32], client: Client) -> Floats:
+    def _sum(self, summed: Summed, weights: NDArray[np.float32], client: Client) -> Floats:
         examples, taken = client.examples, next(samples(client, self.sampled))
         if not self.held_out:
-            return self.summed(weights, examples.taken(taken))
+            return summed(weights, examples.taken(taken))
         people = whose_rows(examples)
         drawn = client.kept("held-out people").generator().random(people.max(initial=-1) + 1)
         examples, people = examples.taken(taken), people[taken]
         votes = (drawn < self.held_out)[people]
         asked, whose = examples.taken(votes), people[votes]
-        right = np.bincount(whose, self.summed.right(weights, asked), len(drawn))
+        right = np.bincount(whose, summed.right(weights, asked), len(drawn))
         rows = np.bincount(whose, minlength=len(drawn))
         in_favour = np.count_nonzero(2 * right[rows > 0] > rows[rows > 0])
         balance = 2 * in_favour - np.count_nonzero(rows)
-        return np.append(self.summed(weights, examples.taken(~votes)), float(NORM) * balance)
+        return np.append(summed(weights, examples.taken(~votes)), float(NORM) * balance)
+
+
+def class_counts(examples: Examples, num_classes: int) -> Floats:
+    """Return the sum over people of ``NORM`` times the share of each class in a person's rows.
+
+    Shares are rounded down to whole numbers, whose sum is ``NORM`` at most, and so is their norm.
+
+    Returns:
+        whole numbers, shape (num_classes,); exact.
+    """
+    people = whose_rows(examples)
+    pairs, rows = np.unique(people * num_classes + examples.labels, return_counts=True)
+    whose, labels = np.divmod(pairs, num_classes)
+    given = rows * NORM // np.bincount(people)[whose]
+    return _cut(np.bincount(labels, given, num_classes).astype(np.int64))
+
+
+def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
+    """Return the class weights that a broadcast tells, each from 0 to 1 whatever it tells.
+
+    Raises:
+        RunError: there is not one for each class. It depends on nothing private.
+    """
+    told = broadcast.public.get(CLASS_WEIGHTS)
+    if told is None or told.shape != (num_classes,):
+        raise RunError(
+            f"round {broadcast.round}: the broadcast has no weight for each of the {num_classes} "
+            "classes; the server must tell them from counts of the first rounds"
+        )
+    return tuple(np.nan_to_num(told.astype(np.float64), nan=1.0).clip(0, 1).tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +338,10 @@ class DenseGradients:
             _, logits, lost = self._forward(parameters, examples.features[part])
             found[part] = (logits.argmax(axis=1) == examples.labels[part]) & ~lost
         return found
+
+    def weighted(self, class_weights: tuple[float, ...]) -> DenseGradients:
+        """Return the same with other class weights; see ``Summed``."""
+        return replace(self, class_weights=class_weights)
 
     def _parameters(self, weights: NDArray[np.float32]) -> list[Floats]:
         """Return the matrix of each layer, with its bias as the last column, on the grid."""
@@ -502,6 +562,10 @@ class ModelGradients:
                 finite = bool(logits.isfinite().all())
                 found[row] = finite and int(logits.argmax()) == examples.labels[row]
         return found
+
+    def weighted(self, class_weights: tuple[float, ...]) -> ModelGradients:
+        """Return the same with other class weights; see ``Summed``."""
+        return replace(self, class_weights=class_weights)
 
 
 def _same_draws() -> Stream:

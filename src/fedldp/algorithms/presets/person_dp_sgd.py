@@ -36,6 +36,7 @@ from fedldp.algorithms.channel import Central, Channel, Named, Sum
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.people import (
+    COUNTED,
     SAMPLED,
     SCORED,
     STEPS,
@@ -64,6 +65,7 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
     STEPS,
     SAMPLED,
     SCORED,
+    COUNTED,
     Offer(
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
