@@ -27,6 +27,10 @@ SHARED: dict[str, Any] = {
     "dataset": "digits", "model": "linear", "num_clients": 10, "rounds": 4, "learning_rate": 0.1,
 }  # fmt: skip
 
+PEOPLE: dict[str, Any] = {
+    "local_update": "person_gradients", "mechanism": "integer_gaussian", "epsilon": 1.0,
+}  # fmt: skip
+
 
 def made(system: str, **settings: Any) -> RunConfig:
     return find_system(system).model_validate({**SHARED, "system": system, **settings})
@@ -80,6 +84,47 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             "composed",
             {"channel": "sum", "mechanism": "none"},
             "channel = sum and mechanism = none: .* take mechanism = codes, or",
+        ),
+        # Noise on exact sums over people is for these, and these for it.
+        (
+            "composed",
+            {"local_update": "person_gradients", "epsilon": 1.0},
+            "local_update = person_gradients and mechanism = two_point: .* set mechanism = "
+            "integer_gaussian",
+        ),
+        (
+            "composed",
+            {"mechanism": "integer_gaussian", "epsilon": 1.0},
+            "mechanism = integer_gaussian and local_update = sgd: .* or mechanism = gaussian with "
+            "bound = norm",
+        ),
+        (
+            "composed",
+            {**PEOPLE, "channel": "shuffle"},
+            "channel = shuffle and mechanism = integer_gaussian: [^;]*; set channel = named$",
+        ),
+        (
+            "composed",
+            {**PEOPLE, "channel": "central", "clients_per_round": 2},
+            "channel = central and participation = balanced: .* set participation = drawn",
+        ),
+        (
+            "composed",
+            {**PEOPLE, "channel": "sum", "participation": "once", "rounds": 10},
+            "a sum of one hides nothing; set participation = all",
+        ),
+        ("composed", {**PEOPLE, "weighting": "examples"}, "private; set weighting = uniform"),
+        ("composed", {**PEOPLE, "one_label": True}, "leave one_label out"),
+        ("composed", {**PEOPLE, "epsilon": None}, "needs a budget; give one$"),
+        ("composed", {**PEOPLE, "epsilon": [1.0] * 10}, "one budget for all clients"),
+        ("composed", {**PEOPLE, "learning_rate": None}, "learning_rate is not set"),
+        ("composed", {**PEOPLE, "clip": 1e5}, "clip = 100000 .* give 0.0001 to 10000"),
+        ("composed", {**PEOPLE, "send": "weights"}, "send = weights: .* leave it out"),
+        ("composed", {**PEOPLE, "bound": "norm"}, "bound = norm: .* leave it out"),
+        (
+            "composed",
+            {"epsilon": 1.0, "steps_per_round": 2},
+            "steps_per_round = 2: local_update = sgd takes no gradients of people; leave it out",
         ),
         # Each of the categories could be hidden, all of them together are a fingerprint.
         (

@@ -21,6 +21,7 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import IDEALISED, SECRET
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
 from fedldp.algorithms.people import LEAST_SHARE, SCORE, people_of
+from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, load_dataset
@@ -365,6 +366,55 @@ def test_samples_are_for_simulations_alone() -> None:
     update = replace(noisy_steps([]), sampled=0.5)
     with pytest.raises(PrivacyError, match=r"set sample_rate = 1$"):
         update(Broadcast(round=1, weights=np.zeros(6, np.float32)), client_of(features))
+
+
+# As a part of others
+
+
+def as_part(**more: Any) -> Any:
+    """Return the recipe's configuration, made of the parts of ``composed``."""
+    given = config(**more).model_dump(exclude={"system"}, exclude_unset=True)
+    parts = {"local_update": "person_gradients", "mechanism": "integer_gaussian"}
+    return find_system("composed").model_validate({"system": "composed", **given, **parts})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"channel": each} for each in CHANNELS),
+        {"steps_per_round": 2},
+        {"channel": "sum", "held_out_people": 0.2, "untrusted_clients": 1},
+        {"channel": "sum", "class_count_rounds": 2, "sample_rate": 0.5},
+        {"channel": "central", "sample_rate": 0.5, "class_weights": [1.0] * 5 + [2.0] * 5},
+    ],
+)
+def test_the_parts_of_composed_are_the_system(more: dict[str, Any]) -> None:
+    system, part = config(**more), as_part(**more)
+    assert trained(system).tobytes() == trained(part).tobytes()
+    assert lines(system) == lines(part)
+
+
+@pytest.mark.parametrize(
+    ("more", "rounds"),
+    [
+        ({"channel": "central", "participation": "drawn", "clients_per_round": 3}, 5),
+        ({"participation": "drawn", "clients_per_round": 3}, 5),
+        ({"participation": "once"}, 1),
+        ({"channel": "sum", "participation": "balanced", "clients_per_round": 4}, 4),
+    ],
+)
+def test_sites_may_be_drawn_or_answer_once(more: dict[str, Any], rounds: int) -> None:
+    made = as_part().changed(server_optimizer="adam", server_rate=0.3, **more)
+    line = lines(made)["record", CHANNELS[more.get("channel", "named")]]
+    assert line["epsilon"] <= 8
+    noise = made.composition.calibration.noise(650)
+    mu = shares_mu(noise.event(650).squared_distance, 4**noise.scale_bits, noise_shares(made))
+    assert gaussian_epsilon(compose_mu([mu] * rounds), 1e-5) == pytest.approx(8, rel=0.01)
+    assert simulate(made).rounds[-1].accuracy > 0.3
+
+
+def noise_shares(made: Any) -> int:
+    return made.round_size if made.channel == "sum" else 1
 
 
 # People who are held out, and vote

@@ -37,7 +37,13 @@ def write_people(path: Path, count: int = 45) -> Path:
     return path
 
 
-def world_of(folder: Path, *settings: str, channel: str = "named", **given: Any) -> World:
+def world_of(
+    folder: Path,
+    *settings: str,
+    channel: str = "named",
+    recipe: str = "person-dp-sgd-digits",
+    **given: Any,
+) -> World:
     path = write_people(folder / "people.npz")
     return make_world(
         folder,
@@ -47,7 +53,7 @@ def world_of(folder: Path, *settings: str, channel: str = "named", **given: Any)
         f"channel={channel}",
         "epsilon=2.0",
         *settings,
-        recipe="person-dp-sgd-digits",
+        recipe=recipe,
         channel=channel,
         deadline=60.0,
         **{"policy": PERSONS, **given},
@@ -95,6 +101,20 @@ def test_the_model_of_sites_is_that_of_the_simulation(world: World) -> None:
 )
 def test_so_it_is_with_every_setting(tmp_path: Path, settings: tuple[str, ...]) -> None:
     check_run(world_of(tmp_path, *settings))
+
+
+PART = (
+    "local_update=person_gradients", "mechanism=integer_gaussian", "learning_rate=1.0",
+    "local_epochs=1", "batch_size=10", "untrusted_clients=0",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_so_it_is_where_people_are_a_part_of_another_algorithm(
+    tmp_path: Path, channel: str
+) -> None:
+    check_run(world_of(tmp_path, *PART, channel=channel, recipe="composed-digits"))
 
 
 def test_people_are_in_what_is_agreed_on_and_what_protects_them_costs_no_client_budget(

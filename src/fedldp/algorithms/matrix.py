@@ -223,6 +223,8 @@ def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
 
     What draws nothing has no budget, which a mechanism would need.
     """
+    if issubclass(kind, IntegerGaussian):  # of sums over people: no bits are of these
+        return ""
     if getattr(settings, "mechanism", None) is None:  # the preset has one of its own
         return "take system = composed with mechanism = two_point, or "
     return "" if issubclass(kind, Plain | ClippedCodes) else "take mechanism = two_point, or "

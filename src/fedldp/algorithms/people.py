@@ -11,7 +11,7 @@ one row where nothing says which rows are one person's. A client as a whole is n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -32,14 +32,16 @@ from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
+from fedldp.algorithms.channel import Central, Channel, Named, Sum
 from fedldp.algorithms.composition import (
     Algorithm,
+    Composition,
     EstimateBy,
     FirstArrays,
     Local,
     WeightedMean,
 )
-from fedldp.algorithms.participation import Participation, most_rounds
+from fedldp.algorithms.participation import Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
@@ -573,6 +575,31 @@ _AGAINST: dict[str, Adversary] = {
 }  # fmt: skip
 
 
+def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None) -> Composition:
+    """Return an algorithm whose clients send sums over their people.
+
+    Args:
+        settings: of the preset.
+        unused: those that change nothing in it, and why, beside those of local SGD.
+    """
+    channel: Channel = {"sum": Sum(), "central": Central()}.get(settings.channel, Named())
+    turns = participation_of(settings, default="balanced")
+    calibration = PerPersonRun(settings=settings, participation=turns, channel=channel.kind)
+    of_sgd = dict.fromkeys(
+        ("local_epochs", "batch_size"), "each person gives one gradient in a step"
+    )
+    return Composition(
+        local=PersonSteps(settings=settings, calibration=calibration),
+        calibration=calibration,
+        participation=turns,
+        channel=channel,
+        averaged=0.5,
+        unused={**of_sgd, **(unused or {})},
+        uses=frozenset({"untrusted_clients"} if channel.kind == "sum" else ()),
+        **parts_of_people(settings, calibration),
+    )
+
+
 def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, Any]:
     """Return what leaves a client and what the server takes of it, as parts of a composition."""
     if settings.steps_per_round > 1:
@@ -616,6 +643,6 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
         **counting,
         "bound": OfPeople(rate=settings.learning_rate),
         "shaped": lambda release, problem: sums_of_people(release, settings, problem),
-        "estimate": EstimateBy(make=estimate, needs="sum", setting="system = person_dp_sgd"),
+        "estimate": EstimateBy(make=estimate, needs="sum", setting="the sum over people"),
         "downlink": downlink if calibration.channel == "central" else None,
     }

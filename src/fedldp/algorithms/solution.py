@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 LOCAL_UPDATE = Offer(
     "local_update",
-    Annotated[Literal["sgd", "solution", "statistics"], LEFT_OUT],
-    "what a client computes: sgd; solution, a ridge regression of its own in closed form; or "
-    "statistics, of whose mean the server makes that regression. The last two are for linear "
-    "models",
+    Annotated[Literal["sgd", "solution", "statistics", "person_gradients"], LEFT_OUT],
+    "what a client computes: sgd; solution, a ridge regression of its own in closed form; "
+    "statistics, of whose mean the server makes that regression; or person_gradients, the sum of "
+    "one clipped gradient for each person. Those in the middle are for linear models",
     "sgd",
 )
 RIDGE = Offer(
@@ -35,7 +35,7 @@ RIDGE = Offer(
     "beside the mean of squared errors",
     0.01,
 )
-"""The settings of ``OwnSolution`` and ``StatisticsOf``."""
+"""The first names the local update; the second is of ``OwnSolution`` and ``StatisticsOf``."""
 
 
 def check_linear(algorithm: Algorithm, local_update: str) -> None:

@@ -48,6 +48,7 @@ from fedldp.deployment.identity import new_file
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.mechanisms import mechanisms
 from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.models import models
 
 Cost = Annotated[float, Field(ge=0)]
@@ -202,7 +203,9 @@ class SitePolicy(FrozenConfig):
             (
                 "mechanisms",
                 mechanism,
-                (*mechanisms(), SharedGaussian.name) if some is None else some,
+                (*mechanisms(), SharedGaussian.name, IntegerGaussian.name)
+                if some is None
+                else some,
             ),
             ("features", features, tuple(KINDS) if self.features is None else self.features),
             ("models", model, tuple(models()) if self.models is None else self.models),

@@ -3,13 +3,14 @@
     Broadcast: weights W, and ranges where `bound = range`
         |
         v
-    local_update  local SGD from W; a ridge regression in closed form; or the statistics of one
-        |         Sensitive weights w, or statistics
+    local_update  local SGD from W; a ridge regression in closed form; the statistics of one; or
+        |         the sum of people's clipped gradients
+        |         Sensitive weights w, statistics, or a sum
         v
     encoder       w or w - W (send) in the chart of `bound`; `mechanism` with the budget `epsilon`
         |
         v
-    channel       named, shuffle, sum
+    channel       named, shuffle, sum, central
         |
         v
     server_step   mean -> of statistics, the ridge regression
@@ -50,6 +51,7 @@ from fedldp.algorithms.composition import (
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
+from fedldp.algorithms.people import COUNTED, SAMPLED, SCORED, STEPS, sums_over_people
 from fedldp.algorithms.per_client import ClientValue, check_one_each, is_own
 from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
@@ -76,7 +78,9 @@ from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms import Mechanism, find_mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.mechanisms.none import Plain
+from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
 
 
 @preset(
@@ -91,7 +95,11 @@ from fedldp.mechanisms.none import Plain
         False,
     ),
     Offer(
-        "learning_rate", LearningRate | None, "SGD step size; local_update = sgd needs one", None
+        "learning_rate",
+        LearningRate | None,
+        "SGD step size; with person_gradients the server's along the mean gradient. "
+        "local_update = sgd and person_gradients need one",
+        None,
     ),
     Offer(
         "bound",
@@ -102,7 +110,8 @@ from fedldp.mechanisms.none import Plain
     ),
     MECHANISM.but(
         meaning='the local randomiser, from `fedldp list mechanisms`, or "module:Class"; '
-        "gaussian_share, of the noise of a sum; none; or codes, the fixed-point numbers of a sum, "
+        "gaussian_share, of the noise of a sum; integer_gaussian, on sums over people "
+        "(local_update = person_gradients); none; or codes, the fixed-point numbers of a sum, "
         "which hide nothing by themselves",
         default="two_point",
     ),
@@ -110,15 +119,16 @@ from fedldp.mechanisms.none import Plain
         "epsilon",
         Positive | list[Positive] | ClientValue | None,
         "budget of one weight (two_point, sign, k_rr, unary, cldp), of all that a client sends in "
-        "a run, against a server that sees sums only (gaussian_share), or of a client's report in "
-        "one round (the other mechanisms); a list gives each client its own",
+        "a run, against a server that sees sums only (gaussian_share), of all that is sent of a "
+        "person in a run (integer_gaussian), or of a client's report in one round (the other "
+        "mechanisms); a list gives each client its own",
         None,
         per_client=True,
     ),
     CLIP.but(
         type=Positive,
-        meaning="norm bound of mechanisms of whole vectors, in the chart; of codes that on the "
-        "magnitude of one weight",
+        meaning="norm bound of mechanisms of whole vectors, in the chart, or of one person's "
+        "gradient; of codes that on the magnitude of one weight",
         default=1.0,
     ),
     Offer(
@@ -137,6 +147,10 @@ from fedldp.mechanisms.none import Plain
     ),
     WEIGHTING,
     MOMENTUM,
+    STEPS,
+    SAMPLED,
+    SCORED,
+    COUNTED,
     Offer(
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
@@ -159,6 +173,8 @@ from fedldp.mechanisms.none import Plain
 def composed(settings: Settings) -> Composition:
     """An algorithm of any parts that go together."""
     check_one_each("epsilon", settings.epsilon, settings.num_clients)
+    if settings.local_update == _PEOPLE or settings.mechanism == _NOISE:
+        return of_people(settings)
     statistics = settings.local_update == "statistics"
     bound = bound_of(settings)
     estimate: EstimateOf = OwnMean()
@@ -193,6 +209,93 @@ _BARE = ("none", "codes")
 """What may stand in the mechanism's place, and randomises nothing."""
 
 _SHARE = SharedGaussian.name
+
+_OF_RANGES = ("ranges", "range_floor", "range_margin")
+"""Settings of ranges but for the fixed one, which is there to go back to."""
+
+_PEOPLE, _NOISE = "person_gradients", IntegerGaussian.name
+"""What goes together only: exact sums over people, and noise on them."""
+
+
+def of_people(settings: Settings) -> Composition:
+    """Return an algorithm of sums over people, as the channel says who adds their noise.
+
+    Raises:
+        ConfigError: a setting does not fit it.
+    """
+    check_of_people(settings)
+    found: dict[str, str] = {
+        "momentum": "each person gives one gradient in a step",
+        "ridge": f"local_update = {_PEOPLE} solves no regression",
+    }
+    found |= dict.fromkeys(
+        ("bound", "send", *_OF_RANGES),
+        "sums over people are sent as they are, and each person's part has the norm clip",
+    )
+    found |= dict.fromkeys(("integer_bits", "code_bits"), f"mechanism = {_NOISE} chooses its own")
+    return sums_over_people(settings, found)
+
+
+def check_of_people(settings: Settings) -> None:
+    """Refuse settings of an algorithm of sums over people that do not go together.
+
+    Raises:
+        ConfigError: some do not.
+    """
+    if settings.local_update != _PEOPLE:
+        raise ConfigError(
+            f"mechanism = {_NOISE} and local_update = {settings.local_update}: its noise is for "
+            f"integers that one person moves by no more than is known; set local_update = {_PEOPLE}"
+            ", or mechanism = gaussian with bound = norm"
+        )
+    if settings.mechanism != _NOISE:
+        raise ConfigError(
+            f"local_update = {_PEOPLE} and mechanism = {settings.mechanism}: people's gradients "
+            f"are added up as exact integers, and only noise on these keeps them; set mechanism = "
+            f"{_NOISE}"
+        )
+    if settings.one_label:
+        raise ConfigError(
+            f"one_label = true and local_update = {_PEOPLE}: a label and a direction are the "
+            "solution of k_closest; leave one_label out"
+        )
+    if settings.weighting == "examples":
+        raise ConfigError(
+            f"weighting = examples and local_update = {_PEOPLE}: a sum has each person in it once, "
+            "and how many a site has is private; set weighting = uniform"
+        )
+    if settings.learning_rate is None:
+        raise ConfigError(
+            f"learning_rate is not set, and local_update = {_PEOPLE} needs it: add one"
+        )
+    _check_run_budget(settings, _NOISE)
+    if not SMALLEST_CLIP <= settings.clip <= LARGEST_CLIP:
+        raise ConfigError(
+            f"clip = {settings.clip:g} and local_update = {_PEOPLE}: give {SMALLEST_CLIP:g} to "
+            f"{LARGEST_CLIP:g}, for which sums are exact"
+        )
+
+
+def _check_run_budget(settings: Settings, mechanism: str) -> None:
+    """Refuse an epsilon that is not one budget of a run.
+
+    Raises:
+        ConfigError: there is none, or one for each client, or it is out of range.
+    """
+    if settings.epsilon is None:
+        instead = ", or set mechanism = codes" if mechanism == _SHARE else ""
+        raise ConfigError(
+            f"epsilon is not set: mechanism = {mechanism} needs a budget; give one{instead}"
+        )
+    if is_own(settings.epsilon):
+        raise ConfigError(
+            f"epsilon is a list, and {mechanism} takes one budget for all clients: give one number"
+        )
+    if not 1e-4 <= settings.epsilon <= 1e4:
+        raise ConfigError(
+            f"epsilon = {settings.epsilon:g}: {mechanism} takes budgets of a run from 0.0001 to "
+            "10000"
+        )
 
 
 def local_of(settings: Settings) -> Local:
@@ -283,19 +386,7 @@ def shares(settings: Settings, bound: Bound, participation: Participation) -> Sh
     Raises:
         ConfigError: there is no budget, or one for each client.
     """
-    if settings.epsilon is None:
-        raise ConfigError(
-            f"epsilon is not set: mechanism = {_SHARE} needs a budget; give one, or set "
-            "mechanism = codes"
-        )
-    if is_own(settings.epsilon):
-        raise ConfigError(
-            f"epsilon is a list, and {_SHARE} takes one budget for all clients: give one number"
-        )
-    if not 1e-4 <= settings.epsilon <= 1e4:
-        raise ConfigError(
-            f"epsilon = {settings.epsilon:g}: {_SHARE} takes budgets of a run from 0.0001 to 10000"
-        )
+    _check_run_budget(settings, _SHARE)
     assert isinstance(bound, Rotated)
     return SharesPerRun(
         settings=settings, bound=bound, participation=participation, bits=settings.code_bits
@@ -312,7 +403,10 @@ def bare(settings: Settings) -> Mechanism:
 
 def unused(settings: Settings, bound: Bound) -> dict[str, str]:
     """Return the settings that these parts do not use, and why."""
-    found = {}
+    found = dict.fromkeys(
+        (STEPS.name, SAMPLED.name, SCORED.name, COUNTED.name),
+        f"local_update = {settings.local_update} takes no gradients of people",
+    )
     if settings.local_update == "sgd":
         found["ridge"] = "local_update = sgd solves no regression"
     else:
@@ -332,5 +426,4 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
         found["clip"] = "mechanism = none bounds nothing"
     if isinstance(bound, InRange):
         return found | bound.unused
-    without = ("ranges", "range_floor", "range_margin")  # a fixed range is one to go back to
-    return found | dict.fromkeys(without, "nothing is sent in ranges")
+    return found | dict.fromkeys(_OF_RANGES, "nothing is sent in ranges")

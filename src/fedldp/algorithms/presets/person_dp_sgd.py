@@ -32,18 +32,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedldp.algorithms.channel import Central, Channel, Named, Sum
 from fedldp.algorithms.composition import Composition
-from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.people import (
     COUNTED,
     SAMPLED,
     SCORED,
     STEPS,
-    PerPersonRun,
     PersonClip,
-    PersonSteps,
-    parts_of_people,
+    sums_over_people,
 )
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, LearningRate, Offer
@@ -76,18 +72,4 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
 )
 def person_dp_sgd(settings: Settings) -> Composition:
     """DP-SGD whose noise every site adds: a guarantee for a person, against any server."""
-    channel: Channel = {"sum": Sum(), "central": Central()}.get(settings.channel, Named())
-    turns = participation_of(settings, default="balanced")
-    calibration = PerPersonRun(settings=settings, participation=turns, channel=channel.kind)
-    return Composition(
-        local=PersonSteps(settings=settings, calibration=calibration),
-        calibration=calibration,
-        participation=turns,
-        channel=channel,
-        averaged=0.5,
-        unused=dict.fromkeys(
-            ("local_epochs", "batch_size"), "each person gives one gradient in a step"
-        ),
-        uses=frozenset({"untrusted_clients"} if channel.kind == "sum" else ()),
-        **parts_of_people(settings, calibration),
-    )
+    return sums_over_people(settings)
