@@ -33,7 +33,7 @@ from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.plan import plan, problem_of, problem_with
 from fedldp.training.person_gradients import (
     CLASS_WEIGHTS,
     NORM,
@@ -59,8 +59,6 @@ def trained(made: Any, dataset: Dataset | None = None) -> np.ndarray:
 
 
 def lines(made: Any, dataset: Dataset | None = None) -> dict[tuple[str, str], dict[str, Any]]:
-    from fedldp.simulation.plan import problem_with
-
     problem = problem_of(made, None) if dataset is None else problem_with(made, dataset, None)
     found = plan(made, problem).privacy["guarantees"]
     return {(line["unit"], line["adversary"]): line for line in found}
@@ -103,6 +101,32 @@ def test_a_person_at_several_sites_is_protected_as_one_at_one(channel: str) -> N
     line = lines(made, visits())["person", CHANNELS[channel]]
     assert 1.9 < line["epsilon"] <= 2
     assert "no more than 2 sites" in " ".join(line["assumptions"])
+
+
+def test_a_heading_says_person_where_the_statement_does_and_no_more_than_the_target() -> None:
+    """Of groups the settings know nothing; what a target solves for is above it by a last digit."""
+    made = config(num_clients=3, epsilon=2.0)
+    stated = plan(made, problem_with(made, visits(), None)).privacy["guarantees"]
+    assert made.epsilon_in_words(stated) == "epsilon 2 per person (proven)"
+    assert made.epsilon_in_words() == "epsilon 2 per record (proven)"
+    aim = {"unit": "person", "adversary": "server", "epsilon": 1.0, "delta": 1e-5}
+    solved = plan(config(num_clients=3, target=aim), problem_with(made, visits(), None))
+    assert solved.config.epsilon > 1
+    found = solved.config.epsilon_in_words(solved.privacy["guarantees"])
+    assert found == "epsilon 1 per person (proven)"
+    other = [{**line, "epsilon": 0.3} for line in stated]  # at another delta, say
+    assert made.epsilon_in_words(other) == "epsilon 2 per person (proven)"
+
+
+def test_rows_are_not_drawn_where_they_are_persons() -> None:
+    made = config(num_clients=3, num_examples=20)
+    with pytest.raises(ConfigError, match="num_examples = 20: it draws single rows"):
+        problem_with(made, visits(), None)
+
+
+def test_whose_rows_a_npz_file_has_is_no_column() -> None:
+    with pytest.raises(ConfigError, match=r"a \.npz file says whose its rows are by groups"):
+        config(dataset="mine.npz", person_column="patient")
 
 
 def test_in_a_sum_a_report_by_itself_has_a_share_and_says_what_that_is_worth() -> None:
@@ -595,8 +619,8 @@ def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: 
     plain, told = (plan(each, problem).privacy for each in (without, counted))
     assert told["guarantees"] == plain["guarantees"]
     (note,) = (each for each in told["warnings"] if each not in plain["warnings"])
-    assert "the first 2 count people's classes" in note
-    assert "0.4 of the budget" in note
+    assert "in the first 2 of 5 rounds people's classes are counted" in note
+    assert "40 % of the budget" in note
 
 
 @pytest.mark.parametrize(

@@ -286,3 +286,32 @@ def test_what_a_folder_says_is_text(own_copy: Callable[..., Path], both: list[Fi
         assert "<script>alert(1)</script>" in read.text()  # as text
         assert not {tag for tag, _ in read.elements} & {"script", "img"}
         page(shown).encode()
+
+
+@drawn
+@pytest.mark.parametrize("twins", [True, False])
+def test_the_legend_of_many_lines_is_whole(both: list[FinishedRun], twins: bool) -> None:
+    """Beneath the lines, and within the picture: labels are text, of nine points at most."""
+    drawn = charts.curves("c", [both[0]] * 24, "accuracy", [twins] * 24)
+    assert drawn is not None
+    view = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
+    assert view is not None
+    width, height = map(float, view.groups())
+    labels = re.findall(r'<text [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>(run [^<]*)</text>', drawn)
+    assert len(labels) == 24
+    for x, y, text in labels:
+        assert 0 < float(x) < width - 5 * len(text)
+        assert 0 < float(y) < height
+
+
+def test_classes_have_the_names_of_the_users_table(
+    own_copy: Callable[..., Path], both: list[FinishedRun]
+) -> None:
+    folder = own_copy()
+    assert f'<th scope="row">{len(both[0].classes) - 1}</th>' in page([read_run(folder)])
+    found = json.loads((folder / "schema.json").read_text())
+    found["classes"] = [f"<b>ill {k}" for k in range(found["num_classes"])]
+    (folder / "schema.json").write_text(json.dumps(found))
+    document = page([read_run(folder)])
+    assert '<th scope="row">&lt;b&gt;ill 1</th>' in document
+    assert '<th scope="col" class="n">&lt;b&gt;ill 1</th>' in document

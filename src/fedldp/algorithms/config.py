@@ -6,8 +6,9 @@ reads data, or knows an example: so a statement is made before any training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, model_validator
@@ -127,12 +128,24 @@ class RunConfig(RunSettings):
         found = self.composition.claim
         return found() if callable(found) else found
 
-    def epsilon_in_words(self) -> str | None:
-        """Return the setting ``epsilon`` with what it is about, for the reader."""
+    def epsilon_in_words(self, guarantees: Sequence[Mapping[str, Any]] = ()) -> str | None:
+        """Return the setting ``epsilon`` with what it is about, for the reader.
+
+        Args:
+            guarantees: lines of the run's statement, where there is one. By these a setting for a
+                row is one for a person, where the data say whose rows are; and what was solved for
+                a target is not shown with a last digit that nothing is proven of.
+        """
         meaning = self.composition.calibration.meaning
         value = getattr(self, "epsilon", None)
         if meaning is None or value is None:
             return None
+        if meaning.standing == "proven" and isinstance(value, float):
+            units = ("record", "person") if meaning.unit == "record" else (meaning.unit,)
+            for line in guarantees:
+                if line["unit"] in units and line["adversary"] == meaning.adversary:
+                    meaning = replace(meaning, unit=line["unit"])
+                    value = _shortest(line["epsilon"], value)
         if is_address(self.name()):  # whose word it is that anything is proven
             meaning = replace(meaning, standing="claimed")
         values = value if isinstance(value, list) else [of_client(value, 0)]
@@ -170,6 +183,21 @@ class RunConfig(RunSettings):
             )
         drawn = dict.fromkeys(self.composition.participation.told)  # it is to be drawn again
         return self.changed(**{self.calibrated: budget, **drawn})
+
+
+def _shortest(proven: float | None, setting: float) -> float:
+    """Return the number of the fewest digits from what is proven to a setting that is close to it.
+
+    >>> _shortest(0.99999, 1.00004), _shortest(7.9992, 8.0), _shortest(0.5, 8.0)
+    (1.0, 8.0, 8.0)
+    """
+    if proven is None or not 0.99 * setting < proven <= setting:
+        return setting
+    for digits in range(1, 17):
+        rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(proven)
+        if rounded <= Decimal(setting):
+            return float(rounded)
+    return setting
 
 
 def _undone(name: str, default: Any) -> str:

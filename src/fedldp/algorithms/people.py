@@ -629,14 +629,15 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
     counted = settings.class_count_rounds
     counting: dict[str, Any] = {}
     if counted:
+        share = f"{100 * counted / settings.rounds:.2g} %"
         counting = {
             "arrays": _no_counts,
             "publish": partial(_tell_weights, counted),
             "notes": (
-                f"class_count_rounds = {counted}: of the {settings.rounds} rounds, the first "
-                f"{counted} count people's classes in place of gradients; each is charged as any "
-                f"other round, so that is {counted / settings.rounds:.2g} of the budget (of rho, "
-                "or mu squared), which the lines cover",
+                f"class_count_rounds = {counted}: in the first {counted} of {settings.rounds} "
+                "rounds people's classes are counted in place of gradients; each is charged as any "
+                f"other round, so that is {share} of the budget (of rho, or mu squared), which the "
+                "lines cover",
             ),
         }
     return {

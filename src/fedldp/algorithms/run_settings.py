@@ -229,6 +229,11 @@ class RunSettings(FrozenConfig):
             ]
 
         own = given(_OF_TABLES)
+        if own == ["person_column"] and not is_table(self.dataset):
+            raise ConfigError(
+                f"person_column: it is for a .csv or .parquet file, and dataset = {self.dataset}; "
+                "leave it out: a .npz file says whose its rows are by groups, and Python by groups="
+            )
         if own and not is_table(self.dataset):
             raise ConfigError(
                 f"{own[0]}: it is for a .csv or .parquet file, and dataset = {self.dataset}; "

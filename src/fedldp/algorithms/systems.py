@@ -82,7 +82,7 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
             pass
     public = [name for name in ("centre_columns", "fill_columns") if getattr(config, name)]
     if public:
-        settings = " and ".join([*public, "scale_columns"])
+        settings = f"{', '.join(public)} and scale_columns"
         what = f"no number in {settings} was measured on the clients' rows"
         found.append(Assumed(what, "numbers of your own"))
     return tuple(found)

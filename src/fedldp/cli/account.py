@@ -39,4 +39,5 @@ def account(
     else:
         warnings = [each for each in planned.privacy["warnings"] if each != SIMULATED]
         told = {**planned.privacy, "warnings": warnings}  # no run is made here
-        text.print_statement(Console(), told, planned.config.epsilon_in_words())
+        setting = planned.config.epsilon_in_words(planned.privacy["guarantees"])
+        text.print_statement(Console(), told, setting)

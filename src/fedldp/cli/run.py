@@ -94,7 +94,7 @@ def run(
             result.summary(),
             config.composition.local.tested_on,
             result.metrics,
-            config.epsilon_in_words(),
+            config.epsilon_in_words(result.privacy["guarantees"]),
             stated=bool(shown) and shown[-1] == result.privacy and _one_place(),
         )
     for doubt in result.doubts:

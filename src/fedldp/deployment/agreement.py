@@ -274,8 +274,9 @@ class Agreement:
         Noise that is made for a sum of all protects less where the quorum lets fewer be in one.
         """
         config, meaning = self.config, self.config.composition.calibration.meaning
+        stated = self.statement["guarantees"]
         if meaning is None or meaning.adversary != "summing-server":
-            return config.epsilon_in_words()
+            return config.epsilon_in_words(stated)
         epsilon: float = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
         beyond = [
             line["epsilon"]
@@ -284,7 +285,7 @@ class Agreement:
             and line["epsilon"] > epsilon
         ]
         if not beyond:
-            return config.epsilon_in_words()
+            return config.epsilon_in_words(stated)
         return (
             f"epsilon {number(max(beyond))} {meaning}; the setting epsilon = {number(epsilon)} is "
             f"for sums of all {config.fewest_in_round} sites of a round, and the quorum lets "

@@ -348,11 +348,18 @@ class Sites:
             elif client in waiting.unused:
                 what = "gave no answer that can be used"
             why.append(f"{names[client]} {what}")
+        spent = sum(each.reason is Reason.OVER_BUDGET for each in waiting.refused.values())
+        kept = "what was complete is kept: run the same command again"
+        if asked - spent < self._agreement.quorum:
+            kept = (
+                "what was complete is kept, and the same command would end here too, for the "
+                "budgets of sites are used up: agree on a run that costs less, with fewer rounds "
+                "or a smaller epsilon"
+            )
         return RunError(
             f"round {waiting.question.broadcast.round}: {len(waiting.reported)} of {asked} sites "
             f"took part within {self._agreement.deadline_seconds:g} s, and "
-            f"{self._agreement.quorum} must ({'; '.join(why)}); what was complete is kept: run the "
-            "same command again"
+            f"{self._agreement.quorum} must ({'; '.join(why)}); {kept}"
         )
 
 

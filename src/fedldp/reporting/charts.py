@@ -56,6 +56,9 @@ _INCHES = 7.2
 _NUMBERS, _NAMES = 0.68, 1.6
 """Inches for the ticks' labels: numbers, or a unit above an adversary."""
 
+_MOST_INSIDE = 9
+"""Lines whose legend is among them; that of more stands beneath."""
+
 _MOST_MARKED = 40
 """Rounds of a line whose every point is marked."""
 
@@ -184,6 +187,9 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
     if not any(lines):
         return None
 
+    columns = 3 if any(twins) else 6
+    below = 0.2 * math.ceil(len(runs) / columns) if len(runs) > _MOST_INSIDE else 0.0
+
     def draw(figure: Figure) -> None:
         from matplotlib.ticker import MaxNLocator
 
@@ -203,10 +209,12 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
         axes.set_xlabel("round")
         axes.set_ylabel(label)
         axes.grid()
-        if len(runs) > 1:
+        if below:
+            figure.legend(fontsize=9, ncols=columns, loc="lower center", borderaxespad=0.1)
+        elif len(runs) > 1:
             axes.legend(fontsize=9, ncols=1 + len(runs) // 9)
 
-    return _svg(name, draw, 3.2)
+    return _svg(name, draw, 3.2 + below, below=below)
 
 
 def lines(
@@ -262,9 +270,17 @@ def picture(values: NDArray[np.float32]) -> str:
 
 
 def _svg(
-    name: str, draw: Callable[[Figure], None], inches: float, *, left: float = _NUMBERS
+    name: str,
+    draw: Callable[[Figure], None],
+    inches: float,
+    *,
+    left: float = _NUMBERS,
+    below: float = 0.0,
 ) -> str:
-    """Return what is drawn, at ``left`` inches: to measure the labels takes as long as to draw."""
+    """Return what is drawn, at ``left`` inches: to measure the labels takes as long as to draw.
+
+    There are ``below`` inches for a legend beneath it.
+    """
     # Figures of their own, and none of pyplot's state: a program that imports fedldp may have some.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -272,7 +288,7 @@ def _svg(
     text = io.StringIO()
     with rc_context({"font.family": "sans-serif", **_STYLE}):
         figure = Figure(figsize=(_INCHES, inches))
-        figure.subplots_adjust(left / _INCHES, 0.47 / inches, 0.985, 1 - 0.08 / inches)
+        figure.subplots_adjust(left / _INCHES, (0.47 + below) / inches, 0.985, 1 - 0.08 / inches)
         figure.patch.set_visible(False)
         draw(figure)
         for axes in figure.axes:

@@ -17,6 +17,8 @@ from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import SCHEMA_VERSION, upgraded
 from fedldp.core.errors import RunError
 from fedldp.protocol.server_loop import means_of
+from fedldp.reporting.schema import FILE as SCHEMA
+from fedldp.reporting.schema import read_schema
 from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import headline, headline_in_words, run_title
 
@@ -177,6 +179,15 @@ class FinishedRun:
     def epsilon_in_words(self) -> str:
         """The headline's epsilon and delta, and of what they are."""
         return headline_in_words(self.summary["privacy"])
+
+    @cached_property
+    def class_names(self) -> list[str]:
+        """What the classes are called: their numbers, where they have no names."""
+        numbers = [str(label) for label in range(len(self.summary["confusion"] or []))]
+        if not (self.path / SCHEMA).is_file():  # of an earlier version
+            return numbers
+        names = read_schema(self.path).classes
+        return numbers if names is None else list(names)
 
     @cached_property
     def classes(self) -> list[dict[str, Any]]:

@@ -244,6 +244,11 @@ def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
 def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> Problem:
     """Return the shape of data that were loaded, or that the user has given."""
     dataset = with_few_rows(config, dataset)
+    if config.num_examples is not None and dataset.train.people is not None:
+        raise ConfigError(
+            f"num_examples = {config.num_examples}: it draws single rows, and {dataset.name} says "
+            "which rows are one person's; leave it out (rows_per_person bounds the rows of each)"
+        )
     shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
     if dataset.clients is None:
         problem = _problem(config, shape, classes, found, data_dir)
