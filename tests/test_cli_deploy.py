@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -272,6 +273,43 @@ def test_a_restored_site_says_what_it_accepted_since_its_copy(
     Path("run.agreement").unlink()
     assert agreed().status == 0
     assert fedldp_command(*accept, "--new").status == 0
+
+
+def test_a_site_says_that_it_was_moved_or_that_nothing_of_its_ledger_is_left(
+    agreed: Any, fedldp_command: Any
+) -> None:
+    assert agreed().status == 0
+    site()
+    accept = ("deploy", "accept", "run.agreement", "--yes")
+    restored = ("deploy", "restored", "site.toml", "--yes")
+    assert "last here  no release yet; compare it with" in fedldp_command(*accept).out
+    assert fedldp_command(*restored, "--none-since").status == 0
+    last = SqliteLedger("ledger.sqlite").releases()[-1]
+    mark = Path("keys/hospital.key.ledger")
+    assert mark.stat().st_mode & 0o777 == 0o600
+    shutil.copy(mark, "copy")
+    Path("copy").replace(mark)
+    assert "it is a copy" in fedldp_command(*accept).assert_refused()
+    for wrong in (("--none-since",), ("--restores", "2"), ("--anew",)):
+        line = fedldp_command(*restored, "--moved", last.hash, *wrong).assert_refused()
+        assert "--moved: nothing is lost" in line
+    assert "is not of that hash" in fedldp_command(*restored, "--moved", "none").assert_refused()
+    assert fedldp_command(*restored, "--moved", last.hash).status == 0
+    outcome = fedldp_command(*accept)
+    assert f"last here  release {last.number} on 20" in outcome.out
+    assert f", hash {last.hash}; compare it with" in outcome.out
+    line = fedldp_command(*restored, "--anew", "--since", "run.agreement").assert_refused()
+    assert "--anew: ledger" in line
+    Path("ledger.sqlite").unlink()
+    shutil.rmtree("state")
+    assert "is gone" in fedldp_command(*accept).assert_refused()
+    assert "is gone" in fedldp_command(*restored, "--none-since").assert_refused()
+    outcome = fedldp_command(*restored, "--anew", "--since", "run.agreement")
+    assert outcome.status == 0
+    assert "rounds charged as lost" in outcome.out
+    assert len(SqliteLedger("ledger.sqlite").releases()) == last.number
+    assert fedldp_command(*accept).status == 0
+    assert fedldp_command("deploy", "site", "site.toml", "--check").status == 0
 
 
 def open_text(text: str) -> Any:

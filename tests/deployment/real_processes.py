@@ -188,7 +188,7 @@ class DiesAtEveryFile:
     after: bool
 
     def apply(self) -> None:
-        from fedldp.deployment import journal, server
+        from fedldp.deployment import journal, receipts, server
         from fedldp.reporting import record
 
         real = record.replace_file
@@ -203,7 +203,7 @@ class DiesAtEveryFile:
             self.done.write_text("\n".join([*known, str(path)]))
             die()
 
-        for module in (record, journal, server):
+        for module in (record, journal, receipts, server):
             module.replace_file = write  # type: ignore[attr-defined]
 
 

@@ -129,7 +129,9 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
         shutil.copy(copy, ledger)
         stage.agents[0].start()
         stage.proxies[0].meddle = lambda body, call: call(body)
-        eventually(lambda: "does not know. If it was restored" in stage.agents[0].text())
+        eventually(lambda: "it lacks release 1, which it had" in stage.agents[0].text())
+        # Of round 2, the server has its refusal.
+        eventually(lambda: "site site-0 refuses: its ledger cannot" in stage.server.text())
         assert world.releases(0) == []
         stage.agents[0].end()
         policy = ledger.parent / "site.toml"
@@ -182,8 +184,10 @@ def test_the_server_dies_at_every_file_that_it_writes(
         if channel == "sum":
             journal |= {f"round-{r}/{e}.answers" for r, e in stage.places([1, 2])}
         assert {f"server/journal/{name}" for name in journal} <= names
-        others = {"checkpoint", "metrics.jsonl", "receipts.json", "privacy.json", "summary.json"}
+        others = {"checkpoint", "metrics.jsonl", "privacy.json", "summary.json"}
         assert {f"server/{name}" for name in others} <= names
+        run = world.agreement.run
+        assert {f"receipts/{site.key}.{run}" for site in world.agreement.sites} <= names
 
 
 @pytest.mark.parametrize("name", ["2.answers", "checkpoint"])

@@ -144,8 +144,8 @@ def test_a_damaged_note_of_a_restore_is_no_reason_to_pass(tmp_path: Path) -> Non
         "{",
         "[1]",
         '{"a": 1}',
-        '{"a": {"run": "b"}}',
-        '{"a": {"run": 1, "receipt": "00"}}',
+        '{"a": {"receipt": "00"}}',
+        '{"a": {"run": 1}}',
     ):
         (policy.state / "restored.json").write_text(damaged)
         with pytest.raises(

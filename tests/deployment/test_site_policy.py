@@ -27,7 +27,7 @@ from fedldp.deployment.policy import (
     read_policy,
     write_accepted,
 )
-from fedldp.deployment.restored import open_ledger
+from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.ledgers.budget import Budget
 
 COUNTS = {"kind": "zcdp", "limit": math.inf}
@@ -316,7 +316,7 @@ def test_a_budget_for_people_lets_leave_what_protects_them(
     rounds = of_people.max_participations
     assert policy.costs(of_people) == pytest.approx((0.1, rounds * 0.1))
     make_accepted(policy)
-    assert open_ledger(policy).budgets == policy.budgets
+    assert SiteLedger(policy).ledger.budgets == policy.budgets
     with pytest.raises(PrivacyError, match=r"largest.release = 0.05: .*0.1 \(zcdp for each person"):
         people_only(tmp_path, largest={"release": 0.05}).check(of_people)
 

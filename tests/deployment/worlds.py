@@ -10,19 +10,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.core.bounding import Ranges
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import make_identity, read_public
-from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_site
+from fedldp.deployment.messages import (
+    NO_RECEIPT,
+    Answered,
+    Ask,
+    pack,
+    read_by_server,
+    read_by_site,
+)
 from fedldp.deployment.parties import _write_examples
 from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.protocol.wire import Report, read_reply, read_request
+from fedldp.protocol.wire import (
+    Broadcast,
+    Report,
+    RoundRequest,
+    pack_request,
+    read_reply,
+    read_request,
+)
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.settings import resolve
 
@@ -185,3 +201,31 @@ def write_policy(place: Path, **changes: Any) -> SitePolicy:
     (place / "site.toml").write_text(tomli_w.dumps(terms))
     assert tomllib.loads((place / "site.toml").read_text())
     return read_policy(place / "site.toml")
+
+
+# One site, without a server
+
+
+def question_of(world: World, round: int = 1, **changes: Any) -> bytes:
+    layout = world.agreement.layout
+    weights, count = np.zeros(layout.size, np.float32), len(layout.sizes)
+    ranges = Ranges(np.zeros(count), np.ones(count), layout.sizes)
+    found: Any = {"round": round, "weights": weights, "ranges": ranges, "public": {}}
+    question = {"run": world.agreement.run, "phase": 0}
+    for name, value in changes.items():
+        (question if name in question else found)[name] = value
+    return pack_request(RoundRequest(**question, broadcast=Broadcast(**found)))
+
+
+def ask_bytes(world: World, question: bytes, receipt: bytes = NO_RECEIPT) -> bytes:
+    return pack(Ask(world.agreement.digest, receipt, question))
+
+
+def ask(agent: Agent, world: World, question: bytes, receipt: bytes = NO_RECEIPT) -> Answered:
+    answer = read_by_server(agent.answer(ask_bytes(world, question, receipt)))
+    assert isinstance(answer, Answered)
+    return answer
+
+
+def content(answer: Answered) -> Any:
+    return read_reply(answer.answer)[2]

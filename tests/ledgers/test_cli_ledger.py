@@ -163,3 +163,17 @@ def test_what_is_wrong_is_one_line(
     status, out, err = fedldp("ledger", command, path, *options)
     assert (status, out) == (2, "")
     assert re.fullmatch(r"error: ledger \S+: release 2 was changed or removed\n", err)
+
+
+def test_verify_finds_a_release_that_was_noted_elsewhere(
+    path: Path, fedldp: Callable[..., Outcome]
+) -> None:
+    hashes = [entry.hash for entry in filled(path).releases()]
+    for known in (hashes[0], hashes[-1][:16]):
+        code, out, _ = fedldp("ledger", "verify", path, "--has", known)
+        assert (code, out[:3]) == (0, "ok:")
+    for unknown, said in (("0" * 16, "an older copy"), (hashes[0][:15], "--has"), ("x", "--has")):
+        code, out, err = fedldp("ledger", "verify", path, "--has", unknown)
+        assert (code, out) == (2, "")
+        assert said in err
+        assert err.count("\n") == 1

@@ -157,7 +157,8 @@ def accept(
     from fedldp.deployment.checks import check_people_of
     from fedldp.deployment.identity import read_private
     from fedldp.deployment.policy import own_place, read_policy, write_accepted
-    from fedldp.deployment.restored import Restored, left_of, open_ledger
+    from fedldp.deployment.restored import Restored
+    from fedldp.deployment.site_ledger import SiteLedger, left_of
 
     terms = read_policy(policy)
     found = read_agreement(agreement, terms.data_dir, own=terms.own_code)
@@ -172,10 +173,11 @@ def accept(
     check_people_of(terms, found)
     public = read_private(terms.key).public_key().public_bytes_raw().hex()
     place = own_place(found, public)
-    left = left_of(terms)
+    left, last = left_of(terms)
     console = Console()
     _show(console, found, found.computed_statement())
     _show_cost(console, found, terms, left)
+    typer.echo(f"last here  {last}; compare it with what you noted")
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
     typer.echo(
         "compare    the digest, and each site's key, with every site named above, by another way "
@@ -184,7 +186,7 @@ def accept(
     if not yes and not typer.confirm("accept it?"):
         raise typer.Exit(1)
     accepted = write_accepted(terms, found)
-    open_ledger(terms)  # which fixes the limits, so not before the answer
+    SiteLedger(terms)  # which fixes the limits, so not before the answer
     typer.echo(f"accepted: {accepted}")
 
 

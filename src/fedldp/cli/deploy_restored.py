@@ -23,14 +23,41 @@ def restored(
         int,
         typer.Option(min=1, help="how often the site was restored from this copy, this one too"),
     ] = 1,
+    anew: Annotated[
+        bool,
+        typer.Option(
+            "--anew",
+            help="there is no copy: begin another ledger; --since names all that was ever accepted",
+        ),
+    ] = False,
+    moved: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH",
+            help="nothing is lost: the site was moved, and HASH is that of its last release as "
+            "you noted it before (none: nothing was released)",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="charge without asking")] = False,
 ) -> None:
-    """Say that the ledger came back from an older copy: charge all that may be lost."""
+    """Say that the ledger came back from an older copy: charge all that may be lost.
+
+    Or, with --moved, that it is whole at another place.
+    """
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.listening import alone
     from fedldp.deployment.policy import read_policy
-    from fedldp.deployment.restored import charge_lost, open_ledger
+    from fedldp.deployment.restored import charge_lost, moved_to
+    from fedldp.deployment.site_ledger import SiteLedger
 
+    if moved is not None:
+        if since or none_since or anew or restores != 1:
+            raise ConfigError("--moved: nothing is lost, so nothing is charged; give it alone")
+        terms = read_policy(policy)
+        with alone(terms.state / "lock", "agent"):
+            moved_to(terms, moved)
+        typer.echo(f"the ledger is marked here; its last release is {moved}")
+        return
     if bool(since) == none_since:
         raise ConfigError(
             "--since, --none-since: what was accepted since the copy was made is not in it; give "
@@ -43,9 +70,9 @@ def restored(
     ):
         raise typer.Exit(1)
     with alone(terms.state / "lock", "agent"):
-        for lost in charge_lost(terms, later, restores=restores):
+        for lost in charge_lost(terms, later, restores=restores, anew=anew):
             typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost")
-        ledger = open_ledger(terms)
+        ledger = SiteLedger(terms).ledger
         all_left = ledger.all_remaining(ledger.releases())
     for budget, left in zip(ledger.budgets, all_left, strict=True):
         if left < 0:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedldp.cli._common import Json, print_json
+from fedldp.core.errors import ConfigError, LedgerUnusable
 
 if TYPE_CHECKING:
     from fedldp.ledgers.sqlite import Release, SqliteLedger
@@ -60,12 +62,24 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
 
 
 @ledger_app.command()
-def verify(path: LedgerFile, as_json: Json = False) -> None:
+def verify(
+    path: LedgerFile,
+    has: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH",
+            help="of a release that was noted elsewhere, or its first 16 digits: it must be there",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Check the file, the hashes of its entries, their costs, and the total."""
     from fedldp.ledgers.sqlite import SqliteLedger
 
     ledger = SqliteLedger(path)
     entries = ledger.verify()
+    if has is not None:
+        _check_has(path, entries, has)
     if as_json:
         print_json({**_summary(path, ledger, entries), "ok": True})
         return
@@ -74,6 +88,17 @@ def verify(path: LedgerFile, as_json: Json = False) -> None:
         if left < 0:
             within = f"and with what may be lost beyond the {budget}: it releases nothing more"
     typer.echo(f"ok: {path}: releases {len(entries)}, {within}")
+
+
+def _check_has(path: Path, entries: list[Release], hash: str) -> None:
+    """Refuse a ledger without a release that was noted elsewhere: it is an older copy."""
+    if not re.fullmatch(r"[0-9a-f]{16,64}", hash):
+        raise ConfigError(f"--has {hash!a:.80}: give 16 to 64 hexadecimal digits of a hash")
+    if not any(entry.hash.startswith(hash) for entry in entries):
+        raise LedgerUnusable(
+            f"ledger {path}: it has no release of hash {hash}: it is an older copy of the ledger "
+            "that had it, or another ledger"
+        )
 
 
 def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[str, Any]:

@@ -22,4 +22,5 @@ __all__ = [
     "policy",
     "restored",
     "running",
+    "site_ledger",
 ]

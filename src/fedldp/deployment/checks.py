@@ -13,8 +13,10 @@ from pathlib import Path
 from cryptography import x509
 
 from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.formatting import number
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
+from fedldp.deployment.channels import client_side
 from fedldp.deployment.examples import (
     check_people,
     check_unchanged,
@@ -23,10 +25,14 @@ from fedldp.deployment.examples import (
 )
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, own_place, private_to_owner
+from fedldp.deployment.site import check_randomness, check_secret
+from fedldp.deployment.site_ledger import SiteLedger, was_begun
 from fedldp.deployment.source import open_source
-from fedldp.ledgers.sqlite import SqliteLedger, in_list
+from fedldp.ledgers.budget import total_of
+from fedldp.ledgers.sqlite import Release, SqliteLedger, in_list
 from fedldp.protocol.client_keys import SecretKeys, read_secret
 from fedldp.protocol.client_store import FolderStore
+from fedldp.simulation.inputs import choose_device
 
 
 @dataclass(frozen=True)
@@ -86,12 +92,14 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         return f"{policy.data}: {found}"
 
     def ledger() -> str:
-        if not policy.ledger.exists():
+        if not policy.ledger.exists() and not was_begun(policy):
             return f"{policy.ledger}: not there yet; it will have a {in_list(policy.budgets)}"
+        kept = SiteLedger(policy, look=True)
         if not private_to_owner(policy.ledger):
             raise FedldpError(f"{policy.ledger}: others may read it; run chmod 600 on it")
-        found = SqliteLedger(policy.ledger, policy.budgets)
-        entries = found.verify()
+        found = kept.ledger
+        found.verify()
+        entries = kept.look()
         amounts = []
         for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
             if left < 0:
@@ -100,7 +108,10 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
                     f"{budget.amount(-left)}: nothing more is released with it"
                 )
             amounts.append(budget.amount(left, up=False))
-        return f"{policy.ledger}: {len(entries)} releases, {' and '.join(amounts)} is left"
+        return (
+            f"{policy.ledger}: {len(entries)} releases, {' and '.join(amounts)} is left; "
+            f"{kept.last_words(entries)}"
+        )
 
     def key() -> str:
         read_private(policy.key)
@@ -111,6 +122,8 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
             return f"{policy.state}: not there yet"
         if not private_to_owner(policy.state):
             raise FedldpError(f"{policy.state}: others may read it; run chmod 700 on it")
+        if policy.ledger.exists():
+            check_secret(policy, SiteLedger(policy, look=True).ledger.releases())
         if (policy.state / "secret").exists():
             read_secret(policy.state / "secret")
         return f"{policy.state}: readable by its owner only"
@@ -153,12 +166,16 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     agreement = accepted_agreement(policy, bytes.fromhex(path.stem))
     if agreement is None:
         raise FedldpError(f"{path}: not there any more")
-    public = read_private(policy.key).public_key().public_bytes_raw().hex()
-    name = agreement.sites[own_place(agreement, public)].name
+    key = read_private(policy.key)
+    index = own_place(agreement, key.public_key().public_bytes_raw().hex())
+    check_randomness(agreement)
+    client_side(agreement, index, key, choose_device(policy.device))
     source = open_source(policy.data, policy.label_column, policy.person_column)
     # Its operator is told what is amiss.
     source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
     check_people_of(policy, agreement)
+    ledger = SqliteLedger(policy.ledger) if policy.ledger.exists() else None
+    entries = [] if ledger is None else ledger.releases()
     secret = policy.state / "secret"  # without it, nothing was drawn yet, and nothing released
     if agreement.draws_once and (secret.exists() or agreement.config.rows_per_person is None):
         most = agreement.config.algorithm(agreement.problem).most_examples()
@@ -170,10 +187,27 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
             lambda purpose: SecretKeys(read_secret(secret), agreement.run).kept(purpose),
         )
         store = FolderStore(policy.state / "kept", agreement.run)
-        entries = SqliteLedger(policy.ledger).releases() if policy.ledger.exists() else []
         begun = any(entry.run == agreement.run for entry in entries)
         check_unchanged(examples, store, policy.data, begun=begun)
-    return f"run {agreement.run[:8]}: {agreement.config.name()}, as {name}"
+    if ledger is not None:
+        _check_can_pay(ledger, agreement, entries)
+    return f"run {agreement.run[:8]}: {agreement.config.name()}, as {agreement.sites[index].name}"
+
+
+def _check_can_pay(ledger: SqliteLedger, agreement: Agreement, entries: list[Release]) -> None:
+    """Refuse where the ledger cannot pay for another round that the run may still have."""
+    of_run = [entry for entry in entries if entry.run == agreement.run]
+    if len({entry.round for entry in of_run}) >= agreement.max_participations:
+        return
+    paid = [entry.event for entry in of_run]
+    lefts = ledger.all_remaining(entries)
+    for budget, left in zip(ledger.budgets, lefts, strict=True):
+        cost = budget.spent([total_of(budget.price(event, paid) for event in agreement.events)])
+        if cost > left:
+            raise FedldpError(
+                f"run {agreement.run[:8]}: its next round costs {budget.amount(cost)}, and "
+                f"{number(left, up=False)} is left: the agent refuses it"
+            )
 
 
 def _valid(path: Path) -> str:

@@ -6,9 +6,10 @@
                      ANSWER     receipt, answer
                      STRANGER   the agreement is not accepted here, or the message is malformed
 
-A digest is the agreement's. A receipt is 32 bytes that stand for what the site's ledger held last:
-the server hands back the one that it got last, so that a site whose disk was restored from an older
-copy notices. Only the site can tell what a receipt is of: it is keyed with the site's secret.
+A digest is the agreement's. A receipt is 32 bytes that stand for a release in the site's ledger:
+the server hands back the last one that it got, in whatever run, so that a site whose disk was
+restored from an older copy notices. Only the site can make one, or tell what it is of: see
+``receipts``.
 Every message is read as if an attacker had written it.
 """
 
@@ -56,7 +57,7 @@ class Ask:
 
     Attributes:
         digest: of the agreement.
-        receipt: the last one that the site gave, or ``NO_RECEIPT``.
+        receipt: the last one that the site gave in any run, or ``NO_RECEIPT``.
         question: as ``wire`` packs it.
     """
 
@@ -72,7 +73,7 @@ class Hello:
     Attributes:
         index: its place in the roster.
         signature: see ``to_sign``.
-        receipt: of what its ledger holds.
+        receipt: of the last release of this run that has left.
     """
 
     index: int
@@ -85,7 +86,7 @@ class Answered:
     """A site's answer.
 
     Attributes:
-        receipt: of what its ledger holds now.
+        receipt: of the last release of this run, or the one that was shown, if that is later.
         answer: as ``wire`` packs it.
     """
 

@@ -6,6 +6,7 @@
     state = "state"                a folder: its secret, what it keeps, what it accepted
     socket = "run/site.sock"       where its SuperNode reaches it
     channels = ["named", "sum"]    optional, as are all below
+    witness = "/net/log/north"     a line for each release, outside all back-ups
 
     [budget]                       of the ledger: of all runs together
     kind = "zcdp"
@@ -97,6 +98,11 @@ class SitePolicy(FrozenConfig):
     )
     key: Path = Field(description="the site's identity, from `fedldp deploy keys`")
     ledger: Path = Field(description="the ledger's file")
+    witness: Path | None = Field(
+        None,
+        description="a file outside all back-ups, which gets one line for each release; make it "
+        "empty, once",
+    )
     state: Path = Field(description="a folder that is the site's own")
     socket: Path = Field(description="the Unix socket that the SuperNode's pipe connects to")
     socket_group: str | None = Field(
@@ -141,6 +147,11 @@ class SitePolicy(FrozenConfig):
         found = [] if self.budget is None else [Budget(self.budget.kind, self.budget.limit)]
         own = self.person_budget
         return each_of(found if own is None else [*found, Budget(own.kind, own.limit, own.unit)])
+
+    @property
+    def mark(self) -> Path:
+        """The file beside the key that says that a ledger was begun; see ``site_ledger``."""
+        return self.key.with_name(f"{self.key.name}.ledger")
 
     @property
     def own_code(self) -> frozenset[str]:
@@ -300,7 +311,7 @@ def read_policy(path: Path) -> SitePolicy:
             "no budget covers it; set budget.limit = inf, and leave it to other ledgers to protect"
         )
     here = path.absolute().parent
-    places = ("data", "key", "ledger", "state", "socket", "data_dir")
+    places = ("data", "key", "ledger", "witness", "state", "socket", "data_dir")
     given = {name: getattr(policy, name) for name in places}
     update: dict[str, Any] = {n: here / p.expanduser() for n, p in given.items() if p}
     if policy.flower is not None:

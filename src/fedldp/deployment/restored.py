@@ -10,15 +10,24 @@ passed, nothing more is released with this ledger.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fedldp.accounting.accountants import releases_nothing
-from fedldp.core.errors import ConfigError, LedgerUnusable, RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.deployment.agreement import Agreement, read_agreement
-from fedldp.deployment.messages import RECEIPT_BYTES
-from fedldp.deployment.policy import SitePolicy
-from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.deployment.policy import SitePolicy, make_accepted
+from fedldp.deployment.site_ledger import (
+    LEAST_HASH,
+    Mark,
+    SiteLedger,
+    Witness,
+    last_of,
+    read_mark,
+    was_begun,
+)
+from fedldp.ledgers.sqlite import Release, SqliteLedger
 from fedldp.protocol.client_store import FolderStore
 from fedldp.reporting.record import replace_file
 
@@ -36,38 +45,8 @@ class UnrecordedSpend:
     rounds: int
 
 
-def open_ledger(policy: SitePolicy) -> SqliteLedger:
-    """Return the site's ledger, which is begun once.
-
-    Raises:
-        LedgerUnusable: it was begun, and its file is gone: a new one would have the whole budget.
-    """
-    begun = policy.state / "ledger-begun"
-    if begun.exists() and not policy.ledger.exists():
-        raise LedgerUnusable(
-            f"ledger {policy.ledger}: it was begun, and is gone; restore it from a copy, and run "
-            "fedldp deploy restored, or correct its path in the policy"
-        )
-    ledger = SqliteLedger(policy.ledger, policy.budgets)
-    if not begun.exists():
-        replace_file(begun, b"The site's ledger was begun. Do not remove this file.\n")
-    return ledger
-
-
-def left_of(policy: SitePolicy) -> tuple[float, ...]:
-    """Return what each of the site's budgets has left; no ledger is begun for it.
-
-    Raises:
-        LedgerUnusable: see ``open_ledger``.
-    """
-    if not (policy.state / "ledger-begun").exists() and not policy.ledger.exists():
-        return tuple(budget.limit for budget in policy.budgets)
-    ledger = open_ledger(policy)
-    return tuple(ledger.all_remaining(ledger.releases()))
-
-
 def charge_lost(
-    policy: SitePolicy, since: Sequence[Agreement], *, restores: int = 1
+    policy: SitePolicy, since: Sequence[Agreement], *, restores: int = 1, anew: bool = False
 ) -> list[UnrecordedSpend]:
     """Charge what may have been released since an older copy of the ledger was made.
 
@@ -79,21 +58,91 @@ def charge_lost(
             it is accepted again.
         restores: how often that copy was restored: after each, all may have been released anew, and
             what was charged then is not in the copy either.
+        anew: whether there is no copy: another ledger is begun, and ``since`` is all that was ever
+            accepted.
 
     Raises:
-        FedldpError: the ledger or an accepted agreement cannot be used.
+        FedldpError: the ledger or an accepted agreement cannot be used, or ``since`` cannot be all.
     """
-    ledger, restored = open_ledger(policy), Restored(policy)
+    if anew and policy.ledger.exists():
+        raise ConfigError(f"--anew: ledger {policy.ledger} is there; leave it out, or move that")
+    if policy.witness is not None:
+        Witness(policy.witness).last()  # before anything is charged
+    mark = _mark_of(policy)
+    make_accepted(policy)
     paths = sorted(policy.accepted.glob("*.agreement"))
     known = [read_agreement(path, policy.data_dir, own=policy.own_code) for path in paths]
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
+    begins = not policy.ledger.exists() and (anew or not was_begun(policy))
+    entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
+    _check_all_named(mark, list(accepted.values()), entries, restores)
+    if begins:
+        SqliteLedger(policy.ledger, policy.budgets)
+    kept, restored = SiteLedger(policy, look=True), Restored(policy)
     restored.begin()
     found = []
     for agreement in accepted.values():
         FolderStore(policy.state / "kept", agreement.run).forget_rounds()
-        found += [_charge(ledger, agreement) for _ in range(restores)]
-        restored.tolerate(agreement)
+        found += [_charge(kept.ledger, agreement) for _ in range(restores)]
+        restored.charged(agreement)
+    before = mark.restores if mark.seen is None else max(mark.restores, mark.seen.restores)
+    kept.restored(replace(mark, restores=before + restores))
     return found
+
+
+def moved_to(policy: SitePolicy, last: str) -> None:
+    """Mark the ledger where it is now: it is whole, and the mark a copy.
+
+    Args:
+        policy: of the site.
+        last: how the hash of the last release begins, by what its operator noted before; "none"
+            if nothing was released.
+
+    Raises:
+        FedldpError: it is not the ledger's last, or something is lost.
+    """
+    kept, mark = SiteLedger(policy, look=True), _mark_of(policy)
+    entries = kept.ledger.releases()
+    _, hash = last_of(entries)
+    named = re.fullmatch(rf"[0-9a-f]{{{LEAST_HASH},64}}", last) is not None
+    if not (hash.startswith(last) if named and entries else last == "none" and not entries):
+        raise ConfigError(
+            f"--moved {last!a:.80}: the ledger's last release is not of that hash; give at least "
+            f"{LEAST_HASH} digits of the last one that was noted where the site ran before; if "
+            "this copy is an older one, run fedldp deploy restored without --moved"
+        )
+    kept.check(moved=True)
+    kept.restored(mark)
+
+
+def _mark_of(policy: SitePolicy) -> Mark:
+    """Return what the mark says, though it may be a copy; of none that can be read, nothing."""
+    mark, _ = read_mark(policy.mark)
+    return Mark() if mark is None else mark
+
+
+def _check_all_named(
+    mark: Mark, agreements: Sequence[Agreement], entries: Sequence[Release], restores: int
+) -> None:
+    """Refuse to charge fewer releases than the site is known to have made.
+
+    Raises:
+        ConfigError: so few are there, and can be of the agreements.
+    """
+    if mark.restores or (mark.seen is not None and mark.seen.restores):
+        return  # among these are some that a restore charged
+    known = mark.number if mark.seen is None else max(mark.number, mark.seen.number)
+    most = len(entries)
+    for agreement in agreements:
+        of_run = sum(entry.run == agreement.run for entry in entries)
+        whole = agreement.max_participations * len(agreement.events)
+        most += max(0, whole - of_run) * restores
+    if most < known:
+        raise ConfigError(
+            f"--since: the site made {known} releases, by its mark or a receipt; the ledger has "
+            f"{len(entries)}, and with the agreements that are known there were {most} at most: "
+            "name the file of every agreement that was accepted since the copy was made"
+        )
 
 
 def _charge(ledger: SqliteLedger, agreement: Agreement) -> UnrecordedSpend:
@@ -121,9 +170,7 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> UnrecordedSpend:
 
 
 class Restored:
-    """What a site knows of its last restore: which agreements it charged, and a receipt of each.
-
-    That receipt is no reason to refuse where the ledger does not know it.
+    """What a site knows of its last restore: which agreements it charged.
 
     Args:
         policy: of the site.
@@ -135,6 +182,10 @@ class Restored:
     def begin(self) -> None:
         """Note that there was a restore; what an earlier one charged tells nothing of this one."""
         self._write({})
+
+    def charged(self, agreement: Agreement) -> None:
+        """Note that an agreement was charged."""
+        self._write({**self._read(), agreement.digest.hex(): agreement.run})
 
     def check_new(self, agreement: Agreement, *, new: bool) -> None:
         """Refuse an agreement that may have been accepted since the copy was made.
@@ -152,7 +203,7 @@ class Restored:
         known = self._read()
         if agreement.digest.hex() in known:
             return
-        if agreement.run in {of.run for of in known.values()}:
+        if agreement.run in known.values():
             raise ConfigError(
                 f"run {agreement.run}: another agreement of this run was served before the "
                 "restore; refuse this one, and ask for one of a run of its own"
@@ -164,44 +215,22 @@ class Restored:
                 "--since and the file of each that it did; if it never did, accept it with --new"
             )
 
-    def tolerate(self, agreement: Agreement) -> None:
-        """Let the next receipt of a run that the ledger does not know pass, and no other."""
-        self._write({**self._read(), agreement.digest.hex(): _Charged(agreement.run, None)})
-
-    def tolerates(self, agreement: Agreement, receipt: bytes) -> bool:
-        """Return whether ``receipt`` may pass."""
-        known, digest = self._read(), agreement.digest.hex()
-        if digest not in known:
-            return False
-        if known[digest].receipt is None:
-            self._write({**known, digest: _Charged(agreement.run, receipt.hex())})
-            return True
-        return known[digest].receipt == receipt.hex()
-
-    def _read(self) -> dict[str, _Charged]:
+    def _read(self) -> dict[str, str]:
+        """Return the runs that were charged, by digest."""
         if not self._path.exists():
             return {}
         try:
             found = json.loads(self._path.read_text())
-            known = {digest: _Charged(**of) for digest, of in found.items()}
-            for of in known.values():
-                if of.receipt is not None and len(bytes.fromhex(of.receipt)) != RECEIPT_BYTES:
-                    raise ValueError("a receipt of another length")
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+            known = {digest: of["run"] for digest, of in found.items()}
+            if not all(isinstance(run, str) for run in known.values()):
+                raise ValueError("a run that is no name")
+        except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
             raise RunError(
                 f"{self._path} is damaged: run fedldp deploy restored again, which charges all "
                 "that may be lost once more"
             ) from error
         return known
 
-    def _write(self, known: dict[str, _Charged]) -> None:
-        document = {digest: asdict(of) for digest, of in known.items()}
+    def _write(self, known: Mapping[str, str]) -> None:
+        document = {digest: {"run": run} for digest, run in known.items()}
         replace_file(self._path, json.dumps(document, sort_keys=True).encode())
-
-
-@dataclass(frozen=True)
-class _Charged:
-    """An agreement that was charged: its run, and the receipt in hexadecimal that may pass."""
-
-    run: str
-    receipt: str | None

@@ -5,8 +5,10 @@ The folder is a run folder as a simulation makes one (see ``reporting.record``),
 agreement          what was agreed
 secret             of the server: first weights, who takes part
 journal/           what was asked in the current round (see ``journal``)
-receipts.json      the last receipt of each site's ledger
 sums.json          how many clients were in the sum of each round
+
+Beside the run folders lies ``receipts``: the last receipt of each site in any run (see
+``receipts``).
 
 It holds no report of a round that is complete. Started again on its folder, the server goes on
 after the last complete round, and asks in the one after it what it asked before.
@@ -35,7 +37,7 @@ from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
 from fedldp.deployment.channels import server_side
 from fedldp.deployment.journal import Journal
-from fedldp.deployment.messages import RECEIPT_BYTES
+from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.reports import Reports
 from fedldp.deployment.sites import Pipe, Sites
 from fedldp.deployment.statement import stated
@@ -129,7 +131,7 @@ class Server:
         self._evaluate = _evaluator(self.agreement, test)
         self._most_frequent = most_frequent(np.bincount(test.labels)) if test else None
         self._journal = Journal(folder / "journal")
-        self._receipts = _Receipts(folder / "receipts.json")
+        self._receipts = KeptReceipts(folder, run, self.agreement.sites)
         saved = self.folder.read_checkpoint()
         if saved is None:
             saved = self._side.initial(self._draws(0)), [], MemoryLedger()
@@ -202,7 +204,6 @@ class Server:
             self.rounds.append(record)
             self.folder.write_round(state, self.rounds, self._ledger)
             self.folder.write_json("privacy.json", self.privacy)
-            self._receipts.write()
             self._journal.forget_before(record.round + 1)
             after_round(record)
 
@@ -255,37 +256,6 @@ class Server:
         shown = page([read_run(self.folder.path)])
         replace_file(self.folder.path / "report.html", shown.encode())
         return served
-
-
-class _Receipts(dict[int, bytes]):
-    """The last receipt of each site, and the file that they are kept in."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
-        if path.exists():
-            try:
-                found = json.loads(path.read_text())
-                self.update({int(site): bytes.fromhex(text) for site, text in found.items()})
-                if any(len(receipt) != RECEIPT_BYTES for receipt in self.values()):
-                    raise ValueError("a receipt of another length")
-            except (ValueError, AttributeError, TypeError) as error:
-                raise RunError(
-                    f"{path} is damaged: restore it from a copy; without it nobody notices a site "
-                    "whose ledger is an older one"
-                ) from error
-        self._written = dict(self)
-
-    def __setitem__(self, site: int, receipt: bytes) -> None:
-        super().__setitem__(site, receipt)
-        self.write()
-
-    def write(self) -> None:
-        """Write them, if they changed: they warn of a site's older ledger, and protect nothing."""
-        if self != self._written:
-            document = {str(site): receipt.hex() for site, receipt in sorted(self.items())}
-            replace_file(self._path, json.dumps(document).encode())
-            self._written = dict(self)
 
 
 def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:

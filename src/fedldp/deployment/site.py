@@ -1,7 +1,8 @@
 """The site agent: the one program at a site that sees examples, and decides what leaves it.
 
     socket -> CHALLENGE: who am I in this agreement?
-           -> ASK:   is the agreement accepted, does the ledger hold what the server saw of it?
+           -> ASK:   is the agreement accepted, does the ledger hold all that mark, witness and
+                     receipt know of (see ``site_ledger``)?
                      -> client runtime: policy, ledger, training, encoder, ledger -> answer
 
 What asks, and how, is no matter: whatever is not in an accepted agreement is refused in a message
@@ -11,7 +12,6 @@ weight, report or example is ever in it.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import logging
 import threading
@@ -45,9 +45,10 @@ from fedldp.deployment.policy import (
     private_to_owner,
 )
 from fedldp.deployment.rate_limited_log import RateLimitedLog
-from fedldp.deployment.restored import Restored, open_ledger
+from fedldp.deployment.receipts import Receipts
+from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
 from fedldp.deployment.source import open_source
-from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.ledgers.sqlite import LOST, Release
 from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys, read_secret
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
@@ -91,8 +92,10 @@ class Agent:
         make_accepted(policy)
         if not private_to_owner(policy.state):
             raise PrivacyError(f"state {policy.state}: it is open to others; run chmod 700 on it")
-        self._ledger = open_ledger(policy)
-        self._secret = _secret(policy, self._ledger)
+        self._kept = SiteLedger(policy)
+        self._ledger = self._kept.ledger
+        self._secret = _secret(policy, self._ledger.releases())
+        self._receipts = Receipts(self._key)
         self._source = open_source(policy.data, policy.label_column, policy.person_column)
         self._runs: dict[bytes, _Run] = {}
         self._refused: set[bytes] = set()
@@ -100,6 +103,10 @@ class Agent:
         self._beginning, self._answering = threading.Lock(), threading.Lock()
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
+        try:
+            self._kept.keep()
+        except LedgerUnusable as error:  # whoever asks is told, and need not wait for this site
+            self._refuses(error)
         for path in sorted(policy.accepted.glob("*.agreement")):
             with suppress(ValueError):
                 self._run(bytes.fromhex(path.stem))
@@ -121,10 +128,10 @@ class Agent:
             # Its own time, and held until it leaves: of questions that come together, how long the
             # last one waits would tell how long all the others took.
             asked = time.monotonic()
-            answered = self._answered(run, message)
+            answered, left = self._answered(run, message)
             answer = pack(answered)
             self._wait_since(asked)
-            self._leaves(run, answered.receipt)
+            self._left[message.digest] = left
         return answer
 
     def _run(self, digest: bytes) -> _Run | None:
@@ -142,7 +149,7 @@ class Agent:
                     if agreement is None:
                         return None
                     self._runs[digest] = begun = self._begun(agreement)
-                    self._left[digest] = self._receipt(begun)
+                    self._left[digest] = self._receipt(begun, self._ledger.releases())
                 except LedgerUnusable as error:  # perhaps not for long
                     self._runs.pop(digest, None)
                     self._rate_limited(f"the ledger cannot be used: {error}")
@@ -161,10 +168,7 @@ class Agent:
         keys: Keys = SecretKeys(self._secret, agreement.run)
         if agreement.test_seed is not None:
             if not self._test_keys:
-                raise PrivacyError(
-                    "the agreement draws all randomness from a seed, which protects nothing; it "
-                    "is for `fedldp deploy demo` alone"
-                )
+                check_randomness(agreement)
             keys = SimulationKeys(agreement.test_seed, index)
         examples = examples_for(
             agreement, self._source, self.policy.data, side.most_examples, keys.kept
@@ -208,25 +212,28 @@ class Agent:
         # training ended.
         return Hello(run.index, self._key.sign(signed), self._left[message.digest])
 
-    def _answered(self, run: _Run, message: Ask) -> Answered:
+    def _answered(self, run: _Run, message: Ask) -> tuple[Answered, bytes]:
+        """Return an answer, and the receipt to greet with once it has left."""
+        shown, left = message.receipt, self._left[message.digest]
         try:
-            if message.receipt not in self._receipts(run):
-                refused = self._older_ledger(run, message)
-                if refused is not None:
-                    return refused
-            return self._released(run, message)
+            before = self._kept.check()
+            self._check_receipt(run, shown, before)
+            with one_thread():
+                answer = run.runtime.answer(message.question)
+            entries = self._kept.keep()
+            own = self._receipt(run, entries)
+            self._tell(run, answer, entries, len(before))
         except LedgerUnusable as error:
-            self._rate_limited(f"the ledger cannot be used: {error}")
-            return Answered(message.receipt, self._refused_for_ledger(run, message))
+            self._refuses(error)
+            # The server's own receipt: it goes on to show it.
+            return Answered(shown, self._refused_for_ledger(run, message)), left
+        answered = Answered(self._later(shown, own, entries), answer)
+        return answered, self._later(left, own, entries)
 
-    def _released(self, run: _Run, message: Ask) -> Answered:
-        before = len(self._ledger.releases())
-        with one_thread():
-            answer = run.runtime.answer(message.question)
-        self._tell(run, answer, before)
-        return Answered(self._receipt(run), answer)
+    def _refuses(self, error: LedgerUnusable) -> None:
+        self._rate_limited(f"refused: {error}", "refused for the ledger")
 
-    def _tell(self, run: _Run, answer: bytes, before: int) -> None:
+    def _tell(self, run: _Run, answer: bytes, entries: list[Release], before: int) -> None:
         name, _exchange, content = read_reply(answer)
         if isinstance(content, Refusal):
             # A server can ask for as many rounds as it likes: of one reason there is one line.
@@ -234,7 +241,6 @@ class Agent:
             what = f"round {content.round} of run {name[:8]}: refused: {reason}"
             self._rate_limited(what, f"refused {run.agreement.run} {reason}")
             return
-        entries = self._ledger.releases()
         place = f"round {content.round} of run {name[:8]}"
         if len(entries) == before:
             log.info("%s: answered again, with the same bytes and at no cost", place)
@@ -250,10 +256,12 @@ class Agent:
             for budget, cost, rest in zip(self._ledger.budgets, entry.costs, left, strict=True)
         ]
         log.info(
-            "%s: released one report of %d bytes; it cost %s",
+            "%s: released one report of %d bytes; it cost %s; release %d, hash %s",
             place,
             len(answer),
             "; ".join(words),
+            entry.number,
+            entry.hash[:LEAST_HASH],
         )
 
     def _failed(self, error: Exception) -> None:
@@ -274,41 +282,48 @@ class Agent:
 
     # Receipts
 
-    def _receipts(self, run: _Run) -> list[bytes]:
-        """Return the receipts of all that the ledger has held of a run, from none to the latest."""
-        name = run.agreement.run
-        return [NO_RECEIPT] + [
-            hmac.digest(self._secret, f"receipt {name} {entry.hash}".encode(), hashlib.sha256)
-            for entry in self._ledger.releases()
-            if entry.run == name
-        ]
+    def _check_receipt(self, run: _Run, receipt: bytes, entries: list[Release]) -> None:
+        """Refuse if the server saw a release that the ledger lacks.
 
-    def _receipt(self, run: _Run) -> bytes:
-        return self._receipts(run)[-1]
-
-    def _leaves(self, run: _Run, receipt: bytes) -> None:
-        """Note the receipt of an answer that leaves now, if none of a later one has left."""
-        digest = run.agreement.digest
-        with suppress(LedgerUnusable):
-            known, left = self._receipts(run), self._left[digest]
-            if receipt in known and (left not in known or known.index(left) < known.index(receipt)):
-                self._left[digest] = receipt
-
-    def _older_ledger(self, run: _Run, message: Ask) -> Answered | None:
-        """Return the refusal of a site whose ledger lacks what the server saw; None to go on.
-
-        It hands the server's own receipt back, so that the server goes on to show it: the receipt
-        of the older ledger would make the next round look well.
+        Raises:
+            LedgerUnusable: it did; or this is no receipt of this site.
         """
+        if receipt == NO_RECEIPT:
+            return
+        seen = self._receipts.read(receipt)
+        if seen is None:
+            if not self._is_earlier_receipt(run, receipt, entries):
+                # Of this one server: whatever it invents, no other question is refused for it.
+                raise LedgerUnusable(
+                    f"run {run.agreement.run[:8]}: its server shows a receipt that was never given "
+                    "with this site's key; tell whoever runs it"
+                )
+        elif not seen.known_in(entries) and seen.restores >= self._kept.restores:
+            # What was given before the last restore that was said is charged: this was not.
+            self._kept.refuse_for(seen)
+
+    def _is_earlier_receipt(self, run: _Run, receipt: bytes, entries: list[Release]) -> bool:
+        """Return whether an earlier fedldp gave this receipt of a run that is still under way."""
         name = run.agreement.run
-        if Restored(self.policy).tolerates(run.agreement, message.receipt):
-            return None
-        self._rate_limited(
-            f"run {name[:8]}: refused: the server saw an answer that this ledger does not know. If "
-            "it was restored from an older copy, stop the agent, and run: fedldp deploy restored",
-            f"older ledger {name}",
+        return any(
+            receipt == hmac.digest(self._secret, f"receipt {name} {entry.hash}".encode(), "sha256")
+            for entry in entries
+            if entry.run == name
         )
-        return Answered(message.receipt, self._refused_for_ledger(run, message))
+
+    def _receipt(self, run: _Run, entries: list[Release]) -> bytes:
+        """Return the receipt of the run's last release: of other runs it tells nothing."""
+        of_run = [entry for entry in entries if entry.run == run.agreement.run]
+        return self._receipts.of(of_run[-1], self._kept.restores) if of_run else NO_RECEIPT
+
+    def _later(self, one: bytes, other: bytes, entries: list[Release]) -> bytes:
+        """Return which receipt is of a later release of the ledger; ``one`` if neither is."""
+
+        def number(receipt: bytes) -> int:
+            seen = self._receipts.read(receipt)
+            return seen.number if seen is not None and seen.known_in(entries) else 0
+
+        return other if number(other) > number(one) else one
 
     def _refused_for_ledger(self, run: _Run, message: Ask) -> bytes:
         try:
@@ -319,19 +334,41 @@ class Agent:
         return pack_reply(refusal, run=run.agreement.run, phase=question.phase)
 
 
-def _secret(policy: SitePolicy, ledger: SqliteLedger) -> bytes:
+def check_randomness(agreement: Agreement) -> None:
+    """Refuse an agreement whose randomness comes from a seed.
+
+    Raises:
+        PrivacyError: so it does.
+    """
+    if agreement.test_seed is not None:
+        raise PrivacyError(
+            "the agreement draws all randomness from a seed, which protects nothing; it is for "
+            "`fedldp deploy demo` alone"
+        )
+
+
+def _secret(policy: SitePolicy, entries: list[Release]) -> bytes:
     """Return the site's secret, which is made where nothing was released yet.
 
     Raises:
         PrivacyError: it is gone. What was drawn from it once, and paid once, would be drawn anew.
     """
-    path = policy.state / "secret"
-    if not path.exists() and ledger.releases():
+    check_secret(policy, entries)
+    return read_secret(policy.state / "secret")
+
+
+def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
+    """Refuse to begin with a new secret where the ledger has what was drawn from another.
+
+    Raises:
+        PrivacyError: the secret is gone.
+    """
+    drawn = any(entry.question != LOST.hex() for entry in entries)
+    if drawn and not (policy.state / "secret").exists():
         raise PrivacyError(
             f"state {policy.state}: the secret is gone, and ledger {policy.ledger} has releases "
             "that were drawn from it; restore the folder from a copy"
         )
-    return read_secret(path)
 
 
 def _largest(agreement: Agreement) -> int:

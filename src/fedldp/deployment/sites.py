@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -34,6 +34,7 @@ from fedldp.deployment.messages import (
     to_sign,
 )
 from fedldp.deployment.rate_limited_log import RateLimitedLog
+from fedldp.deployment.receipts import KeptReceipts
 from fedldp.protocol.transport import Content, Delivery
 from fedldp.protocol.wire import (
     Reason,
@@ -119,7 +120,7 @@ class Sites:
         agreement: of the run.
         pipe: to nodes.
         journal: of the server.
-        receipts: the last one of each site, by its number; it is kept up to date.
+        receipts: the last one of each site; they are kept up to date.
         check: refuses a report that no site would send, with a WireError.
     """
 
@@ -128,7 +129,7 @@ class Sites:
         agreement: Agreement,
         pipe: Pipe,
         journal: Journal,
-        receipts: MutableMapping[int, bytes],
+        receipts: KeptReceipts,
         check: Callable[[RoundRequest, Report], None],
     ) -> None:
         self._check = check
@@ -252,7 +253,9 @@ class Sites:
         if not is_signed(site.key, hello.signature, signed):
             self._rate_limited(f"node {node}: says it is {site.name}, and did not sign for that")
             return
-        self._receipts.setdefault(hello.index, hello.receipt)
+        if hello.index not in self._known_by and self._receipts.last(hello.index) == NO_RECEIPT:
+            # Of the first greeting alone: a question is put again in the same words.
+            self._receipts.keep(hello.index, hello.receipt)
         if tag < self._known_by.get(hello.index, tag):
             return
         self._known_by[hello.index] = tag
@@ -264,7 +267,7 @@ class Sites:
         for client in sorted(waiting.open & self._nodes.keys()):
             if now < waiting.due.get(client, 0.0):
                 continue
-            receipt = self._receipts.get(client, NO_RECEIPT)
+            receipt = self._receipts.last(client)
             message = waiting.message or pack_request(waiting.question.to(client))
             body = pack(Ask(self._agreement.digest, receipt, message))
             self._released[waiting.question.phase].add(client)
@@ -288,7 +291,7 @@ class Sites:
             message = read_by_server(body)
             if isinstance(message, Answered):
                 content = self._counted(waiting, client, message.answer)
-                self._receipts[client] = message.receipt
+                self._receipts.keep(client, message.receipt)
                 return content
         except WireError as error:
             waiting.unused.add(client)
@@ -305,7 +308,7 @@ class Sites:
         except WireError:
             return
         if isinstance(message, Answered):
-            self._receipts[client] = message.receipt
+            self._receipts.keep(client, message.receipt)
 
     def _compare(self, waiting: _Waiting, client: int, body: bytes | None) -> None:
         """Tell of a site that answers what it answered before, and otherwise."""
@@ -314,7 +317,7 @@ class Sites:
         except WireError:
             return
         if isinstance(message, Answered):
-            self._receipts[client] = message.receipt
+            self._receipts.keep(client, message.receipt)
         if isinstance(message, Answered) and message.answer != waiting.answers[client]:
             name = self._agreement.sites[client].name
             self._rate_limited(
@@ -330,6 +333,11 @@ class Sites:
             self._check(waiting.question, content)
         if isinstance(content, Refusal):
             waiting.refused[client] = content
+            if content.reason == Reason.LEDGER:
+                self._rate_limited(
+                    f"site {self._agreement.sites[client].name} refuses: its ledger cannot be "
+                    "used, or is an older copy; its operator's log says what to do"
+                )
             if content.reason in _NOTHING_RELEASED:
                 self._released[waiting.question.phase].discard(client)
         else:

@@ -1,0 +1,477 @@
+"""A site's ledger, and what shows that it was lost or set back: a mark, and a witness.
+
+    release -> ledger, synced -> witness, synced -> mark, synced -> the bytes leave
+
+The mark is a file beside the site's key. It says that a ledger was begun with that key, and which
+release was the last. So it is noticed where the ledger is gone while the key is not, and where the
+ledger is an older copy. The mark is bound to the machine and to its own file: a copy of it is not
+that file. So it is noticed, too, where the whole folder is a copy.
+
+The witness is a file that only grows and that no back-up of the site has: on another disk or
+machine. It alone shows that everything together was set back, as by a snapshot of the machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import logging
+import os
+import re
+import struct
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedldp.core.errors import LedgerUnusable
+from fedldp.deployment.policy import SitePolicy
+from fedldp.ledgers.sqlite import Release, SqliteLedger
+from fedldp.reporting.record import replace_file
+
+log = logging.getLogger("fedldp.site")
+
+NOTHING = "0" * 64
+"""Stands for the hash of the last release where there is none."""
+
+LEAST_HASH = 16
+"""So many digits of a hash name a release."""
+
+_RESTORED = (
+    "put the newest one back, or stop the agent and run fedldp deploy restored, which charges what "
+    "may be lost"
+)
+_BEGUN = b"The site's ledger was begun, and is marked beside its key. Do not remove this file.\n"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A release that this site answered for, by a receipt of its own, and its ledger lacks.
+
+    Attributes:
+        restores: as in ``Mark``, when the receipt was given.
+        number: of the release.
+        hash: how its hash begins.
+    """
+
+    restores: int
+    number: int
+    hash: str
+
+    def known_in(self, entries: list[Release]) -> bool:
+        """Return whether a ledger has that release."""
+        return has_release(entries, self.number, self.hash)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the mark says.
+
+    Attributes:
+        restores: how often the site was restored from a copy, and said so.
+        number: of the last release; 0 for none.
+        hash: of that release, in hexadecimal.
+        date: when it was made, by the site's clock; None where nobody knows.
+        seen: the latest release that a receipt proves, and that the ledger lacked.
+    """
+
+    restores: int = 0
+    number: int = 0
+    hash: str = NOTHING
+    date: str | None = None
+    seen: Seen | None = None
+
+
+def has_release(entries: list[Release], number: int, hash: str) -> bool:
+    """Return whether the release of a number has a hash that begins so."""
+    if number == 0:
+        return True
+    return number <= len(entries) and entries[number - 1].hash.startswith(hash)
+
+
+def last_of(entries: list[Release]) -> tuple[int, str]:
+    """Return number and hash of the last release."""
+    return (entries[-1].number, entries[-1].hash) if entries else (0, NOTHING)
+
+
+class SiteLedger:
+    """A site's ledger, which is begun once, with its mark and witness.
+
+    Guarantee: whatever has left, the mark and the witness know of it. So where ``check`` passes,
+    the ledger has all that they know; what no back-up took back is never charged for less.
+
+    What it cannot know: that ledger, state, key and mark were set back together by a snapshot of
+    their file system, where there is no witness, or that was set back too.
+
+    Args:
+        policy: of the site.
+        look: whether nothing is written: the ledger must be there, and is not marked.
+
+    Raises:
+        LedgerUnusable: the ledger was begun and is gone, or cannot be used.
+    """
+
+    def __init__(self, policy: SitePolicy, *, look: bool = False) -> None:
+        self._policy = policy
+        self._witness = None if policy.witness is None else Witness(policy.witness)
+        if not policy.ledger.exists() and was_begun(policy):
+            raise LedgerUnusable(
+                f"ledger {policy.ledger}: it was begun, and is gone; restore it from a copy, and "
+                "run fedldp deploy restored (with --anew if there is no copy), or correct its path "
+                "in the policy. A ledger for other data needs a key and a state folder of its own"
+            )
+        begins = not look or policy.ledger.exists()
+        self.ledger = SqliteLedger(policy.ledger, policy.budgets if begins else None)
+        if not look:
+            self._begin()
+
+    @property
+    def marked(self) -> bool:
+        """Whether it was ever marked: an earlier fedldp made no marks."""
+        flag = _flag(self._policy)
+        return self._policy.mark.exists() or (flag.exists() and flag.read_bytes() == _BEGUN)
+
+    def _begin(self) -> None:
+        """Mark a ledger that is new, or of a fedldp that made no marks."""
+        flag = _flag(self._policy)
+        if not self.marked:
+            entries = self.ledger.releases()
+            if entries:
+                log.warning(
+                    "ledger %s: an earlier fedldp began it; marked now, at release %d, hash %s: "
+                    "an older copy of it is noticed from now on",
+                    self._policy.ledger,
+                    len(entries),
+                    entries[-1].hash,
+                )
+            write_mark(self._policy.mark, Mark(0, *last_of(entries)))
+        if not flag.exists() or flag.read_bytes() != _BEGUN:
+            replace_file(flag, _BEGUN)
+
+    def check(self, *, moved: bool = False) -> list[Release]:
+        """Return the entries of the ledger, if nothing shows that it was set back.
+
+        Args:
+            moved: whether the mark may be a copy, or missing.
+
+        Raises:
+            LedgerUnusable: something does, or the ledger, its mark or its witness cannot be read.
+        """
+        policy = self._policy
+        mark, amiss = read_mark(policy.mark)
+        witnessed = None if self._witness is None else self._witness.last()
+        entries = self.ledger.releases()  # last: it is ahead of both, while a release is made
+        if mark is None:
+            if not moved:
+                raise LedgerUnusable(
+                    f"mark {policy.mark}: {amiss}; put it back, with the key, or stop the agent "
+                    "and run fedldp deploy restored"
+                )
+            mark = Mark()
+        if not has_release(entries, mark.number, mark.hash):
+            on = "" if mark.date is None else f" on {mark.date}"
+            raise self._older(f"it lacks release {mark.number}, which it had{on}")
+        if witnessed is not None and not has_release(entries, *witnessed):
+            raise self._older(
+                f"it lacks release {witnessed[0]}, which the witness {policy.witness} knows"
+            )
+        if mark.seen is not None and not mark.seen.known_in(entries):
+            raise self._lacks(mark.seen)
+        if amiss is not None and not moved:
+            raise LedgerUnusable(
+                f"mark {policy.mark}: {amiss}, so ledger {policy.ledger} may be an older copy; "
+                "stop the agent and run fedldp deploy restored: with --moved HASH if the site was "
+                "moved and nothing is lost"
+            )
+        return entries
+
+    def look(self) -> list[Release]:
+        """Return the entries as ``check`` does, also of a ledger that is not marked yet.
+
+        Raises:
+            LedgerUnusable: as ``check``.
+        """
+        return self.check() if self.marked else self.ledger.releases()
+
+    def keep(self) -> list[Release]:
+        """Let witness and mark know of the last release, before it leaves; return all entries.
+
+        Raises:
+            LedgerUnusable: as ``check``; or one of them cannot be written.
+        """
+        entries = self.check()
+        mark, _ = read_mark(self._policy.mark)
+        assert mark is not None
+        number, hash = last_of(entries)
+        witnessed = self._witness is None or not entries or self._witness.last() is not None
+        if not witnessed or (mark.number, mark.hash, mark.seen) != (number, hash, None):
+            self._write(mark)
+        return entries
+
+    def refuse_for(self, seen: Seen) -> NoReturn:
+        """Refuse because of a release that a receipt proves and the ledger lacks.
+
+        It is noted, so that all is refused until a restore is said, or the newest ledger is back.
+
+        Raises:
+            LedgerUnusable: always.
+        """
+        mark, _ = read_mark(self._policy.mark)
+        mark = Mark() if mark is None else mark
+        noted = mark.seen
+        if noted is None or (noted.restores, noted.number) < (seen.restores, seen.number):
+            write_mark(self._policy.mark, replace(mark, seen=seen))
+        raise self._lacks(seen)
+
+    @property
+    def restores(self) -> int:
+        """How often the site was restored from a copy, and said so."""
+        mark, _ = read_mark(self._policy.mark)
+        return 0 if mark is None else mark.restores
+
+    def last_words(self, entries: list[Release]) -> str:
+        """Return the last release, for people to note, and to compare with what they noted."""
+        if not entries:
+            return "no release yet"
+        mark, _ = read_mark(self._policy.mark)
+        number, hash = last_of(entries)
+        known = mark is not None and mark.date is not None and mark.number == number
+        date = f" on {mark.date}" if mark is not None and known else ""
+        return f"release {number}{date}, hash {hash}"
+
+    def restored(self, mark: Mark) -> None:
+        """Begin anew to notice, once what is lost is charged or known to be nothing.
+
+        Raises:
+            LedgerUnusable: mark or witness cannot be written.
+        """
+        self._write(mark)  # until this is done, the site goes on to refuse
+        replace_file(_flag(self._policy), _BEGUN)
+
+    def _write(self, mark: Mark) -> None:
+        """Let witness and mark know of the last release."""
+        number, hash = last_of(self.ledger.releases())
+        date = now()
+        if self._witness is not None and self._witness.last() != (number, hash):
+            self._witness.add(date, number, hash)
+        write_mark(self._policy.mark, replace(mark, number=number, hash=hash, date=date, seen=None))
+
+    def _lacks(self, seen: Seen) -> LedgerUnusable:
+        return self._older(
+            f"a server showed this site's own receipt of release {seen.number}, which it lacks"
+        )
+
+    def _older(self, why: str) -> LedgerUnusable:
+        return LedgerUnusable(
+            f"ledger {self._policy.ledger}: {why}: this is an older copy; {_RESTORED}"
+        )
+
+
+def was_begun(policy: SitePolicy) -> bool:
+    """Return whether a ledger was begun with the site's key, or its state."""
+    return policy.mark.exists() or _flag(policy).exists()
+
+
+def left_of(policy: SitePolicy) -> tuple[tuple[float, ...], str]:
+    """Return what each of the site's budgets has left, and the last release, for people.
+
+    No ledger is begun for it.
+
+    Raises:
+        LedgerUnusable: see ``SiteLedger``.
+    """
+    if not policy.ledger.exists() and not was_begun(policy):
+        return tuple(budget.limit for budget in policy.budgets), "no release yet"
+    kept = SiteLedger(policy, look=True)
+    entries = kept.look()
+    return tuple(kept.ledger.all_remaining(entries)), kept.last_words(entries)
+
+
+def _flag(policy: SitePolicy) -> Path:
+    return policy.state / "ledger-begun"
+
+
+def now() -> str:
+    """Return the time by this machine's clock, for people: nothing is decided by it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# The mark
+
+
+def read_mark(path: Path) -> tuple[Mark | None, str | None]:
+    """Return what a mark says, None if nobody can tell; and what is amiss with the file."""
+    try:
+        found = json.loads(path.read_text())
+        seen = found["seen"]
+        mark = Mark(
+            restores=_count(found["restores"]),
+            number=_count(found["number"]),
+            hash=_hash(found["hash"]),
+            date=None if found["date"] is None else str(found["date"]),
+            seen=None if seen is None else _seen(**seen),
+        )
+        bound = found["machine"], found["inode"], found["born"]
+    except FileNotFoundError:
+        return None, "it is gone"
+    except OSError as error:
+        return None, f"it cannot be read: {error.strerror}"
+    except (ValueError, KeyError, TypeError):
+        return None, "it is damaged"
+    machine, inode, born = _machine(), path.stat().st_ino, _born(path)
+    if bound[0] != machine:
+        return mark, "it was made on another machine"
+    if bound[1] != inode or (None not in (bound[2], born) and bound[2] != born):
+        return mark, "it is a copy"
+    return mark, None
+
+
+def write_mark(path: Path, mark: Mark) -> None:
+    """Replace a mark by a new file, synced, and bound to this machine and to that very file.
+
+    Raises:
+        LedgerUnusable: it cannot be written.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            bound = {
+                "machine": _machine(),
+                "inode": os.fstat(file.fileno()).st_ino,
+                "born": _born(partial),
+            }
+            file.write(json.dumps({**asdict(mark), **bound}, indent=1).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise LedgerUnusable(
+            f"mark {path}: it cannot be written: {error.strerror}; the agent's user must be able "
+            "to write in the folder of the key"
+        ) from error
+
+
+def _seen(restores: Any, number: Any, hash: Any) -> Seen:
+    return Seen(_count(restores), _count(number), _hash(hash))
+
+
+def _count(found: Any) -> int:
+    if type(found) is not int or found < 0:
+        raise ValueError("no count")
+    return found
+
+
+def _hash(found: Any) -> str:
+    if not re.fullmatch(r"[0-9a-f]{16,64}", found):
+        raise ValueError("no hash")
+    return str(found)
+
+
+def _machine() -> str | None:
+    """Return what tells this machine from others, hashed: systemd asks not to show the id itself.
+
+    The number of the device that a file is on is not in it: that may change when a machine starts.
+    """
+    try:
+        found = Path("/etc/machine-id").read_bytes().strip()
+    except OSError:
+        return None
+    return hashlib.sha256(b"fedldp ledger " + found).hexdigest()[:32] if found else None
+
+
+_AT_FDCWD, _STATX_BTIME, _BTIME_AT = -100, 0x800, 80
+
+
+def _born(path: Path) -> str | None:
+    """Return when a file was created, which no copy of it shares; None where that is not known."""
+    try:
+        statx = ctypes.CDLL(None, use_errno=True).statx
+    except (OSError, AttributeError):
+        return None
+    found = ctypes.create_string_buffer(256)
+    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, found) != 0:
+        return None
+    (mask,) = struct.unpack_from("<I", found)
+    seconds, nanoseconds = struct.unpack_from("<qI", found, _BTIME_AT)
+    return f"{seconds}.{nanoseconds:09}" if mask & _STATX_BTIME else None
+
+
+# The witness
+
+
+class Witness:
+    """A file that gets one line for each release, and is never written over.
+
+    It is not made here: where its disk is missing, a new one would know nothing.
+
+    Args:
+        path: of the file.
+    """
+
+    _LINE = re.compile(rb"[0-9T:+-]{1,40} (\d{1,18}) ([0-9a-f]{64})")
+    _TAIL = 4096
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def last(self) -> tuple[int, str] | None:
+        """Return number and hash of the last release that it knows; None where it is empty.
+
+        A line that is not finished was of a release that has not left.
+
+        Raises:
+            LedgerUnusable: it is not there, cannot be read, or its last line is none of fedldp's.
+        """
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - self._TAIL))
+                lines = file.read().split(b"\n")[:-1]
+        except OSError as error:
+            raise LedgerUnusable(
+                f"witness {self._path}: {error.strerror}; see to its disk, or make it, once, by: "
+                f"touch {self._path}"
+            ) from error
+        if not lines:
+            if size > self._TAIL:
+                raise self._malformed()
+            return None
+        found = self._LINE.fullmatch(lines[-1])
+        if found is None:
+            raise self._malformed()
+        return int(found[1]), found[2].decode()
+
+    def add(self, date: str, number: int, hash: str) -> None:
+        """Add a line, synced.
+
+        Raises:
+            LedgerUnusable: it cannot be written.
+        """
+        try:
+            handle = os.open(self._path, os.O_RDWR | os.O_APPEND)
+            try:
+                size = os.fstat(handle).st_size
+                torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+                # The end of a torn line is not the last one, so it is not read.
+                line = f"{date} {number} {hash}\n".encode()
+                os.write(handle, (b"\n" if torn else b"") + line)
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise LedgerUnusable(
+                f"witness {self._path}: it cannot be written: {error.strerror}; see to its disk"
+            ) from error
+
+    def _malformed(self) -> LedgerUnusable:
+        return LedgerUnusable(
+            f"witness {self._path}: its last line is none that fedldp writes; take out what else "
+            "wrote there"
+        )
