@@ -439,3 +439,9 @@ def test_labels_that_begin_at_one_are_refused_with_the_classes_to_declare(
     line = fedldp_command("account", *own).assert_refused()
     assert "integers from 1; give integers from 0, or say which classes" in line
     assert 'classes = ["1", "2", "10", ...]' in line
+
+
+def test_a_command_without_settings_says_how_it_takes_some(fedldp_command: Any) -> None:
+    line = fedldp_command("audit", "quickstart", "--set", "epsilon=2").assert_refused()
+    assert "takes settings in a file: fedldp run RECIPE --set KEY=VALUE --print-config" in line
+    assert "--set set" not in line

@@ -620,7 +620,13 @@ def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: 
     assert told["guarantees"] == plain["guarantees"]
     (note,) = (each for each in told["warnings"] if each not in plain["warnings"])
     assert "in the first 2 of 5 rounds people's classes are counted" in note
-    assert "40 % of the budget" in note
+    assert "that is 40 % of a person's budget" in note
+    if channel != "central":
+        some = counted.changed(clients_per_round=2)
+        assert (
+            "charged, to those who take part in it, as any other round"
+            in plan(some, problem).privacy["warnings"][-1]
+        )
 
 
 @pytest.mark.parametrize(

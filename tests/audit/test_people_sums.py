@@ -17,6 +17,7 @@ from fedldp.audit.plans import planned_games
 from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
 from fedldp.simulation.plan import problem_of
+from fedldp.training import person_gradients
 
 FEW = replace(QUICK, system_explore=40)
 
@@ -111,6 +112,26 @@ def test_rows_that_are_sampled_in_place_of_persons_are_found() -> None:
     (row,) = PlannedPeopleCheck(config, problem(config)).rows(AuditKeys(0), 0.999, None)
     assert row.verdict == "bug"
     assert "some of a person's rows" in row.attack
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda examples: replace(examples, people=None), "times what the noise is for"),
+        (lambda examples: replace(examples, labels=examples.labels * 0), ""),
+    ],
+)
+def test_rows_counted_in_place_of_persons_are_found(
+    monkeypatch: pytest.MonkeyPatch, wrong: Any, said: str
+) -> None:
+    """And of labels that are wrong, but each person's own, the audit has nothing to say."""
+    right = person_gradients.class_counts
+    monkeypatch.setattr(
+        person_gradients, "class_counts", lambda examples, number: right(wrong(examples), number)
+    )
+    row = exactly(planted.RightConfig(**planted.settings(class_count_rounds=1)))
+    assert row.verdict == ("bug" if said else "ok")
+    assert said in row.attack
 
 
 @pytest.mark.slow

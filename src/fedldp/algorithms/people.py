@@ -629,15 +629,17 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
     counted = settings.class_count_rounds
     counting: dict[str, Any] = {}
     if counted:
-        share = f"{100 * counted / settings.rounds:.2g} %"
+        cost = "each is charged, to those who take part in it, as any other round"
+        if settings.round_size == settings.num_clients:  # and so everybody in all of them
+            share = f"{100 * counted / settings.rounds:.2g} %"
+            cost = f"that is {share} of a person's budget, for all rounds cost the same"
         counting = {
             "arrays": _no_counts,
             "publish": partial(_tell_weights, counted),
             "notes": (
                 f"class_count_rounds = {counted}: in the first {counted} of {settings.rounds} "
-                "rounds people's classes are counted in place of gradients; each is charged as any "
-                f"other round, so that is {share} of the budget (of rho, or mu squared), which the "
-                "lines cover",
+                f"rounds people's classes are counted in place of gradients; {cost}; the "
+                "lines cover it",
             ),
         }
     return {

@@ -116,6 +116,11 @@ def _remedy(error: typer.BadParameter) -> str:
             "epsilon is a setting: --set epsilon=2; or, solved for, --set target.epsilon=2; "
             "fedldp show RECIPE lists them"
         )
+    if name == "set":
+        return (
+            "this command takes settings in a file: fedldp run RECIPE --set KEY=VALUE "
+            "--print-config > FILE.toml, and FILE.toml in the place of RECIPE"
+        )
     setting = f"a setting of a run is given as --set {name}=VALUE; " if name else ""
     return f"{setting}see fedldp --help"
 
