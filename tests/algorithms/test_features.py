@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +166,10 @@ def test_a_client_maps_its_own_examples_alone_or_together() -> None:
         assert found.tobytes() == mapping(IMAGES[own]).tobytes()
     assert people[0][0] is whose  # and each with its rows
     assert [found.tolist() for found in people[0][1]] == [[2, 0], [1]]
-    assert pickled_is_empty(update.once)
-
-
-def pickled_is_empty(once: MapOnce) -> bool:
-    import pickle
-
-    return pickle.loads(pickle.dumps(once))._last is None
+    assert MapOnce(mapping)(examples) is MapOnce(mapping)(examples)  # of another run, too
+    assert MapOnce(None)(examples) is examples
+    sent = pickle.dumps(update.once)
+    assert len(sent) < IMAGES.nbytes  # the map alone
 
 
 def test_a_run_trains_tests_and_is_used_on_features(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,27 +40,30 @@ def digest_of(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-@dataclass(eq=False)
-class MapOnce:
-    """Applies a map to examples, and keeps the features of those that it was given last.
+_KEPT: WeakKeyDictionary[Examples, tuple[ExampleMap, Examples]] = WeakKeyDictionary()
+"""Features of examples that are still in use, with the map that they were made by."""
 
-    A run trains and tests on the same examples in every round. What is kept never leaves this
-    process, and changes no bit: a map looks at one example at a time.
+
+@dataclass(frozen=True, eq=False)
+class MapOnce:
+    """Applies a map to examples, and keeps their features as long as somebody has the examples.
+
+    A run trains and tests on the same examples in every round, and runs of a comparison on those
+    of the run before. What is kept never leaves this process, and changes no bit: a map looks at
+    one example at a time.
 
     Attributes:
         map: the function; None: examples stay as they are.
     """
 
     map: ExampleMap | None
-    _last: tuple[Examples, Examples] | None = field(default=None, init=False, repr=False)
 
     def __call__(self, examples: Examples) -> Examples:
         """Return the examples with their features in place of what they were."""
         if self.map is None:
             return examples
-        if self._last is None or self._last[0] is not examples:
-            self._last = examples, replace(examples, features=self.map(examples.features))
-        return self._last[1]
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"map": self.map, "_last": None}
+        kept = _KEPT.get(examples)
+        if kept is None or kept[0] is not self.map:
+            kept = self.map, replace(examples, features=self.map(examples.features))
+            _KEPT[examples] = kept
+        return kept[1]
