@@ -342,12 +342,17 @@ def test_ticks_stand_at_the_epsilons_and_names_are_the_users(made: Any, tmp_path
     assert (tmp_path / "chart.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_choosing_by_private_scores_is_named(made: Any) -> None:
+def test_choosing_by_private_scores_is_named(made: Any, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     features = generator.normal(size=(120, 4)).astype(np.float32)
     own = (features, (features[:, 0] > 0).astype(np.int64))
-    found = compared(contestants=["nbafl-digits", "fedavg-digits"], dataset=own, epsilon=16,
-                     seeds=[0])  # fmt: skip
+    said: list[str] = []
+    found = compared(tmp_path / "out", ["nbafl-digits", "fedavg-digits"], dataset=own, epsilon=16,
+                     seeds=[0], say=said.append)  # fmt: skip
+    assert said[0].startswith("note: scores on clients' private rows stand in the lines")
+    lines = [json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines()]
+    assert all("no epsilon covers them" in line["note"] for line in lines)
+    assert '"note"' not in (made.out / "results.jsonl").read_text()
     words = "choosing by scores is a release"
     assert any(note.startswith(words) for note in found.notes())
     assert words in found.to_text()
@@ -355,6 +360,23 @@ def test_choosing_by_private_scores_is_named(made: Any) -> None:
     assert words in found.to_latex().lower()
     assert not any(words in note for note in made.notes())
     assert found.rows[1]["refused"] is not None  # it has no guarantee
+
+
+def test_scores_through_encoders_of_the_clients_own_are_named(made: Any) -> None:
+    """They are a release on any test set: of a contestant with a guarantee, and of a reference."""
+    from fedldp.comparing.compared import compared as table
+    from fedldp.comparing.running import design_of
+
+    configs = {"own": resolve("ldpfl-digits"), "public": resolve("ldpfl-sound-digits")}
+    design = design_of(
+        configs, {"num_clients": 12}, guarantee="record:server", epsilon=4, delta=None,
+        metric=None, tries=2, seeds=[0],
+    )  # fmt: skip
+    data = load_dataset("digits")
+    notes = table(design, design.comparison(data), [], data).notes()
+    (own,) = [note for note in notes if "a release of their own" in note]
+    assert own.startswith("of own, scores on own test examples, through an encoder trained on")
+    assert not any("a release of their own" in note for note in made.notes())
 
 
 def test_a_try_is_chosen_by_the_metric(tmp_path: Path) -> None:

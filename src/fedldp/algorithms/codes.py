@@ -111,7 +111,7 @@ class OnBits(Local):
         bits = self.mechanism.event(self.bits.num_bits(problem))
         labels = self.labels(problem)
         alone = math.ceil(1000 * math.fsum(e * n for e, n in bits.groups)) / 1000
-        clear = _SCORES[settings.evaluation, settings.encoder]
+        clear = self.private_scores
         if labels is None:
             alone_says = f"one example's bits alone, of a public encoder: pure epsilon {alone:,.3f}"
             clear = [f"labels ({alone_says})", *clear]
@@ -128,10 +128,15 @@ class OnBits(Local):
         client = InClear(what="number of examples") if trained is None else drawn(trained)
         return PerRecord(record=drawn(1), client=client)
 
+    @property
+    def private_scores(self) -> list[str]:
+        """What scores tell of examples that they are taken on, or that made an encoder."""
+        return _SCORES[self.settings.evaluation, self.settings.encoder]
+
     def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return an equal share, where that is public, and nothing of a client goes in clear."""
         settings = self.settings
-        if settings.label_epsilon is None or _SCORES[settings.evaluation, settings.encoder]:
+        if settings.label_epsilon is None or self.private_scores:
             return None
         return algorithm.config.equal_share(algorithm.problem, settings.num_clients)
 

@@ -11,7 +11,7 @@ What leaves a client, and what that costs, follows from the parts alone, before 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -131,6 +131,15 @@ class Local(ABC):
     def tester(self, algorithm: Algorithm, device: torch.device) -> Tester | None:
         """Return how a simulation tests the model on its clients' side; None: on the test set."""
         return None
+
+    @property
+    def private_scores(self) -> Sequence[str]:
+        """What the scores of a simulated run tell of clients' own examples; mostly nothing.
+
+        What the test set is does not matter here: scores on rows of the clients' own are a release
+        wherever they are taken.
+        """
+        return ()
 
     def work_before_training(self, algorithm: Algorithm) -> int:
         """Return how often clients multiply by a weight, forwards, before they train the model."""

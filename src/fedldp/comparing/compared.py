@@ -7,7 +7,7 @@ import io
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fedldp.comparing.cells import Cell, GuaranteeKind
 from fedldp.comparing.chart import draw
 from fedldp.comparing.comparison import Comparison
 from fedldp.comparing.design import Design
-from fedldp.comparing.results import LESS_IS_BETTER, Row, score
+from fedldp.comparing.results import LESS_IS_BETTER, RELEASE, Row, score
 from fedldp.core.formatting import number
 from fedldp.data import Dataset
 from fedldp.reporting.record import as_json, replace_file
@@ -32,10 +32,6 @@ _SHARES = ("accuracy", "balanced_accuracy")
 WORDS = {"auc": "AUC", "average_precision": "average precision", "brier": "Brier score",
          "balanced_accuracy": "balanced accuracy"}  # fmt: skip
 
-RELEASE = (
-    "choosing by scores is a release: the tries were scored on clients' private rows that were "
-    "held out, and no epsilon here covers what was chosen by that, or the scores"
-)
 SIMULATED = "all runs are simulated with fixed seeds: these themselves protect nothing"
 
 
@@ -112,6 +108,7 @@ class Compared:
         private_choice: whether tries were scored on clients' private rows.
         private_scores: whether the test set, too, is of such rows.
         most_frequent: the share of the test's most frequent class, 0 to 1, where it is known.
+        score_releases: what the scores of some contestants tell of clients' examples, by name.
     """
 
     guarantee: GuaranteeKind
@@ -121,6 +118,7 @@ class Compared:
     private_choice: bool = False
     private_scores: bool = False
     most_frequent: float | None = None
+    score_releases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -191,6 +189,8 @@ class Compared:
                 f"one class has {100 * self.most_frequent:.0f} % of the test: accuracy says "
                 "little; compare by auc or balanced_accuracy"
             )
+        for name, what in self.score_releases.items():
+            found.append(f"of {name}, {what} are a release of their own, which no epsilon covers")
         if self.private_choice:
             found.append(RELEASE)
         if self.private_scores:
@@ -448,6 +448,11 @@ def compared(
         private_choice=not data.is_public,
         private_scores=data.scores_are_private,
         most_frequent=max((share for share in known if share is not None), default=None),
+        score_releases={
+            name: " and ".join(told)
+            for name, entry in design.entries.items()
+            if (told := entry.config.composition.local.private_scores)
+        },
     )
 
 

@@ -15,7 +15,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.comparing.cells import Cell, Contestant, Task, Try
 from fedldp.comparing.held_out import held_out, with_clients
 from fedldp.comparing.proving import BUDGETS, Budgets, ComparisonError, checked, proven
-from fedldp.comparing.results import METRICS, Results, Row, choose, where
+from fedldp.comparing.results import METRICS, RELEASED, Results, Row, choose, where
 from fedldp.core.errors import ConfigError, Diverged, PrivacyError
 from fedldp.data import SUFFIXES, Dataset
 from fedldp.reporting.scores import final_of
@@ -79,6 +79,7 @@ class Comparison:
         self._seeds_of_small = self.seeds if seeds_of_small is None else tuple(seeds_of_small)
         self._budgets = Budgets()
         self._digests: dict[tuple[Cell, str, int, str], str] = {}
+        self._held_out: tuple[tuple[str, int, int], Dataset] | None = None
         for each in (self.seeds, self._seeds_of_small):
             if chosen_on in each or len(set(each)) < len(each):
                 raise ConfigError(
@@ -178,9 +179,12 @@ class Comparison:
         data = task.load()
         if purpose == "measured":
             return data
-        if task.divided is not None:
-            data = with_clients(data, task.divided, cell.clients, task.num_examples, seed)
-        return held_out(data, seed)
+        key = (task.name, cell.clients, seed)
+        if self._held_out is None or self._held_out[0] != key:
+            if task.divided is not None:
+                data = with_clients(data, task.divided, cell.clients, task.num_examples, seed)
+            self._held_out = key, held_out(data, seed)
+        return self._held_out[1]
 
     def _task_of(self, cell: Cell) -> Task:
         """Return the task whose data a cell has."""
@@ -260,6 +264,9 @@ class Comparison:
             row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
             row["settings"] = {name: getattr(config, name) for name in _SHOWN
                                if hasattr(config, name)}  # fmt: skip
+        whole = self._task_of(cell).load()
+        if whole.scores_are_private or (purpose == "tried" and not whole.is_public):
+            row["note"] = RELEASED
         row["seconds"] = round(time.perf_counter() - start, 2)
         row["cpu_seconds"] = round(time.process_time() - worked, 2)
         return row | where()

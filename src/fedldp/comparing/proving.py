@@ -104,6 +104,8 @@ def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
             return math.inf
 
     low = 1e-3
+    if math.isinf(reached(low)):
+        proven(plan(free.with_budget(low), problem).privacy, kind)  # which says why
     while reached(2 * low) <= target.epsilon:
         low *= 2
     return free.with_budget(solve(reached, target.epsilon, low, 2 * low, _COARSE))

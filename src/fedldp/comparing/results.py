@@ -16,6 +16,19 @@ Row = dict[str, Any]
 """One run, as a line of the file: see ``Comparison.run_one``."""
 
 
+RELEASE = (
+    "choosing by scores is a release: the tries were scored on clients' private rows that were "
+    "held out, and no epsilon here covers what was chosen by that, or the scores"
+)
+"""Said of data that are nobody's published set, in tables."""
+
+RELEASED = (
+    "scores on clients' private rows stand in the lines of this progress and of results.jsonl as "
+    "they are: no epsilon covers them; show them to nobody who may not see such rows"
+)
+"""Said of the same data before the first run, and in every line of a file."""
+
+
 class Results:
     """The lines of a file, to which a line is added for each run.
 

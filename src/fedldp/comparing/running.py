@@ -31,7 +31,7 @@ from fedldp.comparing.design import (
     with_settings,
 )
 from fedldp.comparing.proving import ComparisonError
-from fedldp.comparing.results import Results, Row, choose
+from fedldp.comparing.results import RELEASED, Results, Row, choose
 from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
 from fedldp.data import Dataset, as_dataset
 from fedldp.reporting.record import as_json, check_new, replace_file
@@ -209,6 +209,8 @@ def carry_out(
     cells = design.cells(comparison)
     comparison.data_for(cells[0], "tried", CHOSEN_ON)  # refuses where nobody can be held out
     document = {**design.document(), "own_data": work.data.own_data}
+    if not work.data.is_public:
+        say(f"note: {RELEASED}")
     if out is not None:
         _check_place(out, document)
     with ExitStack() as stack:
