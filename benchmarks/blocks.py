@@ -15,9 +15,16 @@ def write_blocks(page: Path, made: Mapping[str, str]) -> None:
     Raises:
         KeyError: a marker of the page names nothing.
     """
-    text = page.read_text(encoding="utf-8")
-    found = _BLOCK.sub(lambda match: f"{match[1]}{made[match[2]]}{match[3]}", text)
-    page.write_text(found, encoding="utf-8")
+    page.write_text(with_blocks(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+def with_blocks(text: str, made: Mapping[str, str]) -> str:
+    """Return a page's text with what stands between its markers made anew; see ``write_blocks``.
+
+    Raises:
+        KeyError: a marker names nothing.
+    """
+    return _BLOCK.sub(lambda match: f"{match[1]}{made[match[2]]}{match[3]}", text)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -2,7 +2,6 @@
 
     FEDLDP_DATA=... python -m benchmarks.many_clients RESULTS.jsonl --budget 60
     python -m benchmarks.many_clients RESULTS.jsonl --page docs/many_clients.md
-    python -m benchmarks.many_clients RESULTS.jsonl --page README.md         the best ones alone
 
 The rule is that of ``fedldp.comparing``: eight tries for each contestant, scored on training
 examples that no client has and on a seed of their own; then other seeds, on the test set. At
@@ -27,7 +26,7 @@ from fedldp.data import Dataset, load_dataset
 from fedldp.simulation.settings import from_mapping
 
 DELTA = 1e-5
-MARK, IN_SHORT = "<!-- many clients -->", "<!-- many clients, in short -->"
+MARK = "<!-- many clients -->"
 END = "<!-- end of many clients -->"
 
 SGD: Mapping[str, Any] = {"system": "composed", "model": "logistic", "local_epochs": 1}
@@ -206,36 +205,15 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def in_short(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table with the best contestant of each cell of MNIST."""
-    found = ["| clients | epsilon | server sees | pixels | pose |", "|---|---|---|---|---|"]
-    best: dict[tuple[int, float, str], dict[str, list[Row]]] = {}
-    for (dataset, features, clients, epsilon, name), runs in figures(rows).items():
-        if dataset != "mnist" or not runs:
-            continue
-        cell = best.setdefault((clients, epsilon, _sees(name)), {})
-        if features not in cell or _mean(cell[features]) < _mean(runs):
-            cell[features] = runs
-    for (clients, epsilon, sees), cell in best.items():
-        pixels, pose = (shown(cell.get(features, [])) for features in ("pixels", "pose"))
-        found.append(f"| {clients:,} | {epsilon:g} | {sees} | {pixels} | {pose} |")
-    return found
-
-
-def _mean(runs: Sequence[Row]) -> float:
-    return statistics.mean(run["accuracy"] for run in runs)
-
-
 def _sees(name: str) -> str:
     return "sums" if name in SUM else "every report"
 
 
 def updated(page: str, rows: Sequence[Row]) -> str:
     """Return a page whose table is made anew."""
-    mark, table = (IN_SHORT, in_short) if IN_SHORT in page else (MARK, lines)
-    before, _, rest = page.partition(mark)
+    before, _, rest = page.partition(MARK)
     after = rest.partition(END)[2]
-    return before + mark + "\n" + "\n".join(table(rows)) + "\n" + END + after
+    return before + MARK + "\n" + "\n".join(lines(rows)) + "\n" + END + after
 
 
 def main() -> None:

@@ -1,0 +1,441 @@
+"""Tables and sentences of docs/study.md and the README, made of the results in study/results.
+
+    for file in study/*.toml; do
+        fedldp compare $file --out study/results/$(basename $file .toml)
+    done
+    python -m benchmarks.study
+
+The first measures: ``--budget 20m`` ends in time, and the same command goes on. The second makes
+the pages anew, without data and without running anything.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from benchmarks.blocks import table, with_blocks
+from fedldp.comparing.design import SEEDS, SEEDS_OF_SMALL, Design
+from fedldp.comparing.running import design_of
+
+ROOT = Path(__file__).parents[1]
+STUDY = ROOT / "study"
+PUBLIC = ROOT / "benchmarks" / "results" / "2026-11-25-public-alone.jsonl"
+PAGES = ("README.md", "docs/study.md")
+
+CLIENTS = (1_000, 10_000, 100)
+EPSILONS = (1.0, 4.0, 16.0)
+SEES = {
+    "server": "every report, and whose it is",
+    "shuffled-server": "every report, without names",
+    "summing-server": "sums of reports",
+    "downlink": "all, and is trusted; others get the model",
+}
+"""What the server sees, by adversary."""
+
+SITES = (3, 10, 50)
+UNLIKE = {"dirichlet": "Dirichlet 0.1", "shards2": "two each", "shards1": "one each"}
+
+BY = {
+    "server": "k_closest once",
+    "shuffled-server": "k_closest once, shuffled",
+    "summing-server": "distributed_gaussian",
+    "downlink": "central_dp",
+}
+"""Whose figures stand for an adversary in the README: named beforehand, and not by their scores."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One contestant at one epsilon, as ``fedldp compare`` wrote it into table.csv.
+
+    Attributes:
+        mean: accuracy in percent, over seeds.
+        deviation: of one seed, in points.
+        idealised: whether its guarantee holds for real numbers, and so in simulation only.
+        refused: why there is no accuracy; empty where there is one.
+    """
+
+    mean: float
+    deviation: float
+    idealised: bool
+    refused: str
+
+    def __str__(self) -> str:
+        if self.refused:
+            return "refused"
+        return f"{self.mean:.1f} ± {self.deviation:.1f}{' *' if self.idealised else ''}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A compare file of the study, and what is measured of it.
+
+    Attributes:
+        name: of the file, without its ending.
+    """
+
+    name: str
+    _folder: Path = field(default=STUDY, repr=False)
+
+    @cached_property
+    def design(self) -> Design:
+        """What the file says."""
+        return design_of(
+            [self._folder / f"{self.name}.toml"], {}, guarantee=None, epsilon=None, delta=None,
+            metric=None, tries=None, seeds=None,
+        )  # fmt: skip
+
+    @cached_property
+    def runs(self) -> list[dict[str, Any]]:
+        """The runs that were made, tries and measured ones."""
+        path = self._folder / "results" / self.name / "results.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    @cached_property
+    def lines(self) -> dict[tuple[str, float | None], Line]:
+        """What is measured on all of its seeds, by contestant and epsilon; None of a reference."""
+        path = self._folder / "results" / self.name / "table.csv"
+        if not path.exists():
+            return {}
+        text = path.read_text(encoding="utf-8").splitlines()
+        found = {}
+        for row in csv.DictReader(line for line in text if not line.startswith("#")):
+            whole = row["accuracy"] and row["seeds"] == row["of_seeds"]
+            if whole or row["refused"]:
+                epsilon = float(row["epsilon"]) if row["epsilon"] else None
+                found[row["name"], epsilon] = Line(
+                    100 * float(row["accuracy"] or "nan"),
+                    100 * float(row["deviation"] or "nan"),
+                    row["idealised"] == "True",
+                    row["refused"],
+                )
+        return found
+
+    def shown(self, contestant: str, epsilon: float | None) -> str:
+        """Return what a page shows of a contestant."""
+        line = self.lines.get((contestant, epsilon))
+        return "-" if line is None else str(line)
+
+    @property
+    def references(self) -> list[str]:
+        """Contestants without noise."""
+        return [name for name, entry in self.design.entries.items() if entry.reference]
+
+    @property
+    def contestants(self) -> list[str]:
+        """The others."""
+        return [name for name, entry in self.design.entries.items() if not entry.reference]
+
+    @property
+    def wanted(self) -> int:
+        """How many runs there are when all is measured."""
+        found = 0
+        for name in self.design.entries:
+            levels = (None,) if name in self.references else self.design.epsilons
+            for epsilon in levels:
+                small = epsilon is not None and epsilon <= 1
+                found += self.design.tries
+                found += len(self.design.seeds or (SEEDS_OF_SMALL if small else SEEDS))
+        return found
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds of the runs that were made."""
+        return sum(run["cpu_seconds"] for run in self.runs)
+
+
+@cache
+def tables() -> list[Table]:
+    """Return all compare files, in the order of their names."""
+    return [Table(path.stem) for path in sorted(STUDY.glob("*.toml"))]
+
+
+def of(clients: int, adversary: str) -> Table:
+    """Return a table of MNIST."""
+    return Table(f"mnist-{clients}-{adversary}")
+
+
+def mean(clients: int, adversary: str, contestant: str, epsilon: float | None) -> float:
+    """Return an accuracy on MNIST in percent.
+
+    Raises:
+        KeyError: it is not measured.
+    """
+    return of(clients, adversary).lines[contestant, epsilon].mean
+
+
+@cache
+def public_alone() -> Mapping[str, float]:
+    """Return the accuracy in percent that public data alone have on MNIST, by features."""
+    found = [json.loads(line) for line in PUBLIC.read_text(encoding="utf-8").splitlines()]
+    return {
+        {"none": "pixels"}.get(row["features"], row["features"]): 100 * row["accuracy"]
+        for row in found
+        if row["epsilon"] is None
+    }
+
+
+def rows_of(names: Sequence[str]) -> list[list[str]]:
+    """Return the rows of some tables: without noise first, then by what the server sees."""
+    found = [Table(name) for name in names]
+    free = [
+        [
+            "no noise",
+            name.removeprefix("no noise, "),
+            *[each.shown(name, None)] * len(_epsilons(each)),
+        ]
+        for each in found
+        for name in each.references
+    ]
+    return free + [
+        [
+            SEES[each.design.guarantee.adversary],
+            name,
+            *(each.shown(name, epsilon) for epsilon in each.design.epsilons),
+        ]
+        for each in found
+        for name in each.contestants
+    ]
+
+
+def _epsilons(each: Table) -> Sequence[float]:
+    return each.design.epsilons
+
+
+def many(clients: int) -> str:
+    """Return the table of MNIST among so many clients."""
+    alone = [
+        ["public data alone", name, *[f"{public_alone()[name]:.1f}"] * 3]
+        for name in ("pixels", "pose")
+    ]
+    rows = rows_of([f"mnist-{clients}-{adversary}" for adversary in SEES])
+    return table(_head(EPSILONS), [*alone, *rows])
+
+
+def others(data: str) -> str:
+    """Return the table of other data among 1,000 clients."""
+    known = [each for each in SEES if (STUDY / f"{data}-1000-{each}.toml").exists()]
+    return table(_head(EPSILONS), rows_of([f"{data}-1000-{adversary}" for adversary in known]))
+
+
+def unlike() -> str:
+    """Return the table of clients of unlike labels."""
+    rows = []
+    for kind, words in UNLIKE.items():
+        rows += [[words, *row] for row in rows_of([f"mnist-1000-{kind}-server"])]
+    return table(["labels of a client", *_head((4.0,))], rows)
+
+
+def people(data: str) -> str:
+    """Return the table of people at few sites."""
+    pooled = Table(f"people-{data}-10-downlink")
+    rows = [
+        ["any", SEES["downlink"], *(pooled.shown(name, e) for e in pooled.design.epsilons)]
+        for name in pooled.contestants
+    ]
+    for sites in SITES:
+        for adversary in ("server", "summing-server"):
+            each = Table(f"people-{data}-{sites}-{adversary}")
+            (name,) = each.contestants
+            cells = [each.shown(name, epsilon) for epsilon in each.design.epsilons]
+            rows.append([str(sites), SEES[adversary], *cells])
+    return table(["sites", "the server sees", *(f"ε {e:g}" for e in (0.5, 1, 4))], rows)
+
+
+def _head(epsilons: Sequence[float]) -> list[str]:
+    return ["the server sees", "contestant", *(f"ε {epsilon:g}" for epsilon in epsilons)]
+
+
+def in_short() -> str:
+    """Return the README's table of many clients, without rows that have no figure yet."""
+    rows = []
+    for clients in sorted(CLIENTS):
+        for adversary, name in BY.items():
+            lines = of(clients, adversary).lines
+            found = [
+                [lines.get((f"{name}, {kind}", epsilon)) for epsilon in EPSILONS]
+                for kind in ("pixels", "pose")
+            ]
+            if any(line for cells in found for line in cells):
+                cells = [", ".join(map(_rounded, each)) for each in found]
+                rows.append([f"{clients:,}", SEES[adversary], *cells])
+    head = ["clients", "the server sees", "pixels: ε 1, 4, 16", "pose: ε 1, 4, 16"]
+    return table(head, rows)
+
+
+def _rounded(line: Line | None) -> str:
+    if line is None or line.refused:
+        return "-"
+    return f"{line.mean:.0f}{' *' if line.idealised else ''}"
+
+
+def conclusion() -> str:
+    """Return what to use, in sentences that follow from the tables.
+
+    Raises:
+        ValueError: one does not follow any more; write another.
+        KeyError: what one is about is not measured.
+    """
+    return "".join(f"- {sentence}\n" for sentence in sentences())
+
+
+def sentences() -> list[str]:
+    """Return the sentences of the conclusion; see ``conclusion``."""
+
+    def at(name: str, epsilon: float | None, clients: int = 1_000, by: str = "server") -> float:
+        return mean(clients, by, name, epsilon)
+
+    def spread(name: str, epsilon: float) -> float:
+        return of(1_000, "server").lines[name, epsilon].deviation
+
+    pixels, pose = "k_closest once, pixels", "k_closest once, pose"
+    hidden = [f"k_closest once, shuffled, {kind}" for kind in ("pixels", "pose")]
+    trusted = [f"central_dp, {kind}" for kind in ("pixels", "pose")]
+    free = [at(f"no noise, {kind}", None) for kind in ("pixels", "pose")]
+    central = [at(name, 4.0, by="downlink") for name in trusted]
+    shuffled = {e: [at(name, e, by="shuffled-server") for name in hidden] for e in EPSILONS}
+    named = {e: [at(name, e) for name in (pixels, pose)] for e in EPSILONS}
+    bits, ideal = "LDP-FL's bits, pixels", "PrivUnit once, pixels"
+    gains = [one - other for one, other in zip(shuffled[1.0], named[1.0], strict=True)]
+    ridge = [at(pose, e) - at("ridge solution, k_closest, pose", e) for e in EPSILONS]
+    alone = public_alone()["pose"]
+    said = [
+        (
+            all(0 < one - other < 2 for one, other in zip(free, central, strict=True)),
+            "**Who trusts a server loses little:** with 1,000 clients, central noise costs "
+            f"{free[0] - central[0]:.1f} points on pixels and {free[1] - central[1]:.1f} on pose "
+            "features at ε 4.",
+        ),
+        (
+            all(named[e][1] > named[e][0] for e in EPSILONS) and named[4.0][1] > free[0],
+            "**Where nobody is trusted, let each client answer once, by `k_closest`:** at ε 1, 4 "
+            f"and 16 1,000 clients have {_listed(v[0] for v in named.values())} % on pixels and "
+            f"{_listed(v[1] for v in named.values())} % on pose features.",
+        ),
+        (
+            min(gains) > 15
+            and all(abs(a - b) < 1 for a, b in zip(shuffled[4.0], named[4.0], strict=True)),
+            f"**A shuffler pays at small ε:** at ε 1 it gives them {gains[0]:.0f} and "
+            f"{gains[1]:.0f} points more, at ε 4 less than one.",
+        ),
+        (
+            named[4.0][1] > free[0] > named[4.0][0],
+            f"**Public features can be worth more than trust:** pose features at ε 4 against any "
+            f"server ({named[4.0][1]:.1f} %) are above pixels without noise ({free[0]:.1f} %).",
+        ),
+        (
+            named[1.0][1] < alone < named[4.0][1] and shuffled[1.0][1] > alone,
+            f"**Compare with public data alone:** they have {alone:.0f} % on pose features with no "
+            "client at all, more than 1,000 clients have at ε 1 against any server, and less than "
+            "these have behind a shuffler, or at ε 4.",
+        ),
+        (
+            all(at(pixels, 4.0, n) < at(pixels, 4.0) for n in (100, 10_000))
+            and at(pose, 4.0, 100) < at(pose, 4.0) - 10
+            and abs(at(pose, 4.0, 10_000) - at(pose, 4.0)) < 1,
+            f"**A hundred clients are too few for pixels:** at ε 4 against any server they have "
+            f"{at(pixels, 4.0, 100):.0f} %, and {at(pose, 4.0, 100):.0f} on pose features; 10,000 "
+            f"have {at(pixels, 4.0, 10_000):.0f} and {at(pose, 4.0, 10_000):.0f}, no more than "
+            "1,000, for each has fewer examples.",
+        ),
+        (
+            all(
+                abs(at(ideal, e) - at(pixels, e)) <= max(1.0, spread(ideal, e), spread(pixels, e))
+                for e in EPSILONS
+            ),
+            "**What can be deployed is as good as PrivUnit,** which is proven for real numbers "
+            "only: on pixels with 1,000 clients they differ by no more than a point or the scatter "
+            "of a seed.",
+        ),
+        (
+            at(bits, 4.0) < 20 and at(bits, 1.0) < 15,
+            f"**One bit for each weight, as in LDP-FL, has nothing left:** {at(bits, 4.0):.0f} % "
+            f"at ε 4, {at(bits, 16.0):.0f} at ε 16.",
+        ),
+        (
+            max(ridge) < 4.5 and min(ridge) > 0,
+            f"**The simplest is nearly the best:** one ridge regression of each client, sent "
+            f"once, is {min(ridge):.1f} to {max(ridge):.1f} points behind on pose features, with "
+            "one setting to choose.",
+        ),
+    ]
+    for holds, text in said:
+        if not holds:
+            raise ValueError(f"it does not follow from the results: {text}")
+    return [text for _, text in said]
+
+
+def _listed(values: Iterable[float]) -> str:
+    *most, last = [f"{value:.0f}" for value in values]
+    return f"{', '.join(most)} and {last}"
+
+
+def progress() -> str:
+    """Return the table of what is measured, and what the rest costs."""
+    rows = []
+    for each in tables():
+        made, wanted = len(each.runs), each.wanted
+        rest = (wanted - made) * _seconds_of_a_run(each) / 60
+        rows.append(
+            [f"`{each.name}`", f"{made} of {wanted}", f"{each.seconds / 60:.1f}",
+             "0" if made >= wanted else f"{max(rest, 1):.0f}"]
+        )  # fmt: skip
+    head = ["compare file", "runs made", "CPU minutes", "for the rest, about"]
+    total = sum(each.seconds for each in tables()) / 60
+    return table(head, [*rows, ["all", "", f"{total:.0f}", ""]])
+
+
+def _seconds_of_a_run(each: Table) -> float:
+    """Return how long a run takes, as those of the file do; else those of the nearest other one.
+
+    Behind a sum every client draws noise, so it is as many times longer as there are more clients.
+    """
+    adversary = each.design.guarantee.adversary
+    unit, clients = each.design.guarantee.unit, each.design.first.num_clients
+    known = [
+        other
+        for other in tables()
+        if other.runs and other.design.guarantee.unit == unit
+    ]  # fmt: skip
+    alike = [other for other in known if other.design.guarantee.adversary == adversary]
+    nearest = each if each.runs else next(iter(alike or known), None)
+    if nearest is None:
+        return 5.0  # nothing of its kind is measured
+    times = clients / nearest.design.first.num_clients if adversary == "summing-server" else 1.0
+    return nearest.seconds / len(nearest.runs) * (times if times > 1 else 1.0)
+
+
+def made() -> dict[str, str]:
+    """Return all that is made of the results, by the name of its place in a page."""
+    return {
+        **{f"mnist-{clients}": many(clients) for clients in CLIENTS},
+        **{f"people-{data}": people(data) for data in ("mnist", "covertype")},
+        **{data: others(data) for data in ("covertype", "fmnist")},
+        "unlike": unlike(),
+        "in-short": in_short(),
+        "conclusion": conclusion(),
+        "progress": progress(),
+    }
+
+
+def updated(page: str) -> str:
+    """Return a page's text with all that is made of results made anew."""
+    return with_blocks((ROOT / page).read_text(encoding="utf-8"), made())
+
+
+def main() -> None:
+    """Make the pages anew."""
+    for page in PAGES:
+        (ROOT / page).write_text(updated(page), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
