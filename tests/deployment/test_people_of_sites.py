@@ -117,6 +117,10 @@ def test_so_it_is_where_people_are_a_part_of_another_algorithm(
     check_run(world_of(tmp_path, *PART, channel=channel, recipe="composed-digits"))
 
 
+def test_counts_of_classes_go_through_a_secure_sum(tmp_path: Path) -> None:
+    check_run(world_of(tmp_path, "class_count_rounds=1", channel="sum"))
+
+
 def test_people_are_in_what_is_agreed_on_and_what_protects_them_costs_no_client_budget(
     world: World, tmp_path: Path
 ) -> None:
