@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 import fedldp
-from fedldp.algorithms.composition import Algorithm
+from fedldp.algorithms.composition import Algorithm, Composition, EstimateBy
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.systems import systems
@@ -49,8 +49,7 @@ class Planted(Algorithm):
         right = found.mechanism
         if not isinstance(right, IntegerGaussian):
             return found
-        noise = self.config.noise(right.distance, right.step, right.scale_bits, right.bits)
-        return replace(found, mechanism=noise)
+        return replace(found, mechanism=self.config.noise(*astuple(right)))
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class RightConfig(person_dp_sgd):
 
     Attributes:
         sums: what sums people.
-        noise: what adds noise to the sum.
+        noise: what adds noise to the sum, at a client or, with channel = central, at the server.
         steps: what takes several steps in a round.
         gradients: what takes one.
     """
@@ -84,6 +83,19 @@ class RightConfig(person_dp_sgd):
     noise: ClassVar[Any] = IntegerGaussian
     steps: ClassVar[Any] = NoisySteps
     gradients: ClassVar[Any] = PersonGradients
+
+    @property
+    def composition(self) -> Composition:
+        right = super().composition
+        if self.channel != "central":
+            return right
+
+        def estimate(release: Release) -> Any:
+            found: Any = right.estimate(release)
+            return replace(found, noise=lambda size: self.noise(*astuple(found.noise(size))))
+
+        by_server = EstimateBy(make=estimate, needs="sum", setting="planted")
+        return replace(right, estimate=by_server)
 
     def algorithm(self, problem: Problem) -> Algorithm:
         return Planted(self, self.composition, problem)
@@ -123,6 +135,30 @@ class NoNoise(IntegerGaussian):
 class NoNoiseConfig(RightConfig):
     system: Literal["planted_people:NoNoiseConfig"] = "planted_people:NoNoiseConfig"
     noise: ClassVar[Any] = NoNoise
+
+
+class TooLittle(IntegerGaussian):
+    """The scale's exponent is off by three."""
+
+    def _noise(self, size: int, stream: Stream) -> Any:
+        return np.rint(super()._noise(size, stream) / 8).astype(np.int64)
+
+
+class TooLittleConfig(RightConfig):
+    system: Literal["planted_people:TooLittleConfig"] = "planted_people:TooLittleConfig"
+    noise: ClassVar[Any] = TooLittle
+
+
+class KnownNoise(IntegerGaussian):
+    """The noise follows from a seed that is in the code."""
+
+    def _noise(self, size: int, stream: Stream) -> Any:
+        return super()._noise(size, Stream(bytes(32), simulated=stream.simulated))
+
+
+class KnownNoiseConfig(RightConfig):
+    system: Literal["planted_people:KnownNoiseConfig"] = "planted_people:KnownNoiseConfig"
+    noise: ClassVar[Any] = KnownNoise
 
 
 class FloatSums(Sums):

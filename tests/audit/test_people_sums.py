@@ -73,6 +73,31 @@ def test_a_share_without_its_noise_is_found() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        planted.RowsClippedConfig,
+        planted.PrivateDivisorConfig,
+        planted.NoNoiseConfig,
+        planted.TooLittleConfig,
+        planted.KnownNoiseConfig,
+    ],
+)
+def test_mistakes_of_a_trusted_server_and_its_sites_are_found_in_broadcasts(wrong: Any) -> None:
+    found = played(wrong(**planted.settings("central")), "downlink")
+    assert found.verdict == "bug"
+    assert {row.unit for row in found.rows} == {"person"}
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_right_server_passes_against_who_sees_broadcasts(seed: int) -> None:
+    right = planted.RightConfig(**planted.settings("central"))
+    assert played(right, "downlink", seed=seed).verdict == "ok"
+
+
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("adversary", ["summing-server", "server"])
 @pytest.mark.parametrize(

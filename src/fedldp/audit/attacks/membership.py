@@ -1,5 +1,7 @@
 """Membership inference: was this example among a client's, or among those of a whole run?
 
+Where the data say whose rows are, it is asked of a person, by the mean score of its rows.
+
 Many clients, or runs, are played, each on a random half of a pool of examples. Some are the
 adversary's shadows, of which it knows who was in; the others are targets, each by itself.
 
@@ -24,11 +26,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedldp.audit.attacks.intervals import curve, judged
-from fedldp.audit.attacks.scenario import AttackScenario, Floats, published
+from fedldp.audit.attacks.scenario import AttackScenario, Floats, persons_in, published
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.efforts import Effort
 from fedldp.audit.results import Result
-from fedldp.data import Shares
+from fedldp.data import Examples, Shares
+from fedldp.training.person_gradients import whose_rows
 
 Members = NDArray[np.bool_]
 
@@ -44,7 +47,8 @@ class Played:
     """Clients of which it is known what they have.
 
     Attributes:
-        members: whether each had each example of the pool, shape (n, pool).
+        members: whether each had each example of the pool, shape (n, pool): all of a person's, or
+            none.
         updates: what their reports tell, shape (n, rounds, d).
     """
 
@@ -54,12 +58,14 @@ class Played:
 
 def play(scenario: AttackScenario, count: int, first: int = 0) -> Played:
     """Return ``count`` clients, of the numbers from ``first``, each with half of the pool."""
-    members = np.zeros((count, len(scenario.pool)), np.bool_)
-    updates = []
+    members, updates = np.zeros((count, len(scenario.pool)), np.bool_), []
+    whose, persons = whose_rows(scenario.pool), persons_in(scenario.pool)
     for number, row in enumerate(members, first):
         generator = np.random.default_rng([scenario.seed, 6, number])
-        row[generator.choice(len(row), scenario.size, replace=False)] = True
-        updates.append(scenario.report_updates(scenario.pool.taken(np.flatnonzero(row)), number))
+        inside = np.zeros(persons, np.bool_)
+        inside[generator.choice(persons, scenario.size, replace=False)] = True
+        row[:] = inside[whose]
+        updates.append(scenario.report_updates(scenario.pool.taken(row), number))
     return Played(members=members, updates=np.array(updates))
 
 
@@ -67,8 +73,8 @@ def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
     """Return the attacks on a client through what the server sees of it."""
     count = effort.member_clients
     setting = (
-        f"clients of {scenario.size} examples out of {len(scenario.pool)}; {count} shadows, "
-        f"{count} targets"
+        f"clients of {scenario.size} {scenario.counted} out of {persons_in(scenario.pool)}; "
+        f"{count} shadows, {count} targets"
     )
     return decide(scenario, play(scenario, count), play(scenario, count, count), setting)
 
@@ -87,9 +93,12 @@ def decide(
         found = {"nearest centre": nearest_centre(shadows, targets.updates)}
         note = SECRET
     return [
-        _attack(scenario, name, scenario.against, setting, scores, targets.members, note)
+        _attack(
+            scenario, name, scenario.against, setting,
+            *_of_persons(scenario.pool, scores, targets.members), note,
+        )
         for name, scores in found.items()
-    ]
+    ]  # fmt: skip
 
 
 def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]:
@@ -110,14 +119,17 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
     shares = scenario.shares(2 * effort.member_runs, rounds)
     most = max(map(len, shares))
     generator = np.random.default_rng([scenario.seed, 5])
-    asked = np.unique(np.concatenate(shares))
-    if len(asked) > effort.member_candidates:
-        asked = np.sort(generator.choice(asked, effort.member_candidates, replace=False))
-    examples = scenario.inputs.dataset.train.taken(asked)
+    train = scenario.inputs.dataset.train
+    whose, trained = whose_rows(train), np.unique(np.concatenate(shares))
+    persons = np.unique(whose[trained])
+    if len(persons) > effort.member_candidates:
+        persons = np.sort(generator.choice(persons, effort.member_candidates, replace=False))
+    asked = trained[np.isin(whose[trained], persons)]
+    examples = train.taken(asked)
     members, confidences = [], []
     for number in range(2 * effort.member_runs):
-        inside = generator.random(len(scenario.inputs.dataset.train)) < 0.5
-        halves = [_some(share, inside) for share in shares]
+        inside = (generator.random(persons_in(train)) < 0.5)[whose]
+        halves = [_some(share, inside, whose) for share in shares]
         inputs = replace(scenario.inputs, members=Shares.of(halves))
         last = published(scenario.config, inputs, rounds=rounds, seed=scenario.number(number))[-1]
         given = scoring.inputs(examples.features, last)
@@ -130,11 +142,11 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
     setting = (
         f"{scenario.config.num_clients} clients of {most} examples at most, of which each run has "
         f"a random half; {effort.member_runs} shadow runs, {effort.member_runs} targets; "
-        f"{len(asked)} examples are asked for"
+        f"{len(persons)} {scenario.counted} are asked for"
     )
     ratios = lira(seen[shadows], known[shadows], seen[targets])
     return [
-        _attack(scenario, name, against, setting, scores, known[targets])
+        _attack(scenario, name, against, setting, *_of_persons(examples, scores, known[targets]))
         for name, scores in (("loss threshold", seen[targets]), ("LiRA", ratios))
     ]
 
@@ -242,7 +254,17 @@ def _attack(
     )
 
 
-def _some(share: NDArray[np.int64], inside: Members) -> NDArray[np.int64]:
-    """Return a client's examples of one run, of which it has one at least."""
+def _of_persons(examples: Examples, scores: Floats, members: Members) -> tuple[Floats, Members]:
+    """Return mean scores and membership of persons, in place of their rows, shape (n, persons)."""
+    if examples.people is None:
+        return scores, members
+    whose, persons = whose_rows(examples), persons_in(examples)
+    own = (whose[:, None] == np.arange(persons)).astype(np.float64)
+    first = np.unique(whose, return_index=True)[1]
+    return scores @ (own / own.sum(0)), members[:, first]
+
+
+def _some(share: NDArray[np.int64], inside: Members, whose: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a client's examples of one run, of which it has those of one person at least."""
     chosen = share[inside[share]]
-    return chosen if len(chosen) else share[:1]
+    return chosen if len(chosen) else share[whose[share] == whose[share[0]]]

@@ -5,7 +5,8 @@ a few numbers that tell most of it: how far the update lies along the mean gradi
 which the adversary takes from its own examples; or, where it does not know what the model is given,
 the sums of what changed in the weights of each class's answer. A ridge regression from these to the
 share is fitted on shadows, and asked of targets (after Melis, Song, De Cristofaro, Shmatikov 2019,
-"Exploiting Unintended Feature Leakage in Collaborative Learning").
+"Exploiting Unintended Feature Leakage in Collaborative Learning"). Where the data say whose rows
+are, clients have whole persons, and a person is of the class that most of its rows have.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedldp.audit.attacks.intervals import curve, judged, mean_estimate, ratio_estimate
-from fedldp.audit.attacks.scenario import AttackScenario, Floats
+from fedldp.audit.attacks.scenario import AttackScenario, Floats, client_of
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.results import Result
 from fedldp.data import Examples
+from fedldp.data.people import usual_labels
+from fedldp.training.person_gradients import whose_rows
 
 SHARES = tuple(tenths / 10 for tenths in range(10))
 """Of the class, that clients have."""
@@ -43,7 +46,7 @@ def of_reports(scenario: AttackScenario, clients: int, label: int | None = None)
         of the class or without it.
     """
     label = scenario.problem.num_classes // 2 if label is None else label
-    inside = scenario.private.labels == label
+    inside = _labels(scenario.private) == label
     if scenario.size < 2 or not inside.any() or inside.all():
         return []
     shares, numbers = [], []
@@ -69,7 +72,8 @@ def of_reports(scenario: AttackScenario, clients: int, label: int | None = None)
         "AUC",
         roc.auc,
         against=scenario.against,
-        setting=f"clients of {scenario.size} examples; {clients} shadows, {clients} targets",
+        setting=f"clients of {scenario.size} {scenario.counted}; {clients} shadows, {clients} "
+        "targets",
         baseline=0.5,
         roc=roc,
         figures={
@@ -81,6 +85,13 @@ def of_reports(scenario: AttackScenario, clients: int, label: int | None = None)
         },
     )
     return [attack]
+
+
+def _labels(examples: Examples) -> NDArray[np.int64]:
+    """Return the label of each row, or that of most rows of each person."""
+    if examples.people is None:
+        return examples.labels
+    return usual_labels(examples.labels, whose_rows(examples))
 
 
 def _client(
@@ -97,7 +108,7 @@ def _client(
             generator.choice(others, scenario.size - with_it, replace=scenario.size > len(others)),
         ]
     )
-    examples = scenario.private.taken(generator.permutation(chosen))
+    examples = client_of(scenario.private, generator.permutation(chosen))
     return with_it / scenario.size, examples
 
 

@@ -3,6 +3,9 @@
 The adversary is the server of a run. It follows the protocol, knows all that is public, and has
 examples of its own from where the clients' are. So it can play any client: with its own examples,
 with a candidate, without it. Whatever it plays, it sees the same kind of bytes as of a real client.
+
+Where the data say whose rows are, a candidate is a person, with all rows of it: nobody has some of
+a person's rows, and others the rest.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import check_installed, plan
+from fedldp.training.person_gradients import whose_rows
 from fedldp.training.tensors import one_thread
 
 Floats = NDArray[np.float64]
@@ -62,7 +66,7 @@ class AttackScenario:
         config: the run's, with its schedule.
         inputs: its data.
         seed: of the attack.
-        size: examples of the client that is attacked.
+        size: examples of the client that is attacked, or persons, where the data have these.
         pool: whose membership is asked, twice ``size``.
         public: the adversary's own examples.
         private: of clients.
@@ -118,12 +122,15 @@ class AttackScenario:
         train = inputs.dataset.train
         if len(train) < 12:
             raise ConfigError(f"dataset: it has {len(train)} training examples; give 12 or more")
+        people = persons_in(train)
+        if people < 6:
+            raise ConfigError(f"dataset: its rows are of {people} persons; give 6 or more")
         share = inputs.problem.num_examples // config.num_clients
-        size = max(1, min(share, most_examples, len(train) // 6))
-        order = np.random.default_rng([seed, 1]).permutation(len(train))
-        half = 2 * size + (len(train) - 2 * size) // 2
+        size = max(1, min(share, most_examples, len(train) // 6) * people // len(train))
+        order = np.random.default_rng([seed, 1]).permutation(people)
+        half = 2 * size + (people - 2 * size) // 2
         pool, public, private = (
-            train.taken(order[part])
+            train.taken(rows_of(train, order[part]))
             for part in (slice(2 * size), slice(2 * size, half), slice(half, None))
         )
         return cls(
@@ -190,9 +197,11 @@ class AttackScenario:
         if self.rounds == 1:
             return [first]
         train = self.inputs.dataset.train
-        rows = np.random.default_rng([self.seed, 1]).permutation(len(train))
+        people = np.random.default_rng([self.seed, 1]).permutation(persons_in(train))
+        rows = rows_of(train, people)
         stand_in = np.arange(len(train))
-        stand_in[rows[: len(self.pool)]] = rows[-len(self.pool) :]
+        others = rows[-min(len(self.pool), len(self.private)) :]  # persons have unlike numbers
+        stand_in[rows[: len(self.pool)]] = np.resize(others, len(self.pool))
         dataset = replace(self.inputs.dataset, train=train.taken(stand_in))
         inputs = replace(self.inputs, dataset=dataset, members=Shares.of(self.shares(1)))
         return published(self.config, inputs, rounds=self.rounds - 1)
@@ -202,7 +211,8 @@ class AttackScenario:
         config = self.config
         passes = runs * (rounds or self.rounds) * config.round_size * config.local_epochs
         most = int(self.visits / (passes * config.layout(self.problem).size))
-        return [np.asarray(share)[: max(2, most)] for share in self.inputs.members]
+        train = self.inputs.dataset.train
+        return [_first(train, np.asarray(share), max(2, most)) for share in self.inputs.members]
 
     def report_updates(self, examples: Examples, number: int) -> Floats:
         """Return what the reports of a client tell of its update, shape (rounds, d).
@@ -251,6 +261,11 @@ class AttackScenario:
         """Return the seed of a client's or a run's randomness: that of no other."""
         return 10**9 * (self.seed + 1) + number
 
+    @property
+    def counted(self) -> str:
+        """What ``size`` counts, for the reader."""
+        return "examples" if self.inputs.dataset.train.people is None else "persons"
+
     def some(self, examples: Examples, count: int, *labels: int) -> Examples:
         """Return ``count`` random examples of some; other labels, other examples."""
         generator = np.random.default_rng([self.seed, *labels])
@@ -296,11 +311,51 @@ class AttackScenario:
         if not self._banks:
             count = min(_OTHERS, max(20, 2 * self.config.round_size))
             for number in range(count):
-                examples = self.some(self.private, self.size, 3, number)
+                generator = np.random.default_rng([self.seed, 3, number])
+                private = persons_in(self.private)
+                chosen = generator.choice(private, self.size, self.size > private)
+                examples = client_of(self.private, chosen)
                 for at, report in enumerate(self.reports(examples, 10**8 + number)):
                     if report is not None:
                         self._banks.setdefault(at + 1, []).append(report)
         return self._banks[round]
+
+
+def persons_in(examples: Examples) -> int:
+    """Return how many persons there are, or rows where nothing says whose they are."""
+    return int(whose_rows(examples).max(initial=-1)) + 1
+
+
+def rows_of(examples: Examples, persons: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return the rows of some persons, by their places, one person after the other."""
+    if examples.people is None:
+        return np.asarray(persons, np.int64)
+    whose = whose_rows(examples)
+    order, counts = np.argsort(whose, kind="stable"), np.bincount(whose)
+    parts = np.split(order, np.cumsum(counts)[:-1])
+    return np.concatenate([np.zeros(0, np.int64), *(parts[person] for person in persons)])
+
+
+def client_of(examples: Examples, persons: NDArray[np.integer]) -> Examples:
+    """Return a client's examples: of some persons, of whom one that is named twice is two."""
+    found = examples.taken(rows_of(examples, persons))
+    if examples.people is None:
+        return found
+    counts = np.bincount(whose_rows(examples))[persons]
+    return replace(found, people=np.repeat(np.arange(len(persons)), counts))
+
+
+def _first(train: Examples, rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return the first of a client's rows: of whole persons, at least two."""
+    if train.people is None:
+        return rows[:most]
+    whose = train.people[rows]
+    _, at, persons, counts = np.unique(
+        whose, return_index=True, return_inverse=True, return_counts=True
+    )
+    in_turn = np.argsort(at)
+    kept = in_turn[: max(2, int(np.sum(np.cumsum(counts[in_turn]) <= most)))]
+    return rows[np.isin(persons, kept)]
 
 
 def published(
