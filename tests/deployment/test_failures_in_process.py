@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from worlds import FakePipe, World, asks, assert_each_once, bits, make_world
 
@@ -40,6 +42,36 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+
+
+@pytest.mark.slow
+@CHANNELS
+def test_a_site_that_is_gone_holds_up_two_rounds_and_is_waited_for_when_it_is_back(
+    tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock goes on by a second where nothing comes in, and else stands still."""
+    world = make_world(tmp_path, "rounds=5", channel=channel, quorum=2, deadline=7.0)
+    pipe, at = world.pipe(), [0.0]
+    agents, pipe.agents = pipe.agents, {**pipe.agents, 102: None}
+    take = pipe.take
+
+    def waiting(timeout: float) -> list[tuple[int, Body]]:
+        at[-1] += 0.0 if any(body for _, body in pipe._ready) else 1.0
+        return take(0.0)
+
+    def note(done: Any) -> None:
+        at.append(at[-1])
+        if done.round == 4:
+            pipe.agents = agents
+
+    monkeypatch.setattr(pipe, "take", waiting)
+    monkeypatch.setattr(sites, "time", SimpleNamespace(monotonic=lambda: at[-1]))
+    world.server().serve(pipe, note)
+    waited = np.diff([0.0, *at[:5]])
+    assert (waited >= 7).tolist() == [True, True, False, False, False]
+    assert not waited[2:].any()
+    assert {round for round, _ in world.releases(2)} == {5}
+    assert len(world.releases(2)) == len({phase for _, phase in world.releases(0)})
 
 
 # Agents

@@ -3,7 +3,9 @@
     question -> journal -> nodes that said who they are -> answers, until all are in or the deadline
 
 A site that does not answer, or cannot, is asked again in the same words until the deadline; it
-gives the same bytes. An answer counts once, for the site whose identity signed for its node.
+gives the same bytes. An answer counts once, for the site whose identity signed for its node. Once
+the quorum is there, nobody waits for a site that has not been heard of in the last rounds; it is
+asked all the same, and waited for again as soon as it says who it is, or answers, if only too late.
 """
 
 from __future__ import annotations
@@ -61,6 +63,9 @@ SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a 
 later answer over only when the next message comes."""
 _GREETED_AGAIN_AT_ONCE = 32
 """So many nodes in one look: with thousands, an answer may only be slow to come."""
+
+_GIVEN_UP = 2
+"""So many rounds in a row a site leaves a phase unanswered before it is not waited for there."""
 
 RELEASED_TWICE = "it may have released twice"
 """What a log says of a site that gave two different answers to one question."""
@@ -150,6 +155,8 @@ class Sites:
         self._late: dict[int, int] = {}
         """Which site was asked each question of a phase that is over, by the question's tag."""
         self._released: dict[int, set[int]] = {}
+        self._unanswered: Counter[tuple[int, int]] = Counter()
+        """In how many rounds in a row a site left a phase unanswered, by site and phase."""
 
     def released(self, phase: int) -> list[int]:
         """Return who may have answered in a phase of the last round, ascending.
@@ -183,6 +190,9 @@ class Sites:
                 yield from self._until_deadline(waiting)
             finally:
                 self._late |= waiting.tags
+                for client in clients:
+                    silent = client in waiting.open
+                    self._unanswered[client, phase] = silent * (self._unanswered[client, phase] + 1)
             if len(waiting.reported) < self._agreement.quorum:
                 raise self._too_few(waiting, len(clients))
             if self._agreement.channel == "sum":
@@ -190,7 +200,7 @@ class Sites:
 
     def _until_deadline(self, waiting: _Waiting) -> Iterator[Delivery]:
         left, last = self._agreement.deadline_seconds, time.monotonic()
-        while waiting.open and left > 0:
+        while waiting.open and left > 0 and not self._waits_in_vain(waiting):
             now = time.monotonic()
             if self._pipe.connected:
                 left -= now - last  # time without anybody behind the pipe is no site's fault
@@ -209,6 +219,18 @@ class Sites:
                     content = self._read(waiting, client, body)
                     if content is not None:
                         yield client, content
+
+    def _waits_in_vain(self, waiting: _Waiting) -> bool:
+        """Return whether the quorum is there, and no site is left that was heard of lately."""
+        if len(waiting.reported) < self._agreement.quorum:
+            return False
+        phase = waiting.question.phase
+        return all(self._unanswered[client, phase] >= _GIVEN_UP for client in waiting.open)
+
+    def _heard_of(self, client: int) -> None:
+        """Wait for a site again."""
+        for key in [key for key in self._unanswered if key[0] == client]:
+            del self._unanswered[key]
 
     def _look_for_nodes(self, waiting: _Waiting, now: float) -> None:
         """Greet nodes that are not known, as long as some site that is waited for has none."""
@@ -256,6 +278,7 @@ class Sites:
         if hello.index not in self._known_by and self._receipts.last(hello.index) == NO_RECEIPT:
             # Of the first greeting alone: a question is put again in the same words.
             self._receipts.keep(hello.index, hello.receipt)
+        self._heard_of(hello.index)
         if tag < self._known_by.get(hello.index, tag):
             return
         self._known_by[hello.index] = tag
@@ -309,6 +332,7 @@ class Sites:
             return
         if isinstance(message, Answered):
             self._receipts.keep(client, message.receipt)
+            self._heard_of(client)
 
     def _compare(self, waiting: _Waiting, client: int, body: bytes | None) -> None:
         """Tell of a site that answers what it answered before, and otherwise."""
