@@ -19,6 +19,7 @@ import typer.core
 
 from fedldp.cli import (
     account,
+    advise,
     audit,
     compare,
     data,
@@ -76,6 +77,7 @@ def fedldp(
 
 app.command()(run.run)
 app.command()(account.account)
+app.command()(advise.advise)
 app.command()(audit.audit)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)

@@ -40,6 +40,7 @@ systems and no page: those are its user's.
 It may use core, accounting, data, protocol, algorithms, reporting, simulation.
 """
 
+from fedldp.comparing.advising import Advice, advise
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind, Role, Settings, Task, Try
 from fedldp.comparing.compared import Compared, Line
 from fedldp.comparing.comparison import Comparison, Purpose
@@ -49,6 +50,7 @@ from fedldp.comparing.results import Results, Row, choose
 from fedldp.comparing.running import compare
 
 __all__ = [
+    "Advice",
     "Cell",
     "Compared",
     "Comparison",
@@ -64,6 +66,8 @@ __all__ = [
     "Settings",
     "Task",
     "Try",
+    "advise",
+    "advising",
     "checked",
     "choose",
     "compare",

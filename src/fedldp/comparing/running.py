@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.comparing.cells import Cell, Try
@@ -31,7 +31,7 @@ from fedldp.comparing.design import (
     with_settings,
 )
 from fedldp.comparing.proving import ComparisonError
-from fedldp.comparing.results import RELEASED, Results, Row, choose
+from fedldp.comparing.results import RELEASED, Results, Row, choose, score
 from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
 from fedldp.data import Dataset, as_dataset
 from fedldp.reporting.record import as_json, check_new, replace_file
@@ -218,7 +218,7 @@ def carry_out(
         stack.enter_context(locked(folder, "comparison"))
         replace_file(folder / NAME, as_json(document))
         results = Results(folder / "results.jsonl")
-        failed = _measure(
+        failed = measure_all(
             stack.enter_context(Processes(work, min(workers or cores(), cores()))),
             comparison,
             results,
@@ -232,6 +232,18 @@ def carry_out(
     return found
 
 
+class Source(Protocol):
+    """What a comparison is made of, in each process anew. It can be pickled."""
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        """Return the data of all contestants."""
+        ...
+
+    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
+        """Return the comparison on these data."""
+        ...
+
+
 class Runs:
     """Makes the runs of a comparison, in this process or another; see ``Processes``.
 
@@ -239,7 +251,7 @@ class Runs:
         design: what is compared.
     """
 
-    def __init__(self, design: Design, given: Dataset | None, data_dir: Path | None) -> None:
+    def __init__(self, design: Source, given: Dataset | None, data_dir: Path | None) -> None:
         self.design = design
         self._given = given
         self._data_dir = data_dir
@@ -281,7 +293,7 @@ class Runs:
         return self._made
 
 
-def _measure(
+def measure_all(
     processes: Processes[RunOf],
     comparison: Comparison,
     results: Results,
@@ -313,8 +325,7 @@ def _measure(
                 failed.setdefault(cell, end)
             else:
                 results.add(result)
-                score = result["accuracy"]
-                end = f"refused: {result['refused']}" if score is None else f"{100 * score:.2f} %"
+                end = _outcome(result, comparison.metric)
             say(f"{number}/{len(left)}  {words}: {end}")
 
         if left:
@@ -416,6 +427,14 @@ def _seeds(given: Any) -> tuple[int, ...]:
     ):
         raise ConfigError(f"seeds = {found}: give whole numbers from 0, or 0-4")
     return tuple(found)
+
+
+def _outcome(row: Row, metric: str) -> str:
+    """Return what a run gave: of the metric that is compared."""
+    found = score(row, metric)
+    if row["refused"] or found is None:
+        return f"refused: {row['refused']}" if row["refused"] else f"{metric} is not defined"
+    return f"{100 * found:.2f} %" if metric == "accuracy" else f"{metric} {found:.4f}"
 
 
 def _words(attempt: Try) -> str:

@@ -52,7 +52,7 @@ _STYLE = {
     "grid.linewidth": 0.8,
     "legend.frameon": False,
 }
-_INCHES = 7.2
+_INCHES, _NARROW = 7.2, 5.0
 _NUMBERS, _NAMES = 0.68, 1.6
 """Inches for the ticks' labels: numbers, or a unit above an adversary."""
 
@@ -253,6 +253,56 @@ def lines(
     return _svg(name, draw, 3.6)
 
 
+def against_epsilon(
+    name: str,
+    series: Sequence[tuple[str, Sequence[tuple[float, float, float]]]],
+    levels: Sequence[tuple[str, float]],
+    *,
+    across: str,
+    up: str,
+) -> str:
+    """Return a figure against epsilon, and levels of what has none, as SVG that fits a phone.
+
+    Args:
+        name: of the chart, unique in its page.
+        series: a label of ours, and points (epsilon, mean, deviation) by ascending epsilon.
+        levels: a label of ours, and a height.
+        across: the label of the x axis, which is logarithmic.
+        up: the label of the y axis.
+    """
+    ticks = sorted({epsilon for _, points in series for epsilon, _, _ in points})
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        for i, (label, points) in enumerate(series):
+            axes.errorbar(
+                [x for x, _, _ in points],
+                [y for _, y, _ in points],
+                yerr=[spread for _, _, spread in points],
+                color=_SERIES[i % len(_SERIES)],
+                linestyle=_DASHES[i % len(_DASHES)],
+                marker=_MARKERS[i % len(_MARKERS)],
+                markersize=5,
+                linewidth=1.8,
+                capsize=3,
+                label=label,
+            )
+        for i, (label, height) in enumerate(levels, start=len(series)):
+            dashes = _DASHES[(i + 1) % len(_DASHES)]
+            axes.axhline(height, color=_SERIES[i % len(_SERIES)], linewidth=1.3, linestyle=dashes,
+                         label=label)  # fmt: skip
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
+        axes.grid()
+        figure.subplots_adjust(bottom=0.5 if len(series) + len(levels) > 4 else 0.42)
+        figure.legend(fontsize=10, loc="lower left", ncols=1, bbox_to_anchor=(0.02, 0.0))
+
+    return _svg(name, draw, 4.6, width=_NARROW)
+
+
 def picture(values: NDArray[np.float32]) -> str:
     """Return an image, shape (channels, height, width), as the PNG of a data address.
 
@@ -276,6 +326,7 @@ def _svg(
     *,
     left: float = _NUMBERS,
     below: float = 0.0,
+    width: float = _INCHES,
 ) -> str:
     """Return what is drawn, at ``left`` inches: to measure the labels takes as long as to draw.
 
@@ -287,8 +338,8 @@ def _svg(
 
     text = io.StringIO()
     with rc_context({"font.family": "sans-serif", **_STYLE}):
-        figure = Figure(figsize=(_INCHES, inches))
-        figure.subplots_adjust(left / _INCHES, (0.47 + below) / inches, 0.985, 1 - 0.08 / inches)
+        figure = Figure(figsize=(width, inches))
+        figure.subplots_adjust(left / width, (0.47 + below) / inches, 0.985, 1 - 0.08 / inches)
         figure.patch.set_visible(False)
         draw(figure)
         for axes in figure.axes:

@@ -75,6 +75,34 @@ def balanced_accuracy(confusion: NDArray[np.int64]) -> float:
     return float(np.mean(np.diagonal(confusion)[there] / support[there]))
 
 
+def calibration_error(
+    labels: NDArray[np.int64], probabilities: NDArray[np.float64], bins: int = 10
+) -> float:
+    """Return how far probabilities are from what happens: the expected calibration error, 0 to 1.
+
+    Examples are sorted by their probability (of class 1 where there are two, else of the class that
+    is named) and cut into bins of equal size. In each, the mean probability is compared with the
+    share of examples that it is right for; the differences are averaged. On a small test chance
+    alone makes it larger than 0.
+
+    Args:
+        labels: shape (n,), n of at least 1.
+        probabilities: of each class, shape (n, num_classes).
+        bins: at most; there is one example in each at least.
+
+    Source: C. Guo, G. Pleiss, Y. Sun, K. Weinberger, "On Calibration of Modern Neural Networks",
+    ICML 2017; bins of equal size as K. Nguyen, B. O'Connor, EMNLP 2015.
+    """
+    if probabilities.shape[1] == 2:
+        said, right = probabilities[:, 1], labels == 1
+    else:
+        said, right = probabilities.max(1), probabilities.argmax(1) == labels
+    order = np.argsort(said, kind="stable")
+    parts = np.array_split(order, min(bins, len(order)))
+    gaps = [len(part) * abs(said[part].mean() - right[part].mean()) for part in parts]
+    return float(sum(gaps) / len(order))
+
+
 def _scored(num_classes: int) -> range:
     """Return the classes that are each scored against all others: of two, the second."""
     return range(1, 2) if num_classes == 2 else range(num_classes)
@@ -226,7 +254,7 @@ def _doubt(
     always = f"the {100 * often:.2f} % of always naming the most frequent class"
     if classes == 1:
         return "the test has one class only: nothing there shows whether the model learned anything"
-    if auc is not None and auc <= 0.5 + 2 * _auc_deviation(counts):
+    if auc is not None and auc <= 0.5 + 2 * auc_deviation(counts):
         return (
             f"AUC {auc:.4f} is not above the 0.5 of a random order, {as_far}: the model has "
             f"learned nothing that shows, although its accuracy is {100 * accuracy:.2f} %, beside "
@@ -254,7 +282,7 @@ def _doubt(
     )
 
 
-def _auc_deviation(counts: NDArray[np.int64]) -> float:
+def auc_deviation(counts: NDArray[np.int64]) -> float:
     """Return the standard deviation of the AUC of a score that says nothing, at most.
 
     Of one class against all others it is sqrt((n + 1)/(12 n_1 n_0)), less where scores are equal;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,13 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, DataMissing, RunError
 from fedldp.core.randomness import Stream
-from fedldp.data import Columns, Examples, load_examples, load_features, standardised
+from fedldp.data import Columns, Dataset, Examples, load_examples, load_features, standardised
 from fedldp.data.image_features import ExampleMap
 from fedldp.data.sources import SOURCES
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import doubts, named, scores
-from fedldp.simulation.result import check_features
+from fedldp.simulation.result import Result, check_features
 from fedldp.simulation.settings import from_mapping
 
 if TYPE_CHECKING:
@@ -89,7 +90,6 @@ def load_trained(folder: Path) -> Trained:
         FedldpError: the folder is none, its run is not at its end, or its model cannot be used
             without its clients.
     """
-    import torch
     from safetensors.numpy import load_file
 
     if not folder.is_dir():
@@ -114,16 +114,42 @@ def load_trained(folder: Path) -> Trained:
         ) from error
     except Exception as error:  # a damaged file raises nearly anything
         raise RunError(f"{folder / 'model.safetensors'} is damaged: run it again") from error
-    parameters = dict(model.named_parameters())
-    shapes = {name: tuple(each.shape) for name, each in parameters.items()}
+    shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
     if {name: each.shape for name, each in weights.items()} != shapes:
         raise RunError(
             f"{folder}: model.safetensors is not of the model {config.model} of config.json"
         )
+    return Trained(folder, config, schema, _filled(model, weights), prepared.map)
+
+
+def trained_of(result: Result, dataset: Dataset) -> Trained:
+    """Return the model that a run on ``dataset`` gave, ready to be used.
+
+    Not of a system whose clients have encoders of their own.
+    """
+    config = result.config
+    problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train))
+    algorithm = config.algorithm(problem)
+    schema = Schema(
+        input_shape=dataset.input_shape,
+        num_classes=dataset.num_classes,
+        num_examples=len(dataset.train),
+        classes=dataset.classes,
+        features=dataset.features,
+    )
+    model = algorithm.module(Stream(bytes(32), simulated=True))
+    folder = Path() if result.run_dir is None else result.run_dir
+    return Trained(folder, config, schema, _filled(model, result.weights), algorithm.prepared().map)
+
+
+def _filled(model: nn.Module, weights: Mapping[str, NDArray[np.float32]]) -> nn.Module:
+    """Return a model with these weights."""
+    import torch
+
     with torch.no_grad():
-        for name, parameter in parameters.items():
+        for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(weights[name]))
-    return Trained(folder, config, schema, model, prepared.map)
+    return model
 
 
 def evaluate(

@@ -1,0 +1,142 @@
+"""The command line: fedldp advise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, Settings, at_most_cores, folder, print_json
+
+if TYPE_CHECKING:
+    from fedldp.comparing.advising import Advice
+
+
+def advise(
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE",
+            help="a .csv or .parquet file; or a .toml file that names one and declares its columns",
+        ),
+    ],
+    client: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="says at which site, or client, a row is"),
+    ] = None,
+    person: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="says whose a row is")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="the classes; else label")
+    ] = None,
+    set_: Settings = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="no run begins after it: 90s, 20m or 2h"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            parser=folder,
+            metavar="FOLDER",
+            help="the folder of the advice; one that was begun is continued",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="how many runs at once; else one for each core")
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Say who can be protected with a table, under which trust, and what that costs.
+
+    Short runs of existing systems at epsilon 0.5 to 8, beside runs without protection; a verdict
+    for each trust, and a page for a data-protection officer. The figures are functions of private
+    rows, and not private. After an interruption, give the same command with the same --out.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from fedldp.comparing.advising import advise as give
+    from fedldp.reporting.record import unused
+    from fedldp.simulation.settings import assignment
+
+    place = out or unused(Path("runs") / f"advise-{time.strftime('%Y%m%d-%H%M%S')}")
+    stderr = Console(stderr=True)
+    workers = at_most_cores(workers, stderr)
+    bar = Progress(
+        TextColumn("run"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=stderr,
+        disable=not stderr.is_terminal,
+    )
+    task = bar.add_task("runs", total=None)
+
+    def say(line: str) -> None:
+        stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    try:
+        with bar, redirect_stdout(sys.stderr):
+            result = give(
+                table,
+                client=client,
+                person=person,
+                label=label,
+                settings=dict(assignment(text) for text in set_ or []),
+                budget=budget,
+                out=place,
+                data_dir=data_dir,
+                workers=workers,
+                say=say,
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+    except KeyboardInterrupt:
+        say(f"interrupted; go on with the same command and --out {place}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(result.summary())
+    else:
+        _print(result, place)
+    if result.missing:
+        say(f"missing    {len(result.missing)} rows; the same command with --out {place} goes on")
+
+
+def _print(result: Advice, place: Path) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has no edge
+    head, rows = result.shown()
+    table = Table(*(Column(name, overflow="fold") for name in head))
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+    def line(name: str, text: str) -> None:
+        console.print(f"{name:<11}{text}", highlight=False, soft_wrap=True, markup=False)
+
+    for text in result.advice:
+        line("advice", text)
+    for text in result.warnings:
+        line("warning", text)
+    line("page", str(place / "advice.html"))
+    if (place / "next.toml").exists():
+        line("next", f"fedldp run {place / 'next.toml'}")

@@ -1,0 +1,583 @@
+"""What the runs of `fedldp advise` say: figures, a verdict for each trust, and what costs.
+
+The rule is in ``KEPT``, ``Advice.state`` and docs/advise.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedldp.accounting.statement import HELD_OUT
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.settings import TargetUnit
+from fedldp.comparing.advising.plan import (
+    CLIPPED,
+    FREE,
+    LARGER,
+    METRIC,
+    TABLE,
+    TRUSTS,
+    WHOLE,
+    Question,
+    alone,
+    alone_name,
+    unit_of,
+)
+from fedldp.comparing.cells import Cell, Try
+from fedldp.comparing.compared import RELEASE, SIMULATED
+from fedldp.comparing.comparison import Comparison
+from fedldp.comparing.results import Row
+from fedldp.core.formatting import rounded_count
+from fedldp.data import Dataset
+from fedldp.reporting.record import as_json, replace_file
+from fedldp.reporting.scores import auc_deviation, is_imbalanced, most_frequent
+from fedldp.simulation.plan import plan, problem_with
+from fedldp.simulation.settings import to_toml
+
+METRICS = {
+    "auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy",
+    "calibration_error": "calibration error",
+}  # fmt: skip
+
+KEPT = 0.8
+"""Share of the way from guessing to a model without protection that a viable model keeps."""
+
+GUESS = 0.5
+"""The AUC of whoever knows nothing, or always names the most frequent class."""
+
+SMALL = 0.01
+"""Of an AUC: less than this is not called a cost."""
+
+State = Literal["viable", "no gain", "lost", "nothing learned", "refused", "not measured"]
+
+TRUST_WORDS = {
+    "none": "Trust in nobody",
+    "sum": "Trust that a server sees sums only",
+    "central": "Trust in one server",
+}
+UNITS = {"person": "one person", "record": "one row", "client-run": "one client as a whole"}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What was measured of one contestant at one epsilon.
+
+    Attributes:
+        name: of the contestant.
+        epsilon: None of what has no guarantee.
+        runs: those that were measured, with what was chosen.
+        refused: why there are none, or None.
+        seeds: how many are to be measured.
+    """
+
+    name: str
+    epsilon: float | None
+    runs: Sequence[Row]
+    refused: str | None
+    seeds: int
+
+    def values(self, metric: str) -> list[float]:
+        """Return the figures of a metric, one for each seed."""
+        found = [run["metrics"].get(metric) for run in self.runs]
+        return [each for each in found if each is not None]
+
+    def mean(self, metric: str = METRIC) -> float | None:
+        """Return the mean over seeds; None where there is none."""
+        found = self.values(metric)
+        return statistics.fmean(found) if found else None
+
+    def deviation(self, metric: str = METRIC) -> float | None:
+        """Return the standard deviation over seeds (n - 1); None of fewer than two."""
+        found = self.values(metric)
+        return statistics.stdev(found) if len(found) > 1 else None
+
+    @property
+    def chosen(self) -> Try | None:
+        """The hyperparameters that were chosen."""
+        return self.runs[0]["try"] if self.runs else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it is missing."""
+        return self.refused is not None or len(self.runs) >= self.seeds
+
+
+@dataclass(frozen=True, repr=False)
+class Advice:
+    """What ``advise`` gave.
+
+    Attributes:
+        question: that was asked.
+        data: of the table.
+        comparison: the contestants.
+        figures: by name and epsilon.
+        out: the folder, or None where nothing was kept.
+        seconds: of CPU, of all runs.
+    """
+
+    question: Question
+    data: Dataset
+    comparison: Comparison
+    figures: Mapping[tuple[str, float | None], Figure]
+    out: Path | None
+    seconds: float
+
+    @property
+    def unit(self) -> TargetUnit:
+        """Who is protected."""
+        return unit_of(self.data)
+
+    @property
+    def sites(self) -> int:
+        """How many sites, or clients, there are."""
+        return len(self.data.clients or ())
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """Ascending."""
+        return self.question.epsilons
+
+    # Figures
+
+    def at(self, trust: str, epsilon: float) -> Figure:
+        """Return what was measured under a trust."""
+        return self.figures[TRUSTS[trust][0], epsilon]
+
+    def free(self, name: str) -> Figure:
+        """Return what was measured without a guarantee."""
+        return self.figures[name, None]
+
+    @property
+    def alone(self) -> list[Figure]:
+        """What single sites reach by themselves, without protection; none of many clients."""
+        if self.unit == "client-run":
+            return []
+        return [self.free(alone_name(site)) for site in alone(self.data)]
+
+    def alone_mean(self, metric: str = METRIC) -> float | None:
+        """Return the mean over sites that train alone; None where not all are measured."""
+        found = [figure.mean(metric) for figure in self.alone if figure.refused is None]
+        known = [each for each in found if each is not None]
+        return statistics.fmean(known) if known and len(known) == len(found) else None
+
+    @cached_property
+    def most_frequent(self) -> float:
+        """The share of the test's most frequent class, 0 to 1."""
+        return most_frequent(self._counts)
+
+    @property
+    def chance(self) -> float:
+        """The standard deviation, at most, of the AUC that a random order has on this test."""
+        return auc_deviation(self._counts)
+
+    @property
+    def _counts(self) -> Any:
+        return np.bincount(self.data.test.labels, minlength=self.data.num_classes)
+
+    def baseline(self, metric: str) -> float | None:
+        """Return what is to be beaten: the most frequent class, or each site alone if better.
+
+        Of the calibration error it is that of each site alone.
+        """
+        own = self.alone_mean(metric)
+        if metric == "calibration_error":
+            return own
+        classes = self.data.num_classes
+        naming = {"auc": GUESS, "accuracy": self.most_frequent, "balanced_accuracy": 1 / classes}
+        return naming[metric] if own is None else max(own, naming[metric])
+
+    # The rule
+
+    @property
+    def learns(self) -> bool | None:
+        """Whether a model learns anything without protection; None where that is not measured."""
+        free = self.free(FREE).mean()
+        return None if free is None else free > GUESS + 2 * self.chance
+
+    def kept(self, figure: Figure) -> float | None:
+        """Return the share of the way from guessing to no protection that a figure keeps."""
+        free, mean = self.free(FREE).mean(), figure.mean()
+        if free is None or mean is None or not self.learns:
+            return None
+        return (mean - GUESS) / (free - GUESS)
+
+    def state(self, trust: str, epsilon: float) -> State:
+        """Return what the rule says of a trust and an epsilon.
+
+        Viable is what keeps ``KEPT`` of the way from guessing to a model without protection and is
+        better than a site by itself, by two standard errors of the seeds.
+        """
+        figure = self.at(trust, epsilon)
+        if figure.refused is not None:
+            return "refused"
+        kept = self.kept(figure)
+        if self.learns is False:
+            return "nothing learned"
+        if kept is None or not figure.is_whole or not self._sites_known:
+            return "not measured"
+        if kept < KEPT:
+            return "lost"
+        mean, own = figure.mean(), self.alone_mean()
+        assert mean is not None
+        error = 2 * (figure.deviation() or 0.0) / math.sqrt(len(figure.runs))
+        return "no gain" if own is not None and mean - error <= own else "viable"
+
+    @property
+    def _sites_known(self) -> bool:
+        return all(figure.is_whole for figure in self.alone)
+
+    def viable(self, trust: str) -> list[float]:
+        """Return the epsilons that are viable under a trust, ascending."""
+        return [each for each in self.epsilons if self.state(trust, each) == "viable"]
+
+    def verdict(self, trust: str) -> tuple[str, str]:
+        """Return the verdict of a trust: in a word or two, and in sentences."""
+        states = {each: self.state(trust, each) for each in self.epsilons}
+        free, own = self.free(FREE).mean(), self.alone_mean()
+        if self.learns is False:
+            assert free is not None
+            return "not viable", (
+                f"Even without protection the AUC is {free:.3f}, no better than guessing as far as "
+                "this test can tell. There is nothing that protection could cost: look at the "
+                "columns and the labels first."
+            )
+        if good := self.viable(trust):
+            first = good[0]
+            listed = _epsilons(good)
+            return f"viable from epsilon {first:g}", (
+                f"Viable at {listed}. {self._reached(trust, first)}"
+                + ("" if own is None else f" A site by itself, unprotected, has {own:.3f}.")
+            )
+        if "not measured" in states.values():
+            return "not measured yet", "Some runs are missing; the same command goes on."
+        if set(states.values()) == {"refused"}:
+            return "not viable", f"Refused: {self.at(trust, self.epsilons[0]).refused}."
+        measured = [each for each, state in states.items() if state != "refused"]
+        last = measured[-1]
+        if (gains := [each for each in measured if states[each] == "no gain"]) and own is not None:
+            return "not viable: nothing gained", (
+                f"{self._reached(trust, gains[0])} But a site that trains by itself, and keeps its "
+                f"model, has {own:.3f} without any protection: nothing is gained by taking part. "
+                "A site that would give its own model away needs noise in it as well, and would "
+                "have to be compared with that; it was not measured here."
+            )
+        return "not viable", (
+            f"{self._reached(trust, last)} The rule asks for {100 * KEPT:.0f} %, and no smaller "
+            "epsilon reached it."
+        )
+
+    def _reached(self, trust: str, epsilon: float) -> str:
+        figure, free = self.at(trust, epsilon), self.free(FREE).mean()
+        mean, kept = figure.mean(), self.kept(figure)
+        assert mean is not None
+        assert free is not None
+        assert kept is not None
+        return (
+            f"At epsilon {epsilon:g} the AUC is {mean:.3f}, where {GUESS} is guessing and "
+            f"{free:.3f} is without protection: {_share(kept)} of the way is kept."
+        )
+
+    @property
+    def best(self) -> tuple[str, float] | None:
+        """The least trust that is viable, with its least epsilon; None where none is."""
+        return next(((trust, good[0]) for trust in TRUSTS if (good := self.viable(trust))), None)
+
+    # In words
+
+    def costs(self) -> list[str]:
+        """Return what costs how much, in sentences, from differences of runs."""
+        found: list[str] = []
+        free, clipped = self.free(FREE).mean(), self.free(CLIPPED).mean()
+        larger = self.free(LARGER).mean()
+        if free is None:
+            return found
+        if larger is not None:
+            gain = larger - free
+            found.append(
+                f"The model: without protection the linear model has AUC {free:.3f} and a small "
+                f"neural network {larger:.3f}. "
+                + (
+                    f"So the linear model costs {gain:.3f}, before any protection."
+                    if gain > SMALL
+                    else "So the simple model is not what costs."
+                )
+            )
+        if clipped is not None:
+            found.append(
+                f"The clip, which bounds what {UNITS[self.unit]} can contribute: with it and "
+                f"without noise the AUC is {clipped:.3f}. {_cost('It', free - clipped)}"
+            )
+            parts = []
+            for trust in TRUSTS:
+                known = [
+                    f"{clipped - mean:.3f} at {epsilon:g}"
+                    for epsilon in self.epsilons
+                    if (mean := self.at(trust, epsilon).mean()) is not None
+                ]
+                if known:
+                    parts.append(f"{TRUST_WORDS[trust].lower()}: {', '.join(known)}")
+            if parts:
+                found.append(f"The noise, in AUC by epsilon. {'; '.join(parts)}.")
+        found += self._of_trust()
+        if is_imbalanced(self.most_frequent):
+            balanced = self.free(FREE).mean("balanced_accuracy")
+            assert balanced is not None
+            found.append(
+                f"Imbalance: {_share(self.most_frequent)} of the test are of one class, which "
+                "whoever always names it has as accuracy. So verdicts go by the AUC. Without "
+                f"protection the balanced accuracy is {_share(balanced)}"
+                + (
+                    ": the model names rare classes seldom, which class_weights or another "
+                    "threshold change, and noise does not cause."
+                    if balanced < 0.65
+                    else "."
+                )
+            )
+        return found
+
+    def _of_trust(self) -> list[str]:
+        """Return what it costs to trust nobody, and what hiding a whole site would."""
+        found = []
+        middle = self.epsilons[len(self.epsilons) // 2]
+        none, central = (self.at(trust, middle).mean() for trust in ("none", "central"))
+        if none is not None and central is not None:
+            who = (
+                f"each of the {self.sites} sites adds all the noise that its own people need"
+                if self.unit != "client-run"
+                else f"each of the {self.sites} clients adds noise of its own"
+            )
+            found.append(
+                f"Trust: at epsilon {middle:g}, trust in nobody has AUC {none:.3f} and trust in "
+                f"one server {central:.3f}. {_cost('Trusting nobody', central - none)} The reason: "
+                f"{who}."
+            )
+        whole = self.figures.get((WHOLE, self.epsilons[-1]))
+        if whole is not None and (mean := whole.mean()) is not None:
+            kept = self.kept(whole)
+            told = "" if kept is None else f", {_share(kept)} of the way"
+            found.append(
+                f"Few sites: to hide one of {self.sites} sites as a whole, among the others, was "
+                f"tried under the most trust and the largest epsilon, {self.epsilons[-1]:g}: AUC "
+                f"{mean:.3f}{told}. What is true of most people of a site is not hidden by the "
+                "other verdicts."
+            )
+        return found
+
+    @property
+    def advice(self) -> list[str]:
+        """The verdicts and what costs, in sentences."""
+        found = []
+        for trust in TRUSTS:
+            word, text = self.verdict(trust)
+            found.append(f"{TRUST_WORDS[trust]}: {word}. {text}")
+        return [*found, *self.costs()]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader of the figures must know."""
+        found = [
+            "all figures here are functions of private rows, and not private themselves: keep them "
+            "as you keep the table",
+            RELEASE,
+        ]
+        if self.data.scores_are_private:
+            found.append(HELD_OUT)
+        found.append(SIMULATED)
+        if self.unit == "record":
+            found.append(
+                "what is protected is one row: where a person has several, a guarantee for one row "
+                "is none for the person; name the column that says whose a row is with --person"
+            )
+        if is_imbalanced(self.most_frequent):
+            found.append(
+                f"one class has {100 * self.most_frequent:.0f} % of the test: accuracy says little"
+            )
+        found.append(
+            f"on this test of up to {rounded_count(len(self.data.test)):,} rows a random order has "
+            f"an AUC of 0.5 give or take {self.chance:.3f}: differences of that size may be chance"
+        )
+        refused = [figure for figure in self.figures.values() if figure.refused is not None]
+        for figure in refused:
+            at = "" if figure.epsilon is None else f" at epsilon {figure.epsilon:g}"
+            found.append(f"{figure.name}{at}: {figure.refused}")
+        if missing := self.missing:
+            found.append(f"not measured yet: {', '.join(missing)}")
+        return found
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not measured yet; it is by the same command with the same folder."""
+        return [
+            figure.name + ("" if figure.epsilon is None else f" at epsilon {figure.epsilon:g}")
+            for figure in self.figures.values()
+            if not figure.is_whole
+        ]
+
+    # Documents
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A mapping for each trust, epsilon and metric, as in the JSON document."""
+        return [
+            {
+                "trust": trust,
+                "adversary": adversary,
+                "epsilon": epsilon,
+                "metric": metric,
+                "mean": self.at(trust, epsilon).mean(metric),
+                "deviation": self.at(trust, epsilon).deviation(metric),
+                "baseline": self.baseline(metric),
+                "viable": self.state(trust, epsilon) == "viable",
+            }
+            for trust, (_, adversary) in TRUSTS.items()
+            for epsilon in self.epsilons
+            for metric in METRICS
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the document that ``fedldp advise --json`` prints."""
+        return {
+            "unit": self.unit, "rows": self.rows, "advice": self.advice, "warnings": self.warnings,
+        }  # fmt: skip
+
+    def shown(self) -> tuple[list[str], list[list[str]]]:
+        """Return the table for people: what its columns are called, and its rows."""
+        head = ["who is trusted", "epsilon", *METRICS.values(), "way kept", "verdict"]
+        rows = []
+        for name, figure in self._beside():
+            rows.append([name, "none", *self._cells(figure), self._kept_words(figure), ""])
+        own = {metric: self.alone_mean(metric) for metric in METRICS}
+        if own[METRIC] is not None:
+            cells = [shown(metric, value) for metric, value in own.items()]
+            rows.append([f"each site alone (mean of {len(self.alone)})", "none", *cells, "", ""])
+        naming = {**dict.fromkeys(METRICS), "auc": GUESS, "accuracy": self.most_frequent,
+                  "balanced_accuracy": 1 / self.data.num_classes}  # fmt: skip
+        cells = [shown(metric, value) for metric, value in naming.items()]
+        rows.append(["always the most frequent class", "0", *cells, "0 %", ""])
+        for trust, (name, _) in TRUSTS.items():
+            for epsilon in self.epsilons:
+                figure = self.at(trust, epsilon)
+                words = [f"{epsilon:g}", *self._cells(figure), self._kept_words(figure)]
+                rows.append([f"{trust}: {name}", *words, self.state(trust, epsilon)])
+        return head, rows
+
+    def _beside(self) -> list[tuple[str, Figure]]:
+        return [(name, self.free(name)) for name in (LARGER, FREE, CLIPPED)]
+
+    def _cells(self, figure: Figure) -> list[str]:
+        return [shown(metric, figure.mean(metric), figure.deviation(metric)) for metric in METRICS]
+
+    def _kept_words(self, figure: Figure) -> str:
+        kept = self.kept(figure)
+        return "" if kept is None else _share(kept)
+
+    def statement(self, trust: str, epsilon: float) -> dict[str, Any] | None:
+        """Return the statement of a measured run; None where there is none."""
+        config = self._config(trust, epsilon)
+        if config is None:
+            return None
+        return dict(plan(config, problem_with(config, self.data, None)).privacy)
+
+    def next_run(self) -> str | None:
+        """Return the least trust that is viable as a file for ``fedldp run``, or None."""
+        if self.best is None:
+            return None
+        config = self._config(*self.best)
+        assert config is not None
+        return (
+            "# Chosen by fedldp advise, by scores of private rows: that choice is a release, which "
+            f"no epsilon covers.\n{to_toml(config)}"
+        )
+
+    def _config(self, trust: str, epsilon: float) -> RunConfig | None:
+        figure = self.at(trust, epsilon)
+        if figure.chosen is None:
+            return None
+        cell = Cell(TABLE, self.sites, figure.name, epsilon)
+        config = self.comparison.configuration(cell, figure.chosen, 0)
+        return self.comparison.calibrated(cell, config, self.data)
+
+    def write(self, folder: Path) -> None:
+        """Write the document into a folder, and the run that is advised."""
+        replace_file(folder / "results.json", as_json(self.summary()))
+        text = self.next_run()
+        if text is not None:
+            replace_file(folder / "next.toml", text.encode())
+
+
+def advice_of(
+    question: Question,
+    comparison: Comparison,
+    data: Dataset,
+    rows: Sequence[Row],
+    out: Path | None,
+    failed: Mapping[Cell, str],
+) -> Advice:
+    """Return what the lines of a file of results say.
+
+    Args:
+        question: that is asked.
+        comparison: its contestants.
+        data: of the table.
+        rows: lines of runs; those that are not of this comparison are left out.
+        out: the folder.
+        failed: why runs of a cell could not be made.
+
+    Raises:
+        ComparisonError: a run's statement says more than its label.
+    """
+    current = [row for row in rows if comparison.is_current(row)]
+    standing = comparison.standing(current)
+    refusals = {**failed, **comparison.refusals(current)}
+    figures = {}
+    for cell in question.cells(comparison, len(data.clients or ())):
+        seeds = comparison.seeds_of(cell)
+        runs = [row for row in standing.get(cell, []) if row["seed"] in seeds]
+        epsilon = cell.epsilon or None
+        refused = None if runs else refusals.get(cell)
+        figures[cell.contestant, epsilon] = Figure(
+            cell.contestant, epsilon, runs, refused, len(seeds)
+        )
+    worked = sum(row.get("cpu_seconds", 0.0) for row in current)
+    return Advice(question, data, comparison, figures, out, worked)
+
+
+def document_of(question: Question, data: Dataset) -> bytes:
+    """Return what the folder keeps of the question; the data as far as they may be told of."""
+    return as_json(json.loads(json.dumps({**question.document(), "own_data": data.own_data})))
+
+
+def shown(metric: str, mean: float | None, deviation: float | None = None) -> str:
+    """Return a figure for people, with its deviation; nothing where there is none."""
+    if mean is None:
+        return ""
+    if metric in ("accuracy", "balanced_accuracy"):
+        spread = "" if deviation is None else f" ± {100 * deviation:.1f}"
+        return f"{100 * mean:.1f}{spread} %"
+    return f"{mean:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def _cost(what: str, loss: float) -> str:
+    if loss > SMALL:
+        return f"{what} costs {loss:.3f}."
+    return f"{what} costs less than {SMALL:g}."
+
+
+def _epsilons(values: Sequence[float]) -> str:
+    words = [f"{value:g}" for value in values]
+    return "epsilon " + (
+        words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    )

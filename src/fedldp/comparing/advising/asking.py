@@ -1,0 +1,259 @@
+"""From what a user names to a checked question: one clear line for whatever does not fit.
+
+Only the owner of the table sees these lines: they tell of private rows, and nothing leaves.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.comparing.advising.plan import Question, unit_of
+from fedldp.comparing.design import CHOSEN_ON, SHARED
+from fedldp.comparing.held_out import held_out, with_clients
+from fedldp.core.errors import ConfigError, DataError
+from fedldp.data import Columns, Dataset, Examples, is_table, read_table
+from fedldp.data.people import count_of
+from fedldp.data.tables import Table, is_missing
+from fedldp.simulation.settings import nested
+
+OF_DATA = tuple(
+    name
+    for name in SHARED
+    if name not in ("dataset", "standardise", "partition", "num_examples", "num_clients")
+)
+"""Settings that say what the columns of a table are, and whose rows."""
+
+LEAST_PEOPLE, LEAST_AT_SITE, MOST_CLASSES = 100, 10, 50
+_SHOWN = 8
+
+
+def read_question(
+    table: Path | str,
+    *,
+    client: str | None,
+    person: str | None,
+    label: str | None,
+    settings: Mapping[str, Any],
+) -> Question:
+    """Return what is asked of a table, with its columns checked.
+
+    Args:
+        table: a .csv or .parquet file; or a .toml file whose ``dataset`` is one, of which only what
+            is declared of the data is read.
+        client: the column that says at which client, or site, a row is.
+        person: the column that says whose a row is.
+        label: the column of the classes.
+        settings: of the data, by dotted name.
+
+    Raises:
+        FedldpError: there is no such file or column, or something of it is not declared.
+    """
+    found = _declared(str(table))
+    for name, value in (("client", client), ("person", person), ("label", label)):
+        if value is not None:
+            found[f"{name}_column"] = value
+    for key in settings:
+        if key.split(".")[0] not in OF_DATA:
+            raise ConfigError(
+                f"set {key}: advice is about the data, and tries all else; give one of "
+                f"{', '.join(OF_DATA)}"
+            )
+    for key, value in nested(settings.items()).items():
+        old = found.get(key)
+        found[key] = (
+            {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        )
+    question = Question(settings={key: value for key, value in found.items() if value is not None})
+    read = read_table(Path(question.config.dataset).expanduser())
+    _check_names(read, question.config)
+    _check_missing(read, question.config.columns)
+    _check_declared(read, question.config.columns)
+    return Question(settings={**question.settings, **_centred(question.config)})
+
+
+def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
+    """Refuse data of which no advice can be given.
+
+    Args:
+        data: as read.
+        settings: of them, for messages.
+
+    Raises:
+        DataError: there are too few people, sites, or examples of a class.
+    """
+    name, sites = data.name, len(data.clients or ())
+    if sites < 2:
+        raise DataError(
+            f"{name}: column {settings['client_column']!r} has one value, so there is one site; "
+            "name the column that tells sites or clients apart with --client"
+        )
+    if data.num_classes > MOST_CLASSES:
+        raise DataError(
+            f"{name}: label {settings.get('label_column', 'label')!r} has {data.num_classes} "
+            f"classes, and advice is for {MOST_CLASSES} at most; name the column of the classes "
+            "with --label"
+        )
+    unit = unit_of(data)
+    if unit != "client-run":
+        _check_people(data, settings, unit)
+    tried = held_out(with_clients(data, "iid", sites, None, CHOSEN_ON), CHOSEN_ON)
+    for part, where in (
+        (tried.train, "part that tries train on"),
+        (tried.test, "part that tries are scored on"),
+        (data.test, "test part"),
+    ):
+        _check_classes(data, part, where)
+
+
+def _declared(table: str) -> dict[str, Any]:
+    """Return the settings of the data that a file is, or names."""
+    if not table.endswith(".toml"):
+        if not is_table(table):
+            raise ConfigError(f"table {table!r}: give a .csv or .parquet file, or a .toml file "
+                              "that declares its columns")  # fmt: skip
+        return {"dataset": table}
+    try:
+        found = tomllib.loads(Path(table).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"table {table}: it cannot be read as TOML: {error}") from None
+    if not is_table(str(found.get("dataset"))):
+        raise ConfigError(
+            f"table {table}: dataset = {found.get('dataset')}: advice is about a table; set "
+            "dataset to a .csv or .parquet file"
+        )
+    return {name: found[name] for name in ("dataset", *OF_DATA) if name in found}
+
+
+def _check_names(table: Table, config: RunConfig) -> None:
+    names = ", ".join(table.names)
+    if config.client_column is None:
+        raise ConfigError(
+            f"client: say which column names the site, or the device, of a row, with --client; "
+            f"{table.path} has {names}"
+        )
+    for option, name in (
+        ("client", config.client_column),
+        ("person", config.person_column),
+        ("label", config.label_column),
+    ):
+        if name is not None and name not in table.names:
+            raise ConfigError(
+                f"{option}: {table.path} has no column {name!r}; name one of its columns with "
+                f"--{option}: {names}"
+            )
+    known = {config.client_column, config.person_column, config.label_column}
+    for setting in ("ignore_columns", "scale_columns", "categories"):
+        for name in getattr(config, setting):
+            if name not in table.names:
+                raise ConfigError(f"{setting}: {table.path} has no column {name!r}; it has {names}")
+    if not set(table.names) - known - set(config.ignore_columns):
+        raise ConfigError(
+            f"{table.path}: no column is left for the model; give more than client, person and "
+            "label"
+        )
+
+
+def _check_missing(table: Table, columns: Columns) -> None:
+    """Refuse missing values, with all columns that hold some."""
+    gaps = [
+        name
+        for name in dict.fromkeys(table.names)
+        if name not in columns.ignored and any(map(is_missing, table.texts(name)))
+    ]
+    if not gaps:
+        return
+    if whose := [name for name in gaps if name in (columns.client, columns.person, columns.label)]:
+        raise DataError(
+            f"{table.path}: column {whose[0]!r} holds missing values, and every row needs its "
+            "client, its person and its label; fill them in, or drop these rows"
+        )
+    raise DataError(
+        f"{table.path}: missing values in {_listed(gaps)}; fill in a value that everybody may "
+        "know, never a mean of the rows, and add a column of 0 and 1 that says where (of text "
+        "write unknown, and declare it as a category), or leave a column out: --set "
+        f"'ignore_columns={_toml(gaps)}'"
+    )
+
+
+def _check_declared(table: Table, columns: Columns) -> None:
+    """Refuse columns without a public range or list of categories, all in one line.
+
+    Numbers from -1 to 1 need no range.
+    """
+    aside = {columns.label, columns.client, columns.person, *columns.ignored}
+    plain, texts = [], []
+    for name in table.names:
+        if name in aside or name in columns.categories or name in columns.scaled:
+            continue
+        cells = table.numbers(name)
+        if np.isnan(cells).any():
+            texts.append(name)
+        elif not (np.abs(cells) <= 1).all():
+            plain.append(name)
+    if plain or texts:
+        first = [f"a public range of {_listed(plain)}"] if plain else []
+        first += [f"a public list of the texts of {_listed(texts)}"] if texts else []
+        examples = [f"--set 'scale_columns.{plain[0]}=[0, 120]'"] if plain else []
+        examples += [f'--set \'categories.{texts[0]}=["a", "b"]\''] if texts else []
+        raise ConfigError(
+            f"{table.path}: declare {' and '.join(first)}, from what everybody knows and never "
+            f"measured on the rows: {' '.join(examples)}, or all of them in a .toml file; or leave "
+            "columns out with ignore_columns; a column that says whose a row is: --person"
+        )
+
+
+def _centred(config: RunConfig) -> dict[str, Any]:
+    """Return centres for what has none: the middle of its public range, or an equal share."""
+    found = dict(config.centre_columns)
+    for name, (low, high) in config.scale_columns.items():
+        found.setdefault(name, (low + high) / 2)
+    for name, texts in config.categories.items():
+        for text in texts:
+            found.setdefault(f"{name}={text}", 1 / len(texts))
+    return {"centre_columns": found} if found else {}
+
+
+def _check_people(data: Dataset, settings: Mapping[str, Any], unit: str) -> None:
+    owners, people = data.owners, data.train.people
+    total = len(data.train) if people is None else count_of(people)
+    what = "rows" if unit == "record" else "persons"
+    if total < LEAST_PEOPLE:
+        raise DataError(
+            f"{data.name}: {total} {what} to train on, and the noise that hides one of them hides "
+            f"all that so few have in common; give {LEAST_PEOPLE} or more, or use public data"
+        )
+    for site in range(len(data.clients or ())):
+        here = owners == site
+        own = int(here.sum()) if people is None else count_of(people[here])
+        if own < LEAST_AT_SITE:
+            raise DataError(
+                f"{data.name}: a site in column "
+                f"{settings['client_column']!r} has {own} {what} to train on; leave sites of fewer "
+                f"than {LEAST_AT_SITE} out"
+            )
+
+
+def _check_classes(data: Dataset, part: Examples, where: str) -> None:
+    counts = np.bincount(part.labels, minlength=data.num_classes)
+    for label in np.flatnonzero(counts == 0).tolist():
+        shown = label if data.classes is None else data.classes[label]
+        raise DataError(
+            f"{data.name}: no row of the {where} has the label {shown}, so no AUC is defined "
+            "there; give more rows of that class, merge it with another, or, where there is no "
+            'such class, list those there are: --set \'classes=["a", "b"]\''
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more columns" if len(names) > _SHOWN else ""
+    return ("columns " if len(names) > 1 else "column ") + ", ".join(names[:_SHOWN]) + more
+
+
+def _toml(names: Sequence[str]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"

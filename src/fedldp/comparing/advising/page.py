@@ -1,0 +1,140 @@
+"""Advice as one HTML page, for whoever answers for data protection."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedldp.comparing.advising.advice import (
+    GUESS,
+    KEPT,
+    METRICS,
+    TRUST_WORDS,
+    Advice,
+    shown,
+)
+from fedldp.comparing.advising.plan import DELTA, FREE, NO_NOISE, TRUSTS
+from fedldp.reporting import charts
+from fedldp.reporting.html import render
+from fedldp.reporting.record import environment
+
+FROM = {
+    "none": "any server, the other sites, and whoever gets the model. Nobody is trusted: noise is "
+    "added before anything leaves a site.",
+    "sum": "a server that sees only the sum of what all sites send, the other sites, and whoever "
+    "gets the model. A secure sum must hide the single messages, and all sites must add their "
+    "share of the noise.",
+    "central": "whoever sees what the server publishes, or gets the model. Not against the server: "
+    "it sees what each site sends, and adds the noise.",
+}
+
+WHO = {
+    "person": "One person: all rows of that person at one site. Whoever is protected against can "
+    "hardly tell whether this person's rows were these, or anybody else's.",
+    "record": "One row of the table. That is one person only if nobody has two rows: no column was "
+    "named that says whose a row is.",
+    "client-run": "One client as a whole: all rows that it has, and all that it sends in a run.",
+}
+
+NOT_HIDDEN = {
+    "person": "The site as a whole is not hidden: what is true of most of its people may show.",
+    "record": "The site as a whole is not hidden: what is true of most of its rows may show.",
+    "client-run": "If a person has rows at several clients, these are hidden each by itself only.",
+}
+
+
+def page_of(advice: Advice) -> str:
+    """Return the page; without Matplotlib it has no chart."""
+    head, rows = advice.shown()
+    data = advice.data
+    return render(
+        "advice.html",
+        advice=advice,
+        table=data.name,
+        own_data=data.own_data,
+        who=WHO[advice.unit],
+        not_hidden=NOT_HIDDEN[advice.unit],
+        verdicts=[
+            {
+                "trust": TRUST_WORDS[trust],
+                "against": FROM[trust],
+                "word": word,
+                "text": text,
+                "good": bool(advice.viable(trust)),
+            }
+            for trust in TRUSTS
+            for word, text in [advice.verdict(trust)]
+        ],
+        head=head,
+        rows=rows,
+        odds=[(epsilon, _right(epsilon)) for epsilon in advice.epsilons],
+        delta=DELTA,
+        kept=KEPT,
+        guess=GUESS,
+        no_noise=NO_NOISE,
+        statements=_statements(advice),
+        chart=_chart(advice) if charts.available() else None,
+        chart_text=_in_words(advice),
+        settings=advice.question.settings,
+        environment=environment(),
+    )
+
+
+def _right(epsilon: float) -> float:
+    """Return how often, at most, a guess between two equally likely cases is right.
+
+    Source: P. Kairouz, S. Oh, P. Viswanath, "The Composition Theorem for Differential Privacy",
+    ICML 2015: both kinds of error are (1 - delta)/(1 + e^epsilon) at least where they are equal.
+    """
+    return 1 - (1 - DELTA) / (1 + math.exp(epsilon))
+
+
+def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:
+    """Return the statement of a run under each trust, at the epsilon that is advised, or most."""
+    found = []
+    for trust in TRUSTS:
+        good = advice.viable(trust)
+        epsilon = good[0] if good else advice.epsilons[-1]
+        statement = advice.statement(trust, epsilon)
+        if statement is not None:
+            summary = {"summary": {"privacy": statement}, "chart": None, "chart_text": ""}
+            found.append((f"{TRUST_WORDS[trust]}, epsilon {epsilon:g}", summary))
+    return found
+
+
+def _chart(advice: Advice) -> str | None:
+    series = []
+    for trust in TRUSTS:
+        points = [
+            (epsilon, mean, figure.deviation() or 0.0)
+            for epsilon in advice.epsilons
+            if (mean := (figure := advice.at(trust, epsilon)).mean()) is not None
+        ]
+        if points:
+            series.append((TRUST_WORDS[trust].lower(), points))
+    if not series:
+        return None
+    levels = [
+        (name, height)
+        for name, height in (
+            ("without protection", advice.free(FREE).mean()),
+            ("each site alone, without protection", advice.alone_mean()),
+            ("guessing", GUESS),
+        )
+        if height is not None
+    ]
+    return charts.against_epsilon(
+        "auc", series, levels, across="epsilon: further left is better protected", up="AUC"
+    )
+
+
+def _in_words(advice: Advice) -> str:
+    parts = []
+    for trust in TRUSTS:
+        points = [
+            f"{shown('auc', mean)} at {epsilon:g}"
+            for epsilon in advice.epsilons
+            if (mean := advice.at(trust, epsilon).mean()) is not None
+        ]
+        parts += [f"{TRUST_WORDS[trust].lower()}: {', '.join(points)}"] if points else []
+    return f"{METRICS['auc']} by epsilon; " + "; ".join(parts)

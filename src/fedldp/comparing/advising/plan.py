@@ -1,0 +1,301 @@
+"""What `fedldp advise` runs: existing compositions under each trust, and what stands beside them.
+
+Who is protected is a person where a column says whose a row is, else a client as a whole where
+there are many clients, else a row. Every contestant has the same number of tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedldp.accounting.guarantees import Adversary
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.settings import TargetUnit
+from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind, Settings, Task, Try
+from fedldp.comparing.comparison import Comparison
+from fedldp.comparing.design import CHOSEN_ON
+from fedldp.core.randomness import numbered_generator
+from fedldp.data import Dataset, load_dataset
+from fedldp.data.partition import shares_of
+from fedldp.simulation.settings import from_mapping
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+DELTA = 1e-5
+METRIC = "auc"
+"""By which tries are chosen and verdicts are given: it does not reward naming one class always."""
+
+MANY = 100
+"""Clients from which on a client as a whole can be hidden among the others."""
+
+MOST_ALONE = 5
+"""Sites that are also trained alone: so many are drawn where there are more."""
+
+SEEDS, SEEDS_OF_SMALL = (0, 1, 2), (0, 1, 2, 3, 4)
+"""Those that are measured; and those at an epsilon of 1 and below, where results vary more."""
+
+TABLE = "table"
+
+ANY, SUM, CENTRAL = "any server", "a server that sees sums", "a trusted server"
+"""Names of the contestants under each trust."""
+
+TRUSTS: Mapping[str, tuple[str, Adversary]] = {
+    "none": (ANY, "server"), "sum": (SUM, "summing-server"), "central": (CENTRAL, "downlink"),
+}  # fmt: skip
+"""The contestant and the adversary of each trust."""
+
+FREE, CLIPPED, LARGER = "no protection", "clip without noise", "larger model, no protection"
+WHOLE = "a whole site, trusted server"
+
+NO_NOISE = 1e4
+"""The epsilon of runs whose noise does not show."""
+
+NO_CLIP = 3.0
+"""A clip above every gradient: an example has the norm sqrt(1.09), so its gradient 2.05 at most."""
+
+_PEOPLE: Settings = {
+    "system": "person_dp_sgd", "model": "logistic", "features": "unit-norm", "epsilon": 1.0,
+    "server_optimizer": "momentum",
+}  # fmt: skip
+_FREE_PEOPLE: Settings = {**_PEOPLE, "channel": "central", "epsilon": NO_NOISE}
+
+
+def _tries(names: Sequence[str], *points: tuple[float, ...]) -> tuple[Try, ...]:
+    return tuple(dict(zip(names, point, strict=True)) for point in points)
+
+
+_STEPS = ("rounds", "clip", "learning_rate")
+PEOPLE_TRIES = _tries(
+    _STEPS, (25, 1.0, 1.0), (25, 1.0, 4.0), (50, 1.0, 4.0), (50, 0.3, 16.0), (50, 1.0, 16.0),
+    (100, 1.0, 8.0),
+)  # fmt: skip
+FREE_TRIES = _tries(
+    _STEPS, (25, NO_CLIP, 16.0), (50, NO_CLIP, 4.0), (50, NO_CLIP, 16.0), (100, NO_CLIP, 4.0),
+    (100, NO_CLIP, 16.0), (200, NO_CLIP, 16.0),
+)  # fmt: skip
+
+# Of clients as a whole: lengths of weights are in 10 over the norm of an example, rates in its
+# square.
+_ONCE: Settings = {
+    "system": "composed", "model": "logistic", "features": "unit-norm", "mechanism": "k_closest",
+    "bound": "direction", "epsilon": 1.0,
+}  # fmt: skip
+_SUMMED: Settings = {
+    "system": "composed", "model": "logistic", "features": "unit-norm",
+    "mechanism": "gaussian_share", "bound": "norm", "channel": "sum", "epsilon": 1.0,
+}  # fmt: skip
+_CENTRAL: Settings = {
+    "system": "central_dp", "model": "logistic", "features": "unit-norm", "noise_multiplier": 1.0,
+}  # fmt: skip
+_WHOLE: Settings = {**_CENTRAL, "batch_size": 50}
+_CLIPPED: Settings = {
+    "system": "composed", "model": "logistic", "features": "unit-norm", "mechanism": "none",
+    "bound": "norm",
+}  # fmt: skip
+_FEDAVG: Settings = {"system": "fedavg", "model": "logistic", "features": "unit-norm"}
+_LARGER: Settings = {**_FEDAVG, "model": "mlp_64", "batch_size": 20}
+
+ONCE_TRIES = _tries(
+    _STEPS, (1, 10.0, 40.0), (4, 5.0, 40.0), (16, 2.5, 40.0), (16, 2.5, 10.0), (16, 5.0, 10.0),
+    (64, 1.0, 10.0),
+)  # fmt: skip
+SUMMED_TRIES = _tries(
+    _STEPS, (4, 5.0, 40.0), (16, 2.5, 40.0), (16, 5.0, 40.0), (32, 2.5, 40.0), (32, 5.0, 40.0),
+    (64, 2.5, 40.0),
+)  # fmt: skip
+WHOLE_TRIES = _tries(
+    _STEPS, (1, 5.0, 40.0), (2, 5.0, 40.0), (4, 2.5, 40.0), (4, 5.0, 40.0), (8, 1.0, 10.0),
+    (8, 2.5, 40.0),
+)  # fmt: skip
+FEDAVG_TRIES = _tries(
+    _STEPS[::2], (8, 2.5), (8, 10.0), (8, 40.0), (32, 2.5), (32, 10.0), (32, 40.0)
+)  # fmt: skip
+LARGER_TRIES = _tries(
+    _STEPS[::2], (10, 0.1), (10, 0.3), (10, 1.0), (30, 0.1), (30, 0.3), (30, 1.0)
+)  # fmt: skip
+
+
+def unit_of(data: Dataset) -> TargetUnit:
+    """Return who is protected; see the module."""
+    if data.num_people is not None:
+        return "person"
+    return "client-run" if len(data.clients or ()) >= MANY else "record"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What advice is asked for; it can be pickled.
+
+    Attributes:
+        settings: of the data: the table, its columns, and what is declared of them.
+        epsilons: ascending.
+        tries: of each contestant, at most.
+        seeds: those that are measured; None for the default ones.
+    """
+
+    settings: Settings
+    epsilons: tuple[float, ...] = EPSILONS
+    tries: int = len(PEOPLE_TRIES)
+    seeds: tuple[int, ...] | None = None
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """A configuration of these data.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
+        return from_mapping({**_PEOPLE, "num_clients": 1, "rounds": 1, "learning_rate": 1.0,
+                             **self.settings})  # fmt: skip
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        """Return the data.
+
+        Raises:
+            FedldpError: they cannot be had.
+        """
+        config = self.config
+        return load_dataset(
+            config.dataset, data_dir=data_dir, columns=config.columns, test_file=config.test_file
+        )
+
+    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
+        """Return the contestants, by the rule of equal guarantees and equal effort."""
+        unit = unit_of(data)
+        # Divided already: the scheme says that whole people, or clients, are held out for trying.
+        tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
+        found = self._of_clients() if unit == "client-run" else self._of_people(unit)
+        if unit != "client-run":
+            for site in alone(data):
+                own = of_site(data, site)
+                tasks.append(Task(own.name, _just(own), {}))
+                found.append(self._alone(site, own.name, unit))
+        return Comparison(
+            found,
+            tasks,
+            chosen_on=CHOSEN_ON,
+            seeds=SEEDS if self.seeds is None else self.seeds,
+            seeds_of_small=SEEDS_OF_SMALL if self.seeds is None else self.seeds,
+            metric=METRIC,
+            calibration=True,
+            data_dir=data_dir,
+        )
+
+    def cells(self, comparison: Comparison, sites: int) -> list[Cell]:
+        """Return what is measured, in this order: without protection, then epsilon by epsilon.
+
+        The epsilon in the middle comes first, which tells most.
+        """
+        middle = (len(self.epsilons) - 1) / 2
+        order = sorted(self.epsilons, key=lambda e: abs(self.epsilons.index(e) - middle))
+        contestants = comparison.contestants
+        found = [
+            Cell(TABLE, sites, name, 0.0)
+            for name, each in contestants.items()
+            if not each.is_calibrated
+        ]
+        for epsilon in order:
+            found += [
+                Cell(TABLE, sites, name, epsilon)
+                for name, each in contestants.items()
+                if each.is_calibrated and (name != WHOLE or epsilon == self.epsilons[-1])
+            ]
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Return what the folder of the advice keeps of it."""
+        return {"settings": dict(self.settings), "epsilons": list(self.epsilons),
+                "tries": self.tries}  # fmt: skip
+
+    def _of_people(self, unit: TargetUnit) -> list[Contestant]:
+        """Return what protects a person, or a row, at few sites."""
+        channels = {"none": "named", "sum": "sum", "central": "central"}
+        return [
+            self._made(FREE, _FREE_PEOPLE, FREE_TRIES),
+            self._made(CLIPPED, _FREE_PEOPLE, PEOPLE_TRIES),
+            self._made(LARGER, _LARGER, LARGER_TRIES),
+            *(
+                self._made(
+                    name, {**_PEOPLE, "channel": channels[trust]}, PEOPLE_TRIES,
+                    GuaranteeKind(unit, adversary, DELTA),
+                )
+                for trust, (name, adversary) in TRUSTS.items()
+            ),
+            self._made(
+                WHOLE, _WHOLE, WHOLE_TRIES, GuaranteeKind("client-run", "downlink", DELTA)
+            ),
+        ]  # fmt: skip
+
+    def _of_clients(self) -> list[Contestant]:
+        """Return what protects a client as a whole."""
+        systems = {"none": (_ONCE, ONCE_TRIES), "sum": (_SUMMED, SUMMED_TRIES),
+                   "central": (_CENTRAL, SUMMED_TRIES)}  # fmt: skip
+        return [
+            self._made(FREE, _FEDAVG, FEDAVG_TRIES),
+            self._made(CLIPPED, _CLIPPED, SUMMED_TRIES),
+            self._made(LARGER, _LARGER, LARGER_TRIES),
+            *(
+                self._made(name, *systems[trust], GuaranteeKind("client-run", adversary, DELTA))
+                for trust, (name, adversary) in TRUSTS.items()
+            ),
+        ]
+
+    def _alone(self, site: int, task: str, unit: TargetUnit) -> Contestant:
+        own: Settings = {**_FREE_PEOPLE, "num_clients": 1}
+        if unit == "record":  # of one client none could be held out: rows are
+            own = {**own, "client_column": None}
+        return replace(self._made(alone_name(site), own, FREE_TRIES), data_of=task)
+
+    def _made(
+        self,
+        name: str,
+        own: Settings,
+        tries: Sequence[Try],
+        guarantee: GuaranteeKind | None = None,
+    ) -> Contestant:
+        of_data = self.settings
+
+        def configure(shared: Settings, attempt: Try) -> RunConfig:
+            return from_mapping({**of_data, **shared, **own, **attempt})
+
+        return Contestant(
+            name=name,
+            configure=configure,
+            tries=tries[: self.tries],
+            guarantee=guarantee or GuaranteeKind("client-run", "server", DELTA),
+            role="reference" if guarantee is None else "calibrated",
+        )
+
+
+def alone(data: Dataset) -> list[int]:
+    """Return the sites that are also trained alone, ascending."""
+    count = len(data.clients or ())
+    drawn = numbered_generator(0, 2).permutation(count)[:MOST_ALONE]
+    return sorted(drawn.tolist())
+
+
+def alone_name(site: int) -> str:
+    """Return what the contestant of one site is called: without the name that the table has."""
+    return f"site {site + 1} alone, no protection"
+
+
+def of_site(data: Dataset, site: int) -> Dataset:
+    """Return the data of one site, with the test set of all."""
+    assert data.clients is not None
+    train = data.train.taken(data.clients[site])
+    whole = shares_of(np.zeros(len(train), np.int64), 1)
+    return replace(
+        data,
+        name=f"{data.name}, site {site + 1} alone",
+        train=train,
+        clients=None if train.people is None else whole,
+    )
+
+
+def _just(data: Dataset) -> Callable[[], Dataset]:
+    return lambda: data

@@ -1,0 +1,138 @@
+"""``advise``: from a table to verdicts, by the runner of `fedldp compare`."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedldp.comparing.advising.advice import Advice, advice_of, document_of
+from fedldp.comparing.advising.asking import check_data, read_question
+from fedldp.comparing.advising.page import page_of
+from fedldp.comparing.advising.plan import EPSILONS, PEOPLE_TRIES
+from fedldp.comparing.design import check_seeds, read_time
+from fedldp.comparing.results import Results
+from fedldp.comparing.running import Runs, measure_all
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.reporting.record import check_new, replace_file
+from fedldp.simulation.plan import cores
+from fedldp.simulation.sweeps.folder import locked
+from fedldp.simulation.sweeps.processes import Processes
+
+NAME, PAGE = "advise.json", "advice.html"
+
+
+def advise(
+    table: Path | str,
+    *,
+    client: str | None = None,
+    person: str | None = None,
+    label: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    epsilon: Sequence[float] = EPSILONS,
+    tries: int = len(PEOPLE_TRIES),
+    seeds: Sequence[int] | None = None,
+    budget: str | float | None = None,
+    out: Path | str | None = None,
+    data_dir: Path | None = None,
+    workers: int | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Advice:
+    """Return who can be protected with a table, under which trust, and what that costs.
+
+    Short runs of existing compositions under each trust, at equal epsilons and with equal tries,
+    beside runs without protection. The runs look at private rows, and what they give is not
+    private: see ``Advice.warnings``.
+
+    Args:
+        table: a .csv or .parquet file; or a .toml file that names one and declares its columns.
+        client: the column that says at which client, or site, a row is.
+        person: the column that says whose a row is; without it a row is protected, or a client as
+            a whole where there are 100 or more.
+        label: the column of the classes; else "label".
+        settings: what else is declared of the data, by dotted name: "scale_columns.age", ...
+        epsilon: of the guarantees, ascending.
+        tries: of each contestant, 2 to 6.
+        seeds: that are measured; else 3, and five at an epsilon of 1 and below.
+        budget: no run begins after this time, "20m" or seconds; what is missing is then said, and
+            made by the same call with the same ``out``.
+        out: the folder. One that holds this advice, or a part of it, is continued. Where it is
+            None, nothing is kept.
+        data_dir: the data folder.
+        workers: how many runs at once; one for each core where it is None.
+        say: is told every run, in a line.
+        progress: is told how many runs are done, and of how many, at most.
+
+    Raises:
+        FedldpError: the table or an argument is wrong, or ``out`` is something else.
+    """
+    question = replace(
+        read_question(table, client=client, person=person, label=label, settings=settings or {}),
+        epsilons=tuple(epsilon),
+        tries=tries,
+        seeds=None if seeds is None else tuple(seeds),
+    )
+    if not 2 <= tries <= len(PEOPLE_TRIES):
+        raise ConfigError(f"tries = {tries}: give 2 to {len(PEOPLE_TRIES)}")
+    if seeds is not None:
+        check_seeds(tuple(seeds))
+    seconds = read_time(budget) if isinstance(budget, str) else budget
+    end = None if seconds is None else time.monotonic() + seconds
+    work = Runs(question, None, data_dir)
+    check_data(work.data, question.settings)
+    place = None if out is None else Path(out).expanduser()
+    document = document_of(question, work.data)
+    if place is not None:
+        _check_place(place, document)
+    comparison = work.comparison
+    cells = question.cells(comparison, len(work.data.clients or ()))
+    with ExitStack() as stack:
+        folder = place or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
+        stack.enter_context(locked(folder, "advice"))
+        replace_file(folder / NAME, document)
+        results = Results(folder / "results.jsonl")
+        total = sum(
+            len(comparison.contestant(cell).tries) + len(comparison.seeds_of(cell))
+            for cell in cells
+        )
+        done = sum(comparison.is_current(row) for row in results.rows)
+        progress(done, total)
+
+        def said(line: str) -> None:
+            nonlocal done
+            done += 1
+            say(line)
+            progress(done, total)
+
+        failed = measure_all(
+            stack.enter_context(Processes(work, min(workers or cores(), cores()))),
+            comparison,
+            results,
+            cells,
+            lambda: end is None or time.monotonic() < end,
+            said,
+        )
+        found = advice_of(question, comparison, work.data, results.rows, place, failed)
+        if place is not None:
+            found.write(place)
+            replace_file(place / PAGE, page_of(found).encode())
+    return found
+
+
+def _check_place(out: Path, document: bytes) -> None:
+    """Refuse a folder that this advice can neither be made in nor continue in.
+
+    Raises:
+        RunError: it is taken by something else, or by advice on other data or settings.
+    """
+    if not (out / NAME).exists():
+        check_new(out)
+    elif (out / NAME).read_bytes() != document:
+        raise RunError(
+            f"out = {out}: the advice there is on other data, or other columns; give another out"
+        )

@@ -1,0 +1,350 @@
+"""`fedldp advise`: what is refused, the rule, the page, and a whole run on a small table."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.comparing import Advice, advise
+from fedldp.comparing.advising.advice import KEPT, METRICS, Figure
+from fedldp.comparing.advising.asking import check_data, read_question
+from fedldp.comparing.advising.page import page_of
+from fedldp.comparing.advising.plan import (
+    ANY,
+    CENTRAL,
+    EPSILONS,
+    FREE,
+    NO_CLIP,
+    SUM,
+    WHOLE,
+    Question,
+    unit_of,
+)
+from fedldp.core.errors import FedldpError
+from fedldp.data.unit_norm import UnitNorm
+from fedldp.reporting.scores import calibration_error
+
+Change = Callable[[list[dict[str, Any]]], None]
+DECLARED = {"scale_columns.age": [0, 120], "categories.sex": ["f", "m"]}
+NAMED = {"client": "site", "person": "person", "label": "ill"}
+
+
+def visits(persons: int = 60, sites: int = 3) -> list[dict[str, Any]]:
+    """Return rows of persons, of whom every third has two visits."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for person in range(persons):
+        age = int(draw.integers(18, 96))
+        for _ in range(1 + (person % 3 == 0)):
+            ill = int(draw.random() < 1 / (1 + np.exp(-(age - 60) / 8)))
+            rows.append({"site": f"s{person % sites}", "person": f"p{person}", "age": age,
+                         "sex": "fm"[person % 2], "flag": int(draw.random() < 0.5),
+                         "ill": ill})  # fmt: skip
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+def question(path: Path, **named: Any) -> Question:
+    settings = {**DECLARED, **named.pop("settings", {})}
+    return read_question(path, settings=settings, **{**NAMED, **named})
+
+
+def asked(path: Path, **named: Any) -> tuple[Question, Any]:
+    found = question(path, **named)
+    data = found.load(None)
+    check_data(data, found.settings)
+    return found, data
+
+
+# What is refused
+
+
+def at_each(column: str, value: Any, every: int = 7) -> Change:
+    def change(rows: list[dict[str, Any]]) -> None:
+        for row in rows[::every]:
+            row[column] = value
+
+    return change
+
+
+def two_sites(rows: list[dict[str, Any]]) -> None:
+    rows[0]["site"], rows[1]["site"] = "s0", "s1"  # person 0 has two rows
+
+
+def drop_all_but(count: int) -> Change:
+    def change(rows: list[dict[str, Any]]) -> None:
+        del rows[count:]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "named", "line"),
+    [
+        (None, {"client": None}, "client: say which column names the site"),
+        (None, {"label": "il"}, "label: .* has no column 'il'; name one of its columns with"),
+        (None, {"person": "pers"}, "person: .* has no column 'pers'"),
+        (None, {"client": "where"}, "client: .* has no column 'where'"),
+        (None, {"settings": {"epsilon": 1}}, "set epsilon: advice is about the data"),
+        (None, {"settings": {"scale_columns.ago": [0, 1]}}, "scale_columns: .* no column 'ago'"),
+        (None, {"settings": {"scale_columns": None}}, "declare a public range of column age"),
+        (None, {"settings": {"categories": None}}, "a public list of the texts of column sex"),
+        (at_each("age", ""), {}, r"missing values in column age; .*'ignore_columns=\[\"age\"\]'"),
+        (at_each("sex", "NA"), {}, "missing values in column sex; fill in a value that everybody"),
+        (at_each("person", ""), {}, "column 'person' holds missing values, and every row needs"),
+        (at_each("ill", 1, 1), {}, "every label is 1; classification needs at least two classes"),
+        (at_each("ill", 3), {}, "no row of the part that tries train on has the label 2"),
+        (at_each("site", "s0", 1), {}, "column 'site' has one value, so there is one site"),
+        (two_sites, {}, "1 person has rows at more than persons_at_sites = 1 client; set persons"),
+        (drop_all_but(40), {}, "persons to train on, and the noise that hides one of them"),
+        (at_each("site", "s9", 70), {}, "a site in column 'site' has . persons to train on"),
+    ],
+)
+def test_what_does_not_fit_is_one_clear_line(
+    tmp_path: Path, change: Change | None, named: dict[str, Any], line: str
+) -> None:
+    rows = visits(300)
+    if change is not None:
+        change(rows)
+    if line.startswith("a site in"):
+        for row in rows[::70]:
+            row["person"] = f"new {row['person']}"
+    with pytest.raises(FedldpError, match=line) as refused:
+        asked(write(tmp_path / "t.csv", rows), **named)
+    assert "\n" not in str(refused.value)
+
+
+def test_on_the_command_line(fedldp_command: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", visits())
+    out = tmp_path / "out"
+    line = fedldp_command("advise", path, "--client", "site", "--out", out).assert_refused()
+    assert "has no column 'label'" in line
+    line = fedldp_command("advise", "t.npz").assert_refused()
+    assert "give a .csv or .parquet file, or a .toml file" in line
+    assert not out.exists()
+
+
+def test_a_file_may_declare_the_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "t.csv", visits())
+    Path("t.toml").write_text(
+        'system = "fedavg"\nrounds = 3\ndataset = "t.csv"\nclient_column = "site"\n'
+        'label_column = "ill"\nignore_columns = ["person"]\n'
+        '[scale_columns]\nage = [0, 100]\n[categories]\nsex = ["f", "m"]\n'
+    )
+    plain = {"client": None, "person": None, "label": None}
+    found = read_question("t.toml", settings={}, **plain)
+    assert found.settings["centre_columns"] == {"age": 50, "sex=f": 0.5, "sex=m": 0.5}
+    assert not {"system", "rounds"} & set(found.settings)
+    other = read_question("t.toml", settings={"scale_columns.age": [0, 120]}, **plain)
+    assert other.settings["centre_columns"]["age"] == 60
+
+
+# What is run
+
+
+def test_who_is_protected_follows_from_the_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", visits(300))
+    assert unit_of(asked(path)[1]) == "person"
+    assert unit_of(asked(path, person=None, settings={"ignore_columns": ["person"]})[1]) == "record"
+    path = write(tmp_path / "t.csv", visits(900, 120))
+    found, data = asked(path, person=None, settings={"ignore_columns": ["person"]})
+    assert unit_of(data) == "client-run"
+    comparison = found.comparison(data)
+    assert WHOLE not in comparison.contestants
+    assert comparison.contestants[SUM].guarantee.unit == "client-run"
+
+
+def test_all_have_as_many_tries_and_the_trusts_their_adversaries(tmp_path: Path) -> None:
+    found, data = asked(write(tmp_path / "t.csv", visits(300)))
+    comparison = found.comparison(data)
+    assert {len(each.tries) for each in comparison.contestants.values()} == {6}
+    kinds = {name: each.guarantee for name, each in comparison.contestants.items()}
+    assert [(kinds[name].unit, kinds[name].adversary) for name in (ANY, SUM, CENTRAL)] == [
+        ("person", "server"), ("person", "summing-server"), ("person", "downlink"),
+    ]  # fmt: skip
+    cells = found.cells(comparison, len(data.clients))
+    assert len(cells) == len(set(cells)) == 6 + 3 * len(EPSILONS) + 1
+
+
+def test_without_a_clip_nothing_is_clipped() -> None:
+    draw = np.random.default_rng(0)
+    rows = UnitNorm((5,))((draw.normal(size=(1000, 5)) * 10.0 ** draw.integers(-3, 4)).astype("f4"))
+    shares = draw.dirichlet(np.full(3, 0.1), size=1000)
+    off = shares - np.eye(3)[draw.integers(0, 3, 1000)]
+    lengths = np.linalg.norm(off, axis=1) * np.sqrt(np.square(rows).sum(1) + 1)  # 1: the intercept
+    assert 0.9 * 2.05 < lengths.max() < 2.05 < NO_CLIP
+
+
+# The rule
+
+
+def advice(tmp_path: Path, aucs: dict[Any, float], alone: float = 0.6) -> Advice:
+    """Return advice on figures that are made up: by contestant, or contestant and epsilon."""
+    found, data = asked(write(tmp_path / "t.csv", visits(600)))
+    comparison = found.comparison(data)
+    figures = {}
+    for cell in found.cells(comparison, len(data.clients)):
+        name, epsilon = cell.contestant, cell.epsilon or None
+        auc = aucs.get((name, epsilon), aucs.get(name, alone if "alone" in name else 0.8))
+        metrics = {**dict.fromkeys(METRICS, 0.5), "auc": auc}
+        attempt = dict(comparison.contestant(cell).tries[0])
+        runs = [{"metrics": metrics, "try": attempt, "seed": seed} for seed in range(3)]
+        figures[name, epsilon] = Figure(name, epsilon, runs, None, 3)
+    return Advice(found, data, comparison, figures, None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("auc", "alone", "state"),
+    [
+        (0.5 + KEPT * 0.4 + 1e-9, 0.6, "viable"),
+        (0.5 + KEPT * 0.4 - 1e-6, 0.6, "lost"),
+        (0.85, 0.86, "no gain"),
+        (0.85, 0.85, "no gain"),
+        (0.5, 0.4, "lost"),
+    ],
+)
+def test_the_rule(tmp_path: Path, auc: float, alone: float, state: str) -> None:
+    found = advice(tmp_path, {FREE: 0.9, ANY: auc}, alone)
+    assert found.state("none", 2.0) == state
+    assert (found.viable("none") == list(EPSILONS)) == (state == "viable")
+    assert found.verdict("none")[0].startswith("viable" if state == "viable" else "not viable")
+
+
+def test_where_nothing_is_learned_nothing_is_viable(tmp_path: Path) -> None:
+    found = advice(tmp_path, {FREE: 0.51, ANY: 0.9, SUM: 0.51})
+    assert {found.state(trust, 8.0) for trust in ("none", "sum", "central")} == {"nothing learned"}
+    assert "no better than guessing" in found.verdict("none")[1]
+    assert found.best is None
+    assert found.next_run() is None
+
+
+def test_the_least_trust_comes_first_and_the_least_epsilon(tmp_path: Path) -> None:
+    weak = {(ANY, epsilon): 0.55 for epsilon in EPSILONS}
+    found = advice(tmp_path, {FREE: 0.9, **weak, SUM: 0.55, (SUM, 4.0): 0.88, (SUM, 8.0): 0.89})
+    assert found.best == ("sum", 4.0)
+    config = found.next_run()
+    assert config is not None
+    assert 'channel = "sum"' in config
+    assert "that choice is a release" in config
+    statement = found.statement("sum", 4.0)
+    assert statement is not None
+    (line,) = [each for each in statement["guarantees"]
+               if (each["unit"], each["adversary"]) == ("person", "summing-server")]  # fmt: skip
+    assert 3.9 < line["epsilon"] <= 4
+
+
+def test_the_document_is_the_contract(tmp_path: Path) -> None:
+    found = advice(tmp_path, {FREE: 0.9}).summary()
+    assert list(found) == ["unit", "rows", "advice", "warnings"]
+    assert found["unit"] == "person"
+    assert len(found["rows"]) == 3 * len(EPSILONS) * len(METRICS)
+    assert list(found["rows"][0]) == ["trust", "adversary", "epsilon", "metric", "mean",
+                                      "deviation", "baseline", "viable"]  # fmt: skip
+    assert {row["trust"] for row in found["rows"]} == {"none", "sum", "central"}
+    json.dumps(found, allow_nan=False)
+
+
+def test_the_page_says_what_is_private_and_not_covered(tmp_path: Path) -> None:
+    found = advice(tmp_path, {FREE: 0.9, ANY: 0.6, SUM: 0.89})
+    page = page_of(found)
+    assert page.lstrip().startswith("<!doctype html>")
+    for words in (
+        "This page is private", "is a release of private rows", "choosing by scores is a release",
+        "Not viable", "Viable from epsilon 0.5", "a person with two names", "simulated with",
+        "The site as a whole is not hidden",
+    ):  # fmt: skip
+        assert words in page or words.capitalize() in page, words
+    assert "s0" not in page  # no name of a site
+    assert "<script" not in page
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    found = advice(tmp_path, {FREE: 0.9})
+    figures = dict(found.figures)
+    figures[ANY, 2.0] = Figure(ANY, 2.0, [], None, 3)
+    figures[SUM, 2.0] = Figure(SUM, 2.0, [], "it diverged", 3)
+    less = Advice(found.question, found.data, found.comparison, figures, None, 1.0)
+    assert less.state("none", 2.0) == "not measured"
+    assert less.state("sum", 2.0) == "refused"
+    assert f"{ANY} at epsilon 2" in less.missing
+    assert any("it diverged" in line for line in less.warnings)
+    assert "not measured yet" in " ".join(less.warnings)
+    page_of(less)
+
+
+# Calibration
+
+
+def test_calibration_error() -> None:
+    labels = np.array([0, 0, 0, 1] * 25)
+    right = np.full((100, 2), [0.75, 0.25])
+    draw = np.random.default_rng(0).permutation(100)
+    assert calibration_error(labels, right, bins=1) == pytest.approx(0)
+    assert calibration_error(labels[draw], right[:, ::-1], bins=1) == pytest.approx(0.5)
+    sure = np.eye(2)[labels]
+    assert calibration_error(labels, sure) == 0
+    assert calibration_error(labels, 1 - sure, bins=100) == 1
+    three = np.full((4, 3), [0.5, 0.3, 0.2])
+    assert calibration_error(np.array([0, 0, 1, 2]), three, bins=1) == pytest.approx(0)
+
+
+# A whole run
+
+
+SMALL: dict[str, Any] = {**NAMED, "settings": DECLARED, "epsilon": [4.0, 8.0], "tries": 2,
+                         "seeds": [0], "workers": 1}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_whole_run_is_resumed_and_each_run_meets_its_epsilon(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "t.csv", visits(200)), tmp_path / "out"
+    begun = advise(path, out=out, budget=1e-9, **SMALL)
+    assert len(begun.missing) == len(begun.figures) == 6 + 6 + 1
+    assert begun.verdict("none")[0] == "not measured yet"
+    lines: list[str] = []
+    ended: list[tuple[int, int]] = []
+    found = advise(path, out=out, say=lines.append, progress=lambda *at: ended.append(at), **SMALL)
+    assert found.missing == []
+    assert ended[0] == (0, 39)
+    assert ended[-1] == (39, 39)
+    assert len(lines) == 39
+    rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    proven = [row for row in rows if row["cell"]["epsilon"]]
+    assert len(proven) == 3 * 7
+    assert all(0 < row["proven"]["epsilon"] <= row["cell"]["epsilon"] for row in proven)
+    assert all(0 <= row["metrics"]["calibration_error"] <= 1 for row in rows)
+    again = advise(path, out=out, say=lines.append, **SMALL)
+    assert len(lines) == 39
+    assert again.summary() == found.summary() == json.loads((out / "results.json").read_text())
+    assert (out / "advice.html").read_text() == page_of(found)
+    with pytest.raises(fedldp.FedldpError, match="advice there is on other data, or other columns"):
+        advise(path, out=out, **{**SMALL, "settings": {**DECLARED, "persons_at_sites": 2}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("persons", "sites", "unit"), [(240, 3, "record"), (900, 120, "client-run")]
+)
+def test_rows_and_clients_as_a_whole(tmp_path: Path, persons: int, sites: int, unit: str) -> None:
+    path = write(tmp_path / "t.csv", visits(persons, sites))
+    settings = {**DECLARED, "ignore_columns": ["person"]}
+    found = advise(path, **{**SMALL, "epsilon": [8.0], "person": None, "settings": settings})
+    assert found.unit == unit
+    assert [figure.refused for figure in found.figures.values()] == [None] * len(found.figures)
+    assert all(row["mean"] is not None for row in found.rows)
+    page_of(found)
