@@ -124,11 +124,16 @@ def _print(result: Advice, place: Path) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # a file has no edge
-    head, rows = result.shown()
-    table = Table(*(Column(name, overflow="fold") for name in head))
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
+    for title, rows in result.groups():
+        first = "epsilon" if rows[0][-1] else "trained"
+        table = Table(
+            *(Column(name, overflow="fold") for name in (first, *result.heads, "")),
+            title=title,
+            title_justify="left",
+        )
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table)
 
     def line(name: str, text: str) -> None:
         console.print(f"{name:<11}{text}", highlight=False, soft_wrap=True, markup=False)

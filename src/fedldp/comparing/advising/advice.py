@@ -264,11 +264,18 @@ class Advice:
         measured = [each for each, state in states.items() if state != "refused"]
         last = measured[-1]
         if (gains := [each for each in measured if states[each] == "no gain"]) and own is not None:
+            last = gains[-1]
+            ahead = (self.at(trust, last).mean() or 0.0) > own
             return "not viable: nothing gained", (
-                f"{self._reached(trust, gains[0])} But a site that trains by itself, and keeps its "
-                f"model, has {own:.3f} without any protection: nothing is gained by taking part. "
-                "A site that would give its own model away needs noise in it as well, and would "
-                "have to be compared with that; it was not measured here."
+                f"{self._reached(trust, last)} But a site that trains by itself, and keeps its "
+                f"model, has {own:.3f} without any protection"
+                + (
+                    ", and the noise alone could explain the difference"
+                    if ahead
+                    else ": nothing is gained by taking part"
+                )
+                + ". A site that would give its own model away needs noise in it as well, and "
+                "would have to be compared with that; it was not measured here."
             )
         return "not viable", (
             f"{self._reached(trust, last)} The rule asks for {100 * KEPT:.0f} %, and no smaller "
@@ -449,29 +456,43 @@ class Advice:
             "unit": self.unit, "rows": self.rows, "advice": self.advice, "warnings": self.warnings,
         }  # fmt: skip
 
-    def shown(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table for people: what its columns are called, and its rows."""
-        head = ["who is trusted", "epsilon", *METRICS.values(), "way kept", "verdict"]
-        rows = []
-        for name, figure in self._beside():
-            rows.append([name, "none", *self._cells(figure), self._kept_words(figure), ""])
+    @property
+    def heads(self) -> list[str]:
+        """What the columns of figures of ``groups`` are called."""
+        return [*METRICS.values(), "way kept"]
+
+    def groups(self) -> list[tuple[str, list[list[str]]]]:
+        """Return the tables for people: of what stands beside, and of each trust.
+
+        A row begins with its name, or its epsilon; then the figures of ``METRICS``, each with its
+        deviation, the share of the way that is kept, and what the rule says.
+        """
+        beside = [
+            [name, *self._cells(self.free(name)), self._kept_words(self.free(name)), ""]
+            for name in (LARGER, FREE, CLIPPED)
+        ]
         own = {metric: self.alone_mean(metric) for metric in METRICS}
         if own[METRIC] is not None:
             cells = [shown(metric, value) for metric, value in own.items()]
-            rows.append([f"each site alone (mean of {len(self.alone)})", "none", *cells, "", ""])
+            beside.append([f"each site alone, no protection (mean of {len(self.alone)})", *cells,
+                           "", ""])  # fmt: skip
         naming = {**dict.fromkeys(METRICS), "auc": GUESS, "accuracy": self.most_frequent,
                   "balanced_accuracy": 1 / self.data.num_classes}  # fmt: skip
         cells = [shown(metric, value) for metric, value in naming.items()]
-        rows.append(["always the most frequent class", "0", *cells, "0 %", ""])
-        for trust, (name, _) in TRUSTS.items():
-            for epsilon in self.epsilons:
-                figure = self.at(trust, epsilon)
-                words = [f"{epsilon:g}", *self._cells(figure), self._kept_words(figure)]
-                rows.append([f"{trust}: {name}", *words, self.state(trust, epsilon)])
-        return head, rows
-
-    def _beside(self) -> list[tuple[str, Figure]]:
-        return [(name, self.free(name)) for name in (LARGER, FREE, CLIPPED)]
+        beside.append(["always the most frequent class", *cells, "0 %", ""])
+        found = [("Beside it, without any guarantee", beside)]
+        for trust in TRUSTS:
+            rows = [
+                [
+                    f"{epsilon:g}",
+                    *self._cells(self.at(trust, epsilon)),
+                    self._kept_words(self.at(trust, epsilon)),
+                    self.state(trust, epsilon),
+                ]
+                for epsilon in self.epsilons
+            ]
+            found.append((TRUST_WORDS[trust], rows))
+        return found
 
     def _cells(self, figure: Figure) -> list[str]:
         return [shown(metric, figure.mean(metric), figure.deviation(metric)) for metric in METRICS]
@@ -562,7 +583,7 @@ def shown(metric: str, mean: float | None, deviation: float | None = None) -> st
         return ""
     if metric in ("accuracy", "balanced_accuracy"):
         spread = "" if deviation is None else f" ± {100 * deviation:.1f}"
-        return f"{100 * mean:.1f}{spread} %"
+        return f"{100 * mean:.1f} %{spread}"
     return f"{mean:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
 
 

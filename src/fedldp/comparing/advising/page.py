@@ -45,7 +45,6 @@ NOT_HIDDEN = {
 
 def page_of(advice: Advice) -> str:
     """Return the page; without Matplotlib it has no chart."""
-    head, rows = advice.shown()
     data = advice.data
     return render(
         "advice.html",
@@ -65,16 +64,15 @@ def page_of(advice: Advice) -> str:
             for trust in TRUSTS
             for word, text in [advice.verdict(trust)]
         ],
-        head=head,
-        rows=rows,
+        groups=advice.groups(),
         odds=[(epsilon, _right(epsilon)) for epsilon in advice.epsilons],
         delta=DELTA,
         kept=KEPT,
         guess=GUESS,
         no_noise=NO_NOISE,
         statements=_statements(advice),
-        chart=_chart(advice) if charts.available() else None,
-        chart_text=_in_words(advice),
+        curves=_curves(advice) if charts.available() else None,
+        curves_text=_in_words(advice),
         settings=advice.question.settings,
         environment=environment(),
     )
@@ -102,7 +100,7 @@ def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def _chart(advice: Advice) -> str | None:
+def _curves(advice: Advice) -> str | None:
     series = []
     for trust in TRUSTS:
         points = [

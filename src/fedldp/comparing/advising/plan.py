@@ -71,12 +71,12 @@ def _tries(names: Sequence[str], *points: tuple[float, ...]) -> tuple[Try, ...]:
 
 _STEPS = ("rounds", "clip", "learning_rate")
 PEOPLE_TRIES = _tries(
-    _STEPS, (25, 1.0, 1.0), (25, 1.0, 4.0), (50, 1.0, 4.0), (50, 0.3, 16.0), (50, 1.0, 16.0),
-    (100, 1.0, 8.0),
+    _STEPS, (25, 1.0, 1.0), (25, 1.0, 4.0), (50, 1.0, 2.0), (50, 1.0, 4.0), (50, 0.3, 8.0),
+    (100, 1.0, 4.0),
 )  # fmt: skip
 FREE_TRIES = _tries(
-    _STEPS, (25, NO_CLIP, 16.0), (50, NO_CLIP, 4.0), (50, NO_CLIP, 16.0), (100, NO_CLIP, 4.0),
-    (100, NO_CLIP, 16.0), (200, NO_CLIP, 16.0),
+    _STEPS, (50, NO_CLIP, 4.0), (100, NO_CLIP, 2.0), (100, NO_CLIP, 4.0), (100, NO_CLIP, 8.0),
+    (200, NO_CLIP, 4.0), (200, NO_CLIP, 8.0),
 )  # fmt: skip
 
 # Of clients as a whole: lengths of weights are in 10 over the norm of an example, rates in its
@@ -93,10 +93,7 @@ _CENTRAL: Settings = {
     "system": "central_dp", "model": "logistic", "features": "unit-norm", "noise_multiplier": 1.0,
 }  # fmt: skip
 _WHOLE: Settings = {**_CENTRAL, "batch_size": 50}
-_CLIPPED: Settings = {
-    "system": "composed", "model": "logistic", "features": "unit-norm", "mechanism": "none",
-    "bound": "norm",
-}  # fmt: skip
+_CLIPPED: Settings = {**_CENTRAL, "noise_multiplier": 1e-3}
 _FEDAVG: Settings = {"system": "fedavg", "model": "logistic", "features": "unit-norm"}
 _LARGER: Settings = {**_FEDAVG, "model": "mlp_64", "batch_size": 20}
 
