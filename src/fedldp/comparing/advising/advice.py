@@ -364,8 +364,8 @@ class Advice:
             )
             found.append(
                 f"Trust: at epsilon {middle:g}, trust in nobody has AUC {none:.3f} and trust in "
-                f"one server {central:.3f}. {_cost('Trusting nobody', central - none)} The reason: "
-                f"{who}."
+                f"one server {central:.3f}. {_cost('Trusting nobody', central - none)}"
+                + (f" The reason: {who}." if central - none > SMALL else "")
             )
         whole = self.figures.get((WHOLE, self.epsilons[-1]))
         if whole is not None and (mean := whole.mean()) is not None:

@@ -79,12 +79,14 @@ def page_of(advice: Advice) -> str:
 
 
 def _right(epsilon: float) -> float:
-    """Return how often, at most, a guess between two equally likely cases is right.
+    """Return in how many of 100 cases, at most, a guess between two equally likely ones is right.
+
+    It is rounded up.
 
     Source: P. Kairouz, S. Oh, P. Viswanath, "The Composition Theorem for Differential Privacy",
     ICML 2015: both kinds of error are (1 - delta)/(1 + e^epsilon) at least where they are equal.
     """
-    return 1 - (1 - DELTA) / (1 + math.exp(epsilon))
+    return math.ceil(1e4 * (1 - (1 - DELTA) / (1 + math.exp(epsilon)))) / 100
 
 
 def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:
