@@ -33,9 +33,9 @@ from fedldp.comparing.advising.plan import (
     unit_of,
 )
 from fedldp.comparing.cells import Cell, Try
-from fedldp.comparing.compared import RELEASE, SIMULATED
+from fedldp.comparing.compared import SIMULATED
 from fedldp.comparing.comparison import Comparison
-from fedldp.comparing.results import Row
+from fedldp.comparing.results import RELEASE, Row
 from fedldp.core.formatting import rounded_count
 from fedldp.data import Dataset
 from fedldp.reporting.record import as_json, replace_file

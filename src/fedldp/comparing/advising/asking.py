@@ -148,7 +148,7 @@ def _check_names(table: Table, config: RunConfig) -> None:
                 f"--{option}: {names}"
             )
     known = {config.client_column, config.person_column, config.label_column}
-    for setting in ("ignore_columns", "scale_columns", "categories"):
+    for setting in ("ignore_columns", "scale_columns", "fill_columns", "categories"):
         for name in getattr(config, setting):
             if name not in table.names:
                 raise ConfigError(f"{setting}: {table.path} has no column {name!r}; it has {names}")
@@ -164,7 +164,8 @@ def _check_missing(table: Table, columns: Columns) -> None:
     gaps = [
         name
         for name in dict.fromkeys(table.names)
-        if name not in columns.ignored and any(map(is_missing, table.texts(name)))
+        if name not in (*columns.ignored, *columns.filled)
+        and any(map(is_missing, table.texts(name)))
     ]
     if not gaps:
         return
@@ -174,9 +175,9 @@ def _check_missing(table: Table, columns: Columns) -> None:
             "client, its person and its label; fill them in, or drop these rows"
         )
     raise DataError(
-        f"{table.path}: missing values in {_listed(gaps)}; fill in a value that everybody may "
-        "know, never a mean of the rows, and add a column of 0 and 1 that says where (of text "
-        "write unknown, and declare it as a category), or leave a column out: --set "
+        f"{table.path}: missing values in {_listed(gaps)}; declare a number that everybody may "
+        f"know, never a mean of the rows: --set fill_columns.{gaps[0]}=0 (of text write unknown "
+        "into the cells, and declare it as a category), or leave columns out: --set "
         f"'ignore_columns={_toml(gaps)}'"
     )
 
@@ -192,6 +193,8 @@ def _check_declared(table: Table, columns: Columns) -> None:
         if name in aside or name in columns.categories or name in columns.scaled:
             continue
         cells = table.numbers(name)
+        if name in columns.filled:
+            cells = cells[~np.isnan(cells)]
         if np.isnan(cells).any():
             texts.append(name)
         elif not (np.abs(cells) <= 1).all():

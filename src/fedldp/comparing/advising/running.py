@@ -15,7 +15,7 @@ from fedldp.comparing.advising.asking import check_data, read_question
 from fedldp.comparing.advising.page import page_of
 from fedldp.comparing.advising.plan import EPSILONS, PEOPLE_TRIES
 from fedldp.comparing.design import check_seeds, read_time
-from fedldp.comparing.results import Results
+from fedldp.comparing.results import RELEASED, Results
 from fedldp.comparing.running import Runs, measure_all
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.reporting.record import check_new, replace_file
@@ -102,6 +102,7 @@ def advise(
         )
         done = sum(comparison.is_current(row) for row in results.rows)
         progress(done, total)
+        say(f"note: {RELEASED}")
 
         def said(line: str) -> None:
             nonlocal done
