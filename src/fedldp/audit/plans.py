@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import InLabels
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
@@ -205,8 +206,11 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Se
         num_examples=2 * problem.num_examples // config.num_clients,
         people=None if people is None else max(2, 2 * people // config.num_clients),
     )
+    little = _with_people(SMALL, problem)
+    if isinstance(config.composition.bound_of(0).chart, InLabels):
+        little = replace(little, num_classes=3)  # of two labels one's weights are the other's, less
     models: tuple[tuple[dict[str, Any], Problem], ...] = (
-        ({"model": "logistic"}, _with_people(SMALL, problem)),
+        ({"model": "logistic"}, little),
         ({}, few),
     )
     for unit, adversary in _TARGETS:

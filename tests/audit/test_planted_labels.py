@@ -1,0 +1,48 @@
+"""A label that is told beside a private direction is found, and the right report passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import planted_labels as planted
+import pytest
+
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.plans import planned_games, settings_of
+from fedldp.audit.playing import play
+from fedldp.audit.systems import PlannedSystemGame
+from fedldp.simulation.plan import problem_of
+
+
+def played(config: Any, seed: int = 0) -> Any:
+    """Return what the small setting's game of one report finds."""
+    asked = [
+        each
+        for each in planned_games(config, problem_of(config, None), QUICK)
+        if isinstance(each, PlannedSystemGame)
+        and each.setting.startswith("small")
+        and (each.unit, each.game.apart) == ("client-round", "")
+    ]
+    return play("", asked[:1], confidence=0.999, trials=300, seed=seed)
+
+
+@pytest.mark.slow
+def test_a_label_in_clear_is_found() -> None:
+    found = played(planted.LabelInClearConfig(**planted.settings()))
+    assert found.verdict == "bug"
+    assert found.rows[0].lower > 2 > found.rows[0].proven
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_the_right_report_passes(seed: int) -> None:
+    assert played(planted.RightConfig(**planted.settings()), seed).verdict == "ok"
+
+
+def test_the_small_setting_has_labels_to_tell_apart() -> None:
+    """Of two labels the weights are opposite, and the longer ones always the first's."""
+    config = planted.RightConfig(**planted.settings())
+    for one_label, classes in ((True, 3), (False, 2)):
+        given = config.changed(one_label=one_label)
+        (_, small) = settings_of(given, problem_of(given, None))
+        assert small.planned.problem.num_classes == classes
