@@ -285,7 +285,7 @@ def test_each_client_answers_once_where_that_is_better() -> None:
         return isinstance(parts.participation, Once)
 
     assert once()
-    assert once(channel="shuffle")
+    assert not once(channel="shuffle")  # reports of all clients hide each other better
     assert not once(participation="all")
     assert not once(channel="sum")
     assert not once(clients_per_round=5)
