@@ -85,7 +85,12 @@ class SecureSumClient:
         self._told = told
 
     def advertise(self) -> bytes:
-        """Return the client's two public keys, for boxes and for masks, signed if certified."""
+        """Return the client's two public keys, for boxes and for masks, signed if certified.
+
+        Raises:
+            PrivacyError: clients were told something else before.
+        """
+        self._once("told", self._told)
         return pack(Kind.CLIENT_KEYS, self.round, {self.index: self._own_record()})
 
     def share_keys(self, keys: bytes) -> bytes:

@@ -39,8 +39,12 @@ from fedldp.secure_sum.messages import SecureSum
 TOLD, KEYS, SHARES, SURVIVORS = "sum_told", "sum_keys", "sum_shares", "sum_survivors"
 """Under what names a broadcast has the digest of what the system tells, and the server's messages.
 
-The first two open SHARE_KEYS, and the others the phase after. Each comes once.
+The first comes in ADVERTISE, and each of the others in the phase after. None comes twice.
 """
+
+
+_DIGEST_BYTES = 32
+"""Of SHA-256."""
 
 
 class Phase(IntEnum):
@@ -90,8 +94,8 @@ class Answer:
     phases go by what the store has of it, and a client that has lost that sends nothing more.
 
     What the system itself tells, the weights above all, comes in MASKED_INPUT alone. A digest of it
-    comes before shares are sealed, and is part of what all keys depend on: clients that are told
-    different weights cannot open each other's boxes.
+    comes first of all, and is part of what all keys depend on: clients that are told different
+    weights cannot open each other's boxes.
 
     The secrets are drawn afresh in each round, and not from what the client keeps for ever: a store
     that was restored from a copy of an earlier round has other ones.
@@ -150,9 +154,15 @@ class Answer:
 
         match Phase(sender.phase):
             case Phase.ADVERTISE:
-                message = client(b"").advertise()
+                digest = told(TOLD)
+                if len(digest) != _DIGEST_BYTES:
+                    raise PrivacyError(
+                        f"round {broadcast.round}: no digest of the weights: the server needs the "
+                        "same version of fedldp"
+                    )
+                message = client(digest).advertise()
             case Phase.SHARE_KEYS:
-                message = client(told(TOLD)).share_keys(told(KEYS))
+                message = client(memory.kept("told")).share_keys(told(KEYS))
             case Phase.MASKED_INPUT:
                 message = client(broadcast_digest(_without_sum(broadcast))).masked_input(
                     memory.kept("keys"),
@@ -221,7 +231,9 @@ class _Memory:
         """
         kept = self.sender.store.known(f"sum-{name}", self.round)
         if kept is None:
-            raise PrivacyError(f"round {self.round}: its {name} are not known: nothing is sent")
+            raise PrivacyError(
+                f"round {self.round}: what it was told ({name}) is gone: nothing is sent"
+            )
         return kept["content"].tobytes()
 
 

@@ -139,8 +139,9 @@ class Dialogue:
             for report in whole(ask(phase, question, asked, own)):
                 yield report.client, report.payload
 
-        keys = server.collect_keys(answers(Phase.ADVERTISE, light, {}))
-        told = replace(light, public={TOLD: _array(digest), KEYS: _array(keys)})
+        told = replace(light, public={TOLD: _array(digest)})
+        keys = server.collect_keys(answers(Phase.ADVERTISE, told, {}))
+        told = replace(light, public={KEYS: _array(keys)})
         shares = server.collect_shares(answers(Phase.SHARE_KEYS, told, {}))
         own = {client: {SHARES: _array(boxes)} for client, boxes in shares.items()}
         survivors = server.collect_masked(answers(Phase.MASKED_INPUT, broadcast, own))
