@@ -246,7 +246,7 @@ class Secrets:
 def play(channel: Any, folder: Path) -> dict[str, Any]:
     """Run, listen and search; return what was found."""
     config = resolve("quickstart", ["num_clients=3", "rounds=2"])
-    world = DemoEnvironment.made(folder, config, channel, None)
+    world = DemoEnvironment.made(folder, config, channel, "flower", None)
     examples = [fingerprinted(site.data) for site in world.sites]
     taps = [Tap(folder / f"tap-{i}" / "site.sock", s.socket) for i, s in enumerate(world.sites)]
     loop, database = Loop(), Database(folder / "flower")

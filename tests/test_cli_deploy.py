@@ -49,9 +49,12 @@ def keys(fedldp_command: Any) -> list[str]:
     for name in ("hospital", "clinic", "practice"):
         assert fedldp_command("deploy", "keys", "keys", "--site", name).status == 0
     return [
-        part
-        for name in ("hospital", "clinic", "practice")
-        for part in ("--site", f"{name}=keys/{name}.pub")
+        *("--link", "flower"),
+        *(
+            part
+            for name in ("hospital", "clinic", "practice")
+            for part in ("--site", f"{name}=keys/{name}.pub")
+        ),
     ]
 
 
@@ -408,6 +411,38 @@ def test_checks_of_a_server(agreed: Any, fedldp_command: Any) -> None:
     outcome = fedldp_command(*check, "--certificate", "bad.pem")
     assert outcome.status == 2
     assert "NOT OK" in outcome.out
+
+
+def test_over_https_the_agreement_pins_who_the_server_is(agreed: Any, fedldp_command: Any) -> None:
+    assert fedldp_command("deploy", "keys", "keys", "--server", "localhost").status == 0
+    assert fedldp_command("deploy", "keys", "other", "--server", "localhost").status == 0
+    assert "link = smoke" in agreed("--link", "smoke").assert_refused()
+    assert "ca is not set" in agreed("--link", "https").assert_refused()
+    assert agreed("--link", "https", "--ca", "keys/ca.pem").status == 0
+    found = document(Path("run.agreement").read_text())
+    assert (found["link"], len(found["server_ca"])) == ("https", 1)
+    accept = ("deploy", "accept", "run.agreement", "--yes")
+    site()
+    assert "server is not set" in fedldp_command(*accept).assert_refused()
+    url = 'url = "https://localhost:9"'
+    for ca, status in (("other", 2), ("keys", 0)):
+        site()
+        Path("site.toml").write_text(
+            f'{Path("site.toml").read_text()}[server]\n{url}\nca = "{ca}/ca.pem"\n'
+        )
+        outcome = fedldp_command(*accept)
+        assert outcome.status == status
+        assert ("an authority that the agreement does not name" in outcome.err) == (status == 2)
+    outcome = fedldp_command("deploy", "site", "site.toml", "--check")
+    assert outcome.status == 2  # nobody listens there
+    assert [line.split()[2] for line in outcome.out.splitlines() if "NOT OK" in line] == ["server"]
+    server = ("deploy", "server", "served", "run.agreement")
+    assert "give --certificate" in fedldp_command(*server).assert_refused()
+    tls = ("--certificate", "keys/server.pem", "--key")
+    assert fedldp_command(*server, *tls, "keys/server.key", "--check").status == 0
+    assert fedldp_command(*server, *tls, "other/server.key", "--check").status == 2
+    line = fedldp_command(*server, *tls, "other/server.key").assert_refused()
+    assert "do not belong together" in line
 
 
 @pytest.mark.slow

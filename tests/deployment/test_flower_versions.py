@@ -23,7 +23,7 @@ def test_what_is_installed_is_what_was_tested(tmp_path: Path) -> None:
     oldest, newest = map(minor, flower_app.TESTED)
     assert f"flwr>={flower_app.TESTED[0]},<{newest[0]}.{newest[1] + 1}" == flower_app.REQUIREMENT
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert extras["optional-dependencies"]["deploy"] == [flower_app.REQUIREMENT]
+    assert extras["optional-dependencies"]["flower"] == [flower_app.REQUIREMENT]
     flower_app.write(tmp_path / "app")
     app = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
     assert app["project"]["dependencies"] == [flower_app.REQUIREMENT]
@@ -33,7 +33,7 @@ def test_what_is_installed_is_what_was_tested(tmp_path: Path) -> None:
     try:
         assert oldest <= minor(version("flwr")) <= newest
     except PackageNotFoundError:
-        pytest.skip("the deploy extra is not installed")
+        pytest.skip("the flower extra is not installed")
 
 
 def test_the_guide_installs_them_and_speaks_of_no_other() -> None:

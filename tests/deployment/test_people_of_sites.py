@@ -165,7 +165,7 @@ def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
 def test_a_demo_says_what_its_sites_pay_for_one_row(tmp_path: Path, channel: Any) -> None:
     """Of the whole site nothing is proven, which is not what it is for."""
     config = resolve("person-dp-sgd-digits", ["num_clients=3", "rounds=2", f"channel={channel}"])
-    made = DemoEnvironment.made(tmp_path, config, channel, None)
+    made = DemoEnvironment.made(tmp_path, config, channel, "https", None)
     for policy in made.sites:
         assert policy.budgets == (Budget("zcdp", math.inf, "record"),)
         assert not policy.allow_in_clear

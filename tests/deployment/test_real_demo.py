@@ -23,12 +23,14 @@ def nothing_is_left(folder: Path) -> None:
     assert list(folder.glob("fedldp-*")) == []
 
 
+@pytest.mark.parametrize("link", ["https", "flower"])
 def test_a_demo_in_which_all_are_killed_ends_as_its_simulation(
-    fedldp_process: Start, short_path: Path
+    fedldp_process: Start, short_path: Path, link: str
 ) -> None:
     """Behind the secure sum; the other channel's processes are in ``test_real_flower.py``."""
     command = fedldp_process(
         *("deploy", "demo", "--sites", 3, "--channel", "sum", *SMALL, "--kill", "--json"),
+        *("--link", link),
         folder=short_path,
     )
     out, _ = command.process.communicate(timeout=PATIENCE)
@@ -55,7 +57,7 @@ def test_a_demo_in_which_all_are_killed_ends_as_its_simulation(
 
 
 def test_ctrl_c_ends_all_that_it_started(fedldp_process: Start, short_path: Path) -> None:
-    command = fedldp_process("deploy", "demo", *SMALL, folder=short_path)
+    command = fedldp_process("deploy", "demo", "--link", "flower", *SMALL, folder=short_path)
     command.wait_until(lambda: "started the server's app" in command.errors())
     assert len(of_folder(short_path)) > 8
     command.interrupt()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ class FakePipe:
     agents: dict[int, Callable[[bytes], bytes] | None]
     meddle: Callable[[int, bytes, Body], list[Body]] = lambda node, asked, answer: [answer]
     connected: bool = True
+    absent: str = "nobody is there"
     seen: list[tuple[int, bytes, Body]] = field(default_factory=list)
     _tag: int = 0
     _ready: deque[tuple[int, Body]] = field(default_factory=deque)
@@ -159,6 +160,8 @@ def make_world(
     quorum: int | None = None,
     deadline: float = 5.0,
     policy: dict[str, Any] | None = None,
+    link: Any = "flower",
+    server_ca: Sequence[str] = (),
 ) -> World:
     """Return a world whose sites have the shares that a simulation's clients have."""
     config = resolve(recipe, [f"num_clients={sites}", "rounds=2", *SMALL, *settings])
@@ -176,6 +179,8 @@ def make_world(
         quorum=sites if quorum is None else quorum,
         deadline_seconds=deadline,
         test_seed=config.seed if seeded else None,
+        link=link,
+        server_ca=server_ca,
     )
     policies = []
     for index in range(sites):

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
-    from fedldp.deployment.agreement import Agreement
+    from fedldp.deployment.agreement import Agreement, Link
     from fedldp.deployment.policy import SitePolicy
 
 deploy_app = typer.Typer(
-    rich_markup_mode=None, help="Real sites over Flower, whose server is not trusted."
+    rich_markup_mode=None, help="Real sites, over HTTPS or Flower; their server is not trusted."
 )
 
 _DAYS = 365
@@ -61,7 +61,7 @@ def keys(
         )
         return
     signer = certificates.authority("fedldp", _DAYS)
-    # The SuperLink's own programs reach it under its loopback address.
+    # Programs on the server's own machine reach it under its loopback address.
     hosts = dict.fromkeys([*(server or []), "localhost", "127.0.0.1"])
     own = certificates.server_certificate(signer, list(hosts), _DAYS)
     new_file(folder / "ca.key", signer.key, 0o600)
@@ -104,6 +104,14 @@ def agree(
             help="of all sites together, about, where a person may have several rows; public"
         ),
     ] = None,
+    link: Annotated[str, typer.Option(help="https, or flower")] = "https",
+    ca: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="over HTTPS: the authority, by whose certificate sites know the server; more than "
+            "one is fine"
+        ),
+    ] = None,
     set_: Settings = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -112,11 +120,18 @@ def agree(
     from rich.console import Console
 
     from fedldp.deployment.agreeing import agree as agree_on
+    from fedldp.deployment.certificates import fingerprints
     from fedldp.deployment.identity import new_file, read_public
     from fedldp.simulation.settings import resolve
 
     if channel not in ("named", "sum"):
         raise ConfigError(f"channel = {channel}: choose named or sum")
+    over, authorities = _link(link), [f for file in ca or [] for f in fingerprints(file)]
+    if over == "https" and not authorities:
+        raise ConfigError(
+            "ca is not set: give --ca ca.pem, which `fedldp deploy keys --server` wrote, so that "
+            "sites take nobody else for the server; or --link flower"
+        )
     roster: dict[str, str] = {}
     for text in site:
         name, equals, file = text.partition("=")
@@ -132,6 +147,8 @@ def agree(
         channel="sum" if channel == "sum" else "named",
         quorum=quorum,
         deadline_seconds=deadline,
+        link=over,
+        server_ca=authorities,
     )
     new_file(out, agreement.to_bytes(), 0o644)
     if as_json:
@@ -217,8 +234,17 @@ deploy_app.command()(restored)
 def server(
     folder: Annotated[Path, typer.Argument(help="of the run: made, or gone on with")],
     agreement: AgreementFile,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="over HTTPS: where sites connect")
+    ] = "0.0.0.0:8443",
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="PEM, of this server; over Flower the SuperLink's, for --check"),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM, of the certificate; over HTTPS")] = None,
     socket: Annotated[
-        Path | None, typer.Option(help="where Flower's ServerApp connects; else FOLDER/server.sock")
+        Path | None,
+        typer.Option(help="over Flower: where its ServerApp connects; else FOLDER/server.sock"),
     ] = None,
     socket_group: Annotated[
         str | None, typer.Option(help="a group that may connect there: that of the SuperLink")
@@ -228,26 +254,34 @@ def server(
         typer.Option(help="examples to test the model on: .npz, .csv, or a data set's name"),
     ] = None,
     data_dir: DataDir = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="the SuperLink's, for --check to look at")
-    ] = None,
     check: Check = False,
     as_json: Json = False,
 ) -> None:
     """Run the server's rounds; again, to go on after the last complete one."""
-    place = folder / "server.sock" if socket is None else socket
     if check:
         from fedldp.deployment.checks import check_server
 
-        _report(check_server(folder, agreement, certificate))
+        _report(check_server(folder, agreement, certificate, key))
         return
     from rich.console import Console
 
-    from fedldp.deployment.running import run_server
+    from fedldp.deployment.agreement import read_agreement
+    from fedldp.deployment.running import OverFlower, OverHttps, run_server
     from fedldp.reporting import text
 
+    reached: OverFlower | OverHttps
+    if read_agreement(agreement, own=None).link == "flower":
+        place = folder / "server.sock" if socket is None else socket
+        reached = OverFlower(place, socket_group)
+    elif certificate is None or key is None:
+        raise ConfigError(
+            "certificate, key: the agreement's link is https; give --certificate server.pem and "
+            "--key server.key, which `fedldp deploy keys --server` wrote"
+        )
+    else:
+        reached = OverHttps(listen, certificate, key)
     console = Console(stderr=True)
-    served = run_server(folder, agreement, place, socket_group, test, data_dir, console)
+    served = run_server(folder, agreement, reached, test, data_dir, console)
     if as_json:
         print_json(served.summary())
     else:
@@ -274,12 +308,13 @@ def demo(
     sites: Annotated[int, typer.Option(help="how many")] = 3,
     channel: Annotated[str, typer.Option(help="named, or sum")] = "named",
     rounds: Annotated[int, typer.Option(help="how many")] = 3,
+    link: Annotated[str, typer.Option(help="https, or flower")] = "https",
     kill: Annotated[bool, typer.Option("--kill", help="kill processes as it goes")] = False,
     set_: Settings = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Run a server, Flower and sites on this machine, and compare with the simulation."""
+    """Run a server and sites on this machine, and compare with the simulation."""
     from rich.console import Console
 
     from fedldp.core.formatting import number
@@ -294,6 +329,7 @@ def demo(
     found = run_demo(
         resolve(recipe, [*(set_ or []), *more]),
         channel="sum" if channel == "sum" else "named",
+        link=_link(link),
         kill=kill,
         data_dir=data_dir,
         say=lambda what: typer.echo(what, err=True),
@@ -320,6 +356,12 @@ def demo(
     typer.echo(f"weights    {same} those of the simulation with this seed")
     if apart > ROUNDING:
         raise typer.Exit(1)
+
+
+def _link(name: str) -> Link:
+    if name not in ("https", "flower"):
+        raise ConfigError(f"link = {name}: choose https or flower")
+    return "flower" if name == "flower" else "https"
 
 
 def _problem(

@@ -20,7 +20,13 @@ from fedldp.core.errors import ConfigError, first_line
 
 T = TypeVar("T")
 
-EXTRAS = {"baselines": "opacus", "deploy": "flwr", "ray": "ray", "report": "matplotlib"}
+EXTRAS = {
+    "baselines": "opacus",
+    "deploy": "uvicorn",
+    "flower": "flwr",
+    "ray": "ray",
+    "report": "matplotlib",
+}
 """The package without which an extra of fedldp is not installed."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -12,7 +12,7 @@ from fedldp.accounting.numerics.selftest import selftest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.agreement import Agreement, Channel, Site
+from fedldp.deployment.agreement import Agreement, Channel, Link, Site
 from fedldp.deployment.deployable import without_simulation
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.simulation.plan import calibrated
@@ -29,6 +29,8 @@ def agree(
     quorum: int | None = None,
     deadline_seconds: float = 600.0,
     test_seed: int | None = None,
+    link: Link = "https",
+    server_ca: Sequence[str] = (),
 ) -> Agreement:
     """Return the agreement on a run of ``config``.
 
@@ -42,6 +44,9 @@ def agree(
             have: more than half of those that may be trusted.
         deadline_seconds: of one phase.
         test_seed: for the demo.
+        link: see ``Link``.
+        server_ca: SHA-256 of the certificates of who may vouch for the server's; see
+            ``certificates.fingerprints``.
 
     Raises:
         ConfigError: it cannot be deployed; the line says why.
@@ -66,6 +71,8 @@ def agree(
             untrusted_clients=untrusted,
             deadline_seconds=deadline_seconds,
             test_seed=test_seed,
+            link=link,
+            server_ca=tuple(server_ca),
         )
 
     on(config).check()

@@ -41,6 +41,9 @@ from fedldp.simulation.settings import from_mapping
 Channel = Literal["named", "sum"]
 """``named``: each report comes with its sender. ``sum``: the server sees a round's sum alone."""
 
+Link = Literal["https", "flower"]
+"""What carries questions and answers: fedldp's own HTTPS, or Flower."""
+
 _VERSION = 1
 _KEY = r"^[0-9a-f]{64}$"
 _LONGEST = 1e7
@@ -92,6 +95,8 @@ class _Document(BaseModel):
     test_seed: Annotated[int, Field(ge=0)] | None
     statement: dict[str, Any]
     features: _Mapped | None = None
+    link: Literal["https"] | None = None
+    server_ca: list[Annotated[str, Field(pattern=_KEY)]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +115,9 @@ class Agreement:
         test_seed: all randomness comes from it, and nothing is protected: for the demo alone.
         statement: what is said to be protected, if in every round as few take part as the quorum
             lets, and each of those in all rounds.
+        link: see ``Link``; an agreement without one is of an earlier version, and means Flower.
+        server_ca: SHA-256 of the authorities' certificates (DER), one of which must have signed the
+            server's, over HTTPS; empty: that is for each site to say.
     """
 
     run: str
@@ -122,6 +130,8 @@ class Agreement:
     deadline_seconds: float
     test_seed: int | None = None
     statement: Mapping[str, Any] = field(default_factory=dict)
+    link: Link = "flower"
+    server_ca: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse what cannot be deployed, or does not fit together. This imports the model.
@@ -132,6 +142,10 @@ class Agreement:
         _check_roster(self.sites)
         if not 1 <= self.deadline_seconds <= _LONGEST:
             raise ConfigError(f"deadline_seconds = {self.deadline_seconds}: give 1 to {_LONGEST:g}")
+        if self.link == "flower" and self.server_ca:
+            raise ConfigError(
+                "server_ca: over Flower no site looks at it; leave it out, or take link = https"
+            )
         check_told(self.config)
         config, clients = self.config, len(self.sites)
         if config.num_clients != clients:
@@ -197,7 +211,13 @@ class Agreement:
             "test_seed": self.test_seed,
             "statement": self.statement,
             **({} if self.features is None else {"features": self.features}),
+            **({} if self.link == "flower" else self._https),
         }
+
+    @property
+    def _https(self) -> dict[str, Any]:
+        pinned = {"server_ca": list(self.server_ca)} if self.server_ca else {}
+        return {"link": self.link, **pinned}
 
     @cached_property
     def features(self) -> dict[str, str] | None:
@@ -377,6 +397,8 @@ def parse_agreement(
         deadline_seconds=found.deadline_seconds,
         test_seed=found.test_seed,
         statement=found.statement,
+        link=found.link or "flower",
+        server_ca=tuple(found.server_ca or ()),
     )
     told = None if found.features is None else found.features.model_dump()
     if told != agreement.features:

@@ -1,6 +1,6 @@
-"""Keys and certificates for Flower: a CA, a server's certificate, the key pairs of nodes.
+"""Keys and certificates: a CA, a server's certificate, the key pairs of Flower's nodes.
 
-All on the curve P-256, in the formats that Flower reads: PEM for TLS, OpenSSH for SuperNodes.
+All on the curve P-256: PEM for TLS, and OpenSSH, which Flower reads, for SuperNodes.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedldp.core.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +88,50 @@ def server_certificate(signer: Certified, hosts: Sequence[str], days: int) -> Ce
         key=_pem(key),
         certificate=builder.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM),
     )
+
+
+def fingerprints(authorities: Path) -> list[str]:
+    """Return the SHA-256 of each certificate in a PEM file, as its 64 hexadecimal digits.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no certificate.
+    """
+    try:
+        found = x509.load_pem_x509_certificates(authorities.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"ca {authorities}: {error.strerror}; check the path") from error
+    except ValueError as error:
+        raise ConfigError(f"ca {authorities}: this is no certificate in PEM") from error
+    return [each.fingerprint(hashes.SHA256()).hex() for each in found]
+
+
+def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
+    """Return the TLS settings of a server, and its certificate (DER).
+
+    Args:
+        certificate: PEM, the server's own first.
+        key: PEM, its owner's alone.
+
+    Raises:
+        ConfigError: they cannot be read, others may read the key, or they do not belong together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        if key.stat().st_mode & 0o077:
+            raise ConfigError(f"key {key}: others may read it; run chmod 600 on it")
+        own = x509.load_pem_x509_certificate(certificate.read_bytes())
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"certificate {certificate}, key {key}: they do not belong together ({error.reason}); "
+            "give those that `fedldp deploy keys --server` wrote"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}; check the path") from error
+    except ValueError as error:
+        raise ConfigError(f"certificate {certificate}: this is no certificate in PEM") from error
+    return context, own.public_bytes(Encoding.DER)
 
 
 def node_key() -> NodeKey:

@@ -16,6 +16,7 @@ from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.formatting import number
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
+from fedldp.deployment.certificates import tls_of_server
 from fedldp.deployment.channels import client_side
 from fedldp.deployment.examples import (
     check_people,
@@ -56,14 +57,17 @@ def check_site(policy: SitePolicy) -> list[Found]:
     return [found for each in _site_checks(policy) for found in each]
 
 
-def check_server(folder: Path, agreement: Path, certificate: Path | None) -> list[Found]:
-    """Return what was found of a server's agreement, folder and certificate."""
+def check_server(
+    folder: Path, agreement: Path, certificate: Path | None, key: Path | None
+) -> list[Found]:
+    """Return what was found of a server's agreement, folder, certificate and its key."""
 
     def agreed() -> str:
         found = read_agreement(agreement, own=None)
         found.check()
         check_stated(found)
-        return f"{agreement}: {found.config.name()}, {len(found.sites)} sites, {found.channel}"
+        parties = f"{len(found.sites)} sites, {found.channel}, over {found.link}"
+        return f"{agreement}: {found.config.name()}, {parties}"
 
     def run_folder() -> str:
         file = folder / "agreement"
@@ -81,7 +85,14 @@ def check_server(folder: Path, agreement: Path, certificate: Path | None) -> lis
     found = [*_one("agreement", agreed), *_one("folder", run_folder)]
     if certificate is not None:
         found += _one("certificate", lambda: _valid(certificate))
+        if key is not None:
+            found += _one("key", lambda: _belongs(certificate, key))
     return found
+
+
+def _belongs(certificate: Path, key: Path) -> str:
+    tls_of_server(certificate, key)
+    return f"{key}: the certificate's, readable by its owner only"
 
 
 def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
@@ -132,8 +143,12 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
     yield _one("ledger", ledger)
     yield _one("key", key)
     yield _one("state", state)
-    yield _one("socket", lambda: _ask(policy.socket))
-    flower = policy.flower
+    server, place, flower = policy.server, policy.socket, policy.flower
+    if server is not None:
+        yield _one("ca", lambda: _valid(server.ca))
+        yield _one("server", lambda: _connect(server.url, server.ca))
+    if place is not None:
+        yield _one("socket", lambda: _ask(place))
     if flower is not None:
         yield _one("ca", lambda: _valid(flower.ca))
         yield _one("superlink", lambda: _reach(flower.superlink, flower.ca))
@@ -216,12 +231,21 @@ def _valid(path: Path) -> str:
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     now = datetime.now(UTC)
     if not begins <= now <= ends:
-        raise FedldpError(f"{path}: valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}; make another")
+        raise FedldpError(
+            f"{path}: valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, and this machine has "
+            f"{now:%Y-%m-%d}; see to its clock, or make another"
+        )
     return f"{path}: valid until {ends:%Y-%m-%d}"
 
 
+def _connect(url: str, ca: Path) -> str:
+    """Return that a server answers over HTTPS with a certificate that the site knows."""
+    host, _, port = url.removeprefix("https://").partition("]:" if "[" in url else ":")
+    return _reach(f"{host.strip('[]')}:{port or 443}", ca)
+
+
 def _reach(address: str, ca: Path) -> str:
-    """Return that a SuperLink answers with a certificate that the site knows."""
+    """Return that a server answers with a certificate that the site knows."""
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=str(ca))
     try:

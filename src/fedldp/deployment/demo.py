@@ -1,4 +1,4 @@
-"""All parties of a run on one machine: Flower, a server, agents, each a process of its own.
+"""All parties of a run on one machine: a server, agents, perhaps Flower: a process each.
 
 Certificates and keys are made for it, data are a simulation's shares, and all randomness comes
 from the seed: so the final weights are those of the simulation, and nothing is protected. Whatever
@@ -22,7 +22,7 @@ from fedldp.accounting.accountants import Kind, releases_nothing
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
-from fedldp.deployment.agreement import Channel
+from fedldp.deployment.agreement import Channel, Link
 from fedldp.deployment.parties import KIND, DemoEnvironment, Running, Say, running_parties
 from fedldp.deployment.policy import SitePolicy
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -95,6 +95,7 @@ def run_demo(
     config: RunConfig,
     *,
     channel: Channel,
+    link: Link = "https",
     kill: bool = False,
     data_dir: Path | None = None,
     say: Say = lambda what: None,
@@ -104,7 +105,8 @@ def run_demo(
     Args:
         config: of any recipe that can be deployed; its seed gives all randomness.
         channel: of the reports.
-        kill: kill an agent, the server and Flower's apps as rounds go by.
+        link: that carries them.
+        kill: kill an agent, the server and what Flower has of apps as rounds go by.
         data_dir: the data folder.
         say: is told in one line each what happens.
 
@@ -118,7 +120,7 @@ def run_demo(
         say(what)
 
     with tempfile.TemporaryDirectory(prefix="fedldp-") as place:
-        world = DemoEnvironment.made(Path(place), config, channel, data_dir)
+        world = DemoEnvironment.made(Path(place), config, channel, link, data_dir)
         try:
             return _run(world, config, kill, tell, events)
         except RunError as error:
@@ -133,7 +135,8 @@ def _run(
         # Meanwhile they import what they need, which takes seconds.
         tell(f"simulates {config.name()} with {config.num_clients} clients, to compare with")
         simulated = simulate(config, data_dir=world.data_dir)
-        running.start_flower()
+        if world.agreement.link == "flower":
+            running.start_flower()
         if kill:
             _kill_as_it_goes(running, tell)
         running.await_end()
@@ -182,6 +185,9 @@ def _kill_as_it_goes(running: Running, tell: Say) -> None:
     before_round(2)
     running.kill("server")
     running.start_server()
+    if running.world.agreement.link == "https":
+        tell("started the server again")
+        return
     running.await_that(
         lambda: "serverapp" not in running.flower.processes(), 60, "the end of the app"
     )

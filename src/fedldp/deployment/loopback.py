@@ -367,7 +367,7 @@ def script(name: str) -> str:
     """
     path = Path(sysconfig.get_path("scripts")) / name
     if not path.exists():
-        raise RunError(f"{name} is not installed: pip install 'fedldp[deploy]'")
+        raise RunError(f"{name} is not installed: pip install 'fedldp[flower]'")
     return str(path)
 
 

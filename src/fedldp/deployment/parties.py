@@ -21,10 +21,11 @@ from fedldp.accounting.accountants import Kind
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.data import Examples
+from fedldp.deployment import certificates
 from fedldp.deployment.agreeing import agree
-from fedldp.deployment.agreement import Agreement, Channel
+from fedldp.deployment.agreement import Agreement, Channel, Link
 from fedldp.deployment.identity import make_identity, read_public
-from fedldp.deployment.loopback import Loopback
+from fedldp.deployment.loopback import HOST, Loopback, free_ports
 from fedldp.deployment.policy import (
     SitePolicy,
     accepted_agreement,
@@ -41,6 +42,7 @@ KIND: Kind = "zcdp"
 _DEADLINE = 600.0
 _LONGEST_ROUND = 900.0
 _TO_START = 90.0
+_DAYS = 2
 _LOOK = 5.0
 """Seconds between two looks at Flower's processes."""
 _GONE = 100.0
@@ -58,6 +60,7 @@ class DemoEnvironment:
         sites: the policy of each, by its number.
         test: the server's test set, a file.
         data_dir: the data folder.
+        port: where the server listens, over HTTPS.
     """
 
     folder: Path
@@ -65,6 +68,7 @@ class DemoEnvironment:
     sites: list[SitePolicy]
     test: str
     data_dir: Path | None
+    port: int
 
     @property
     def run(self) -> Path:
@@ -76,9 +80,12 @@ class DemoEnvironment:
 
     @classmethod
     def made(
-        cls, folder: Path, config: RunConfig, channel: Channel, data_dir: Path | None
+        cls, folder: Path, config: RunConfig, channel: Channel, link: Link, data_dir: Path | None
     ) -> DemoEnvironment:
         """Write keys, data, policies and the agreement, which every site accepts."""
+        (port,) = free_ports(1)
+        if link == "https":
+            _write_certificates(folder)
         raw = Inputs.of(config.changed(standardise=False), None, data_dir)
         places = [folder / f"site-{index}" for index in range(config.num_clients)]
         roster = {}
@@ -93,6 +100,8 @@ class DemoEnvironment:
             quorum=config.fewest_in_round,
             deadline_seconds=_DEADLINE,
             test_seed=config.seed,
+            link=link,
+            server_ca=certificates.fingerprints(folder / "ca.pem") if link == "https" else (),
         )
         (folder / "run.agreement").write_bytes(agreement.to_bytes())
         test = raw.dataset.test
@@ -100,11 +109,11 @@ class DemoEnvironment:
         sites = []
         for index, place in enumerate(places):
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
-            sites.append(_policy(place, agreement, data_dir))
+            sites.append(_policy(place, agreement, port, data_dir))
             write_accepted(sites[-1], agreement)
             # A site that could not read it would be waited for without end.
             accepted_agreement(sites[-1], agreement.digest)
-        return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir)
+        return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir, port)
 
 
 def _write_examples(path: Path, examples: Examples) -> None:
@@ -114,18 +123,29 @@ def _write_examples(path: Path, examples: Examples) -> None:
     np.savez(path, **arrays)
 
 
-def _policy(place: Path, agreement: Agreement, data_dir: Path | None) -> SitePolicy:
+def _write_certificates(folder: Path) -> None:
+    signer = certificates.authority("fedldp demo", _DAYS)
+    own = certificates.server_certificate(signer, [HOST], _DAYS)
+    (folder / "ca.pem").write_bytes(signer.certificate)
+    (folder / "server.pem").write_bytes(own.certificate)
+    certificates.write_secret(folder / "server.key", own.key)
+
+
+def _policy(place: Path, agreement: Agreement, port: int, data_dir: Path | None) -> SitePolicy:
     part = protected_part(agreement) if agreement.in_clear else None
     terms: dict[str, Any] = {
         "data": "data.npz",
         "key": "site.key",
         "ledger": "ledger.sqlite",
         "state": "state",
-        "socket": "run/site.sock",
         "allow_in_clear": bool(agreement.in_clear) and part is None,
         "systems": [agreement.config.name()],
         "models": [agreement.config.model],
     }
+    if agreement.link == "https":
+        terms["server"] = {"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}
+    else:
+        terms["socket"] = "run/site.sock"
     settings = agreement.config.model_dump()
     for name, kind in (("mechanism", "mechanisms"), ("features", "features")):
         if settings.get(name) is not None:
@@ -171,10 +191,14 @@ class Running:
     def start_server(self) -> None:
         world = self.world
         data_dir = [] if world.data_dir is None else ["--data-dir", str(world.data_dir.absolute())]
+        tls = ["--certificate", str(world.folder / "server.pem")]
+        tls += ["--key", str(world.folder / "server.key")]
+        https = world.agreement.link == "https"
         self._launch(
             "server",
             *("deploy", "server", str(world.run), str(world.folder / "run.agreement")),
             *("--test", world.test, *data_dir, "--json"),
+            *(["--listen", f"{HOST}:{world.port}", *tls] if https else []),
         )
 
     def kill(self, name: str) -> None:
@@ -266,7 +290,7 @@ class Running:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "NO_PROXY": HOST, "no_proxy": HOST},
                 start_new_session=True,
             )
 
@@ -289,7 +313,7 @@ class Running:
 @contextmanager
 def running_parties(world: DemoEnvironment, tell: Say) -> Iterator[Running]:
     """Give the processes of a demo, none of which is started; end all that were."""
-    agents = [policy.socket for policy in world.sites]
+    agents = [policy.socket for policy in world.sites if policy.socket is not None]
     with Loopback(world.folder / "flower", agents, world.run / "server.sock") as flower:
         running = Running(world, tell, flower)
         try:

@@ -45,6 +45,8 @@ class FlowerPipe:
     one of a SuperLink that was killed may outlive it for seconds, when `flwr run` has been called.
     """
 
+    absent = "nobody is behind the pipe: start `flwr run`; the round waits"
+
     def __init__(self, path: Path, limit: int = LIMIT, group: str | None = None) -> None:
         """Prepare a pipe.
 

@@ -4,9 +4,13 @@
     key = "keys/site.key"          its identity, from `fedldp deploy keys`
     ledger = "ledger.sqlite"       what it has released, ever
     state = "state"                a folder: its secret, what it keeps, what it accepted
-    socket = "run/site.sock"       where its SuperNode reaches it
+    socket = "run/site.sock"       over Flower: where its SuperNode reaches it
     channels = ["named", "sum"]    optional, as are all below
     witness = "/net/log/north"     a line for each release, outside all back-ups
+
+    [server]                       over HTTPS: where it finds the server, and whom it takes for it
+    url = "https://server.example.org:8443"
+    ca = "ca.pem"
 
     [budget]                       of the ledger: of all runs together
     kind = "zcdp"
@@ -45,6 +49,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
+from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.identity import new_file
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.mechanisms import mechanisms
@@ -73,6 +78,13 @@ class SpendLimits(FrozenConfig):
 
     release: Cost = math.inf
     run: Cost = math.inf
+
+
+class ServerTable(FrozenConfig):
+    """The server that the site connects to, over HTTPS."""
+
+    url: Annotated[str, Field(pattern=r"^https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?$")]
+    ca: Path = Field(description="the authorities that may vouch for the server's certificate")
 
 
 class FlowerTable(FrozenConfig):
@@ -104,7 +116,10 @@ class SitePolicy(FrozenConfig):
         "empty, once",
     )
     state: Path = Field(description="a folder that is the site's own")
-    socket: Path = Field(description="the Unix socket that the SuperNode's pipe connects to")
+    server: ServerTable | None = Field(None, description="the server, for runs over HTTPS")
+    socket: Path | None = Field(
+        None, description="for runs over Flower: the Unix socket that the SuperNode's pipe opens"
+    )
     socket_group: str | None = Field(
         None, description="the group of the SuperNode's user; else the socket is its owner's only"
     )
@@ -228,6 +243,7 @@ class SitePolicy(FrozenConfig):
                 )
         agreement.check()
         check_stated(agreement)
+        self._check_link(agreement)
         clear = self.in_clear(agreement)
         if clear and not self.allow_in_clear:
             what = clear[0]
@@ -253,6 +269,26 @@ class SitePolicy(FrozenConfig):
                         f"largest.{name} = {most:g}: the agreement costs {cost:g} "
                         f"({budget.kind}{budget.of_one}); raise it only if that is wanted"
                     )
+
+    def _check_link(self, agreement: Agreement) -> None:
+        """Refuse an agreement whose questions could not come, or could come from anyone."""
+        if agreement.link == "flower":
+            if self.socket is None:
+                raise PrivacyError(
+                    "socket is not set: the agreement's link is flower; name the Unix socket that "
+                    "the SuperNode's pipe opens"
+                )
+            return
+        if self.server is None:
+            raise PrivacyError(
+                "server is not set: the agreement's link is https; add a table [server] with the "
+                "server's url and ca"
+            )
+        if agreement.server_ca and not set(fingerprints(self.server.ca)) <= {*agreement.server_ca}:
+            raise PrivacyError(
+                f"server.ca = {self.server.ca}: it holds an authority that the agreement does not "
+                "name, so who answers there may be another server; ask for the right file"
+            )
 
     def _protects_people(self, agreement: Agreement) -> str:
         """Return the remedy where a release protects parts of a site, and the policy is for all."""
@@ -292,6 +328,7 @@ def read_policy(path: Path) -> SitePolicy:
         "budget": BudgetTable,
         "person_budget": PersonBudgetTable,
         "largest": SpendLimits,
+        "server": ServerTable,
         "flower": FlowerTable,
     }
     nested = {name: table.model_fields for name, table in tables.items()}
@@ -310,10 +347,17 @@ def read_policy(path: Path) -> SitePolicy:
             f"policy {path}: allow_in_clear = true: what leaves unprotected has no finite cost, so "
             "no budget covers it; set budget.limit = inf, and leave it to other ledgers to protect"
         )
+    if policy.socket is None and policy.server is None:
+        raise ConfigError(
+            f"policy {path}: server is not set; add a table [server] with the url and ca of the "
+            "server that the site connects to (or socket, over Flower)"
+        )
     here = path.absolute().parent
     places = ("data", "key", "ledger", "witness", "state", "socket", "data_dir")
     given = {name: getattr(policy, name) for name in places}
     update: dict[str, Any] = {n: here / p.expanduser() for n, p in given.items() if p}
+    if policy.server is not None:
+        update["server"] = policy.server.changed(ca=here / policy.server.ca.expanduser())
     if policy.flower is not None:
         update["flower"] = policy.flower.changed(ca=here / policy.flower.ca)
     return policy.changed(**update)

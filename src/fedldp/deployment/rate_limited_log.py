@@ -11,7 +11,7 @@ _MOST = 1000
 
 
 class RateLimitedLog:
-    """Logs a warning once, and a minute later again, with how often it came in between.
+    """Logs a line once, and a minute later again, with how often it came in between.
 
     Args:
         log: where to.
@@ -22,7 +22,7 @@ class RateLimitedLog:
         self._lock = threading.Lock()
         self._told: dict[str, tuple[float, int]] = {}
 
-    def __call__(self, what: str, like: str | None = None) -> None:
+    def __call__(self, what: str, like: str | None = None, *, level: int = logging.WARNING) -> None:
         """Log ``what``, unless it, or what was said to be ``like`` it, was in the last minute."""
         now, kind = time.monotonic(), like or what
         with self._lock:
@@ -33,4 +33,4 @@ class RateLimitedLog:
             if len(self._told) >= _MOST:
                 self._told.clear()
             self._told[kind] = now, 0
-        self._log.warning("%s%s", what, f" ({count} times before)" if count else "")
+        self._log.log(level, "%s%s", what, f" ({count} times before)" if count else "")

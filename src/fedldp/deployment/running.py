@@ -7,22 +7,30 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from fedldp.core.registry import check_extra
 from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement, read_agreement
+from fedldp.deployment.certificates import tls_of_server
 from fedldp.deployment.listening import Listening, alone
 from fedldp.deployment.pipe import FlowerPipe
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.server import Served, Server
-from fedldp.deployment.site import Agent
+from fedldp.deployment.site import Agent, largest_message
 from fedldp.reporting import text
 from fedldp.reporting.progress import RunProgress
+
+if TYPE_CHECKING:
+    from fedldp.deployment.https.server import HttpsPipe
 
 
 def run_site(policy: SitePolicy, *, test_keys: bool) -> None:
@@ -31,19 +39,68 @@ def run_site(policy: SitePolicy, *, test_keys: bool) -> None:
     os.umask(0o077)  # whatever the agent makes is its owner's only
     with alone(policy.state / "lock", "agent"):
         agent = Agent(policy, test_keys=test_keys)
+        with _until_told() as stop:
+            _serve_links(policy, agent, stop)
+
+
+def _serve_links(policy: SitePolicy, agent: Agent, stop: threading.Event) -> None:
+    """Answer what comes over the links that a policy has, until ``stop`` is set."""
+    serving: list[Callable[[threading.Event], None]] = []
+    if policy.server is not None:
+        check_extra("deploy", "a site over HTTPS")
+        from fedldp.deployment.https.site import HttpsLink
+
+        server = policy.server
+        link = HttpsLink(
+            server.url, server.ca, agent.key, agent.answer, lambda: agent.largest_message
+        )
+        serving.append(link.serve)
+    if policy.socket is not None:
         listening = Listening(
             policy.socket, policy.socket_group, agent.answer, lambda: agent.largest_message
         )
         logging.getLogger("fedldp.site").info("listens at %s", policy.socket)
-        with _until_told() as stop:
-            listening.serve(stop)
+        serving.append(listening.serve)
+    threads = [threading.Thread(target=serve, args=(stop,)) for serve in serving]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@dataclass(frozen=True)
+class OverFlower:
+    """How a server is reached over Flower: a Unix socket, and a group that may open it."""
+
+    socket: Path
+    group: str | None
+
+    def pipe(self, agreement: Agreement) -> FlowerPipe:
+        return FlowerPipe(self.socket, group=self.group)
+
+
+@dataclass(frozen=True)
+class OverHttps:
+    """How a server is reached over HTTPS: an address, HOST:PORT, and files for TLS."""
+
+    listen: str
+    certificate: Path
+    key: Path
+
+    def pipe(self, agreement: Agreement) -> HttpsPipe:
+        check_extra("deploy", "a server over HTTPS")
+        from fedldp.deployment.https.server import HttpsPipe, listen
+
+        context, certificate = tls_of_server(self.certificate, self.key)
+        sites = [(site.name, site.key) for site in agreement.sites]
+        most, own = largest_message(agreement), version("fedldp")
+        return HttpsPipe(listen(self.listen), context, certificate, sites, most, own)
 
 
 def run_server(
     folder: Path,
     agreement: Path,
-    socket: Path,
-    group: str | None,
+    reached: OverFlower | OverHttps,
     test: str | None,
     data_dir: Path | None,
     console: Console,
@@ -54,10 +111,11 @@ def run_server(
     found = read_agreement(agreement, own=None)
     examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
+        reach = reached.pipe(found)  # what is amiss with it is told before anything is made
         server = Server(folder, agreement.read_bytes(), examples)
         text.print_statement(console, server.privacy, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
-        with FlowerPipe(socket, group=group) as pipe, progress:
+        with reach as pipe, progress:
             try:
                 return server.serve(pipe, progress.show)
             finally:
@@ -77,6 +135,7 @@ def _log_to_stderr() -> None:
     )
     # Some libraries set logging up as they are imported: the line above then does nothing.
     logging.getLogger("fedldp").setLevel(logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it has a line for every request
 
 
 @contextmanager

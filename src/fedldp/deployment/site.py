@@ -19,6 +19,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.core.formatting import number
@@ -111,6 +113,11 @@ class Agent:
             with suppress(ValueError):
                 self._run(bytes.fromhex(path.stem))
 
+    @property
+    def key(self) -> Ed25519PrivateKey:
+        """The site's identity."""
+        return self._key
+
     def answer(self, body: bytes) -> bytes:
         """Return what is said to a server's message."""
         try:
@@ -158,7 +165,7 @@ class Agent:
                     self._refused.add(digest)
                     log.error("an accepted agreement is not served: %s", error)
                     return None
-                self.largest_message = max(self.largest_message, _largest(agreement))
+                self.largest_message = max(self.largest_message, largest_message(agreement))
             return self._runs[digest]
 
     def _begun(self, agreement: Agreement) -> _Run:
@@ -371,7 +378,7 @@ def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
         )
 
 
-def _largest(agreement: Agreement) -> int:
-    """Return the bytes of a message's largest part: weights, ranges and masks, keys and boxes."""
+def largest_message(agreement: Agreement) -> int:
+    """Return the bytes of a message at most: weights, ranges and masks, keys and boxes."""
     sites, weights = len(agreement.sites), agreement.layout.size
     return _LEAST_BYTES + _BYTES_OF_WEIGHT * weights + _BYTES_OF_SITE * sites

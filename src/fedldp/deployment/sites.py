@@ -81,11 +81,16 @@ _NOTHING_RELEASED = {
 
 
 class Pipe(Protocol):
-    """Carries bytes to nodes and back; see ``pipe.FlowerPipe``."""
+    """Carries bytes to nodes and back; see ``pipe.FlowerPipe`` and ``https.server.HttpsPipe``."""
 
     @property
     def connected(self) -> bool:
         """Whether there is somebody behind it."""
+        ...
+
+    @property
+    def absent(self) -> str:
+        """What to say as long as there is nobody."""
         ...
 
     def nodes(self, timeout: float) -> list[int]:
@@ -207,7 +212,7 @@ class Sites:
                 self._look_for_nodes(waiting, now)
                 self._ask(waiting, now, left)
             else:
-                self._rate_limited("nobody is behind the pipe: start `flwr run`; the round waits")
+                self._rate_limited(self._pipe.absent)
             last = now
             for tag, body in self._pipe.take(min(0.5, max(left, 0.01))):
                 if tag in self._greeted:

@@ -17,7 +17,7 @@ TESTED = ("1.41", "1.42")
 
 _MAJOR, _MINOR = map(int, TESTED[1].split("."))
 REQUIREMENT = f"flwr>={TESTED[0]},<{_MAJOR}.{_MINOR + 1}"
-"""The same for an installer; ``pyproject.toml`` has it as the extra ``deploy``."""
+"""The same for an installer; ``pyproject.toml`` has it as the extra ``flower``."""
 
 FILES = ("pyproject.toml", "server_app.py", "client_app.py")
 

@@ -1,0 +1,142 @@
+"""Who may hold a connection to the server: a few strangers for a short time, and each site a few.
+
+A stranger is whoever has not shown a session's token on the connection, from the moment that TCP
+let it in. Nobody is turned away for the sake of those that are there: the oldest stranger goes, so
+that idle connections, however many, keep no site out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+MOST_STRANGERS = 256
+MOST_OF_A_SITE = 4
+SECONDS_AS_STRANGER = 20.0
+
+
+class Connections:
+    """The connections of a server; used in its event loop's thread alone.
+
+    Args:
+        crowded: is told when a stranger had to go.
+    """
+
+    def __init__(self, crowded: Callable[[], None]) -> None:
+        self._crowded = crowded
+        self._strangers: OrderedDict[socket.socket, Connection | None] = OrderedDict()
+        self._of_sites: dict[int, deque[Connection]] = {}
+
+    def listener(self, listening: socket.socket) -> socket.socket:
+        """Return the same listening socket, whose connections are counted from the first byte."""
+        counted = _Listener(listening.family, listening.type, fileno=listening.detach())
+        counted.connections = self
+        return counted
+
+    def accepted(self, connection: socket.socket) -> None:
+        """Count who connected, and has not even greeted with TLS."""
+        self._strangers[connection] = None
+        if len(self._strangers) <= MOST_STRANGERS:
+            return
+        for each in [one for one in self._strangers if one.fileno() < 0]:
+            del self._strangers[each]
+        if len(self._strangers) > MOST_STRANGERS:
+            self._crowded()
+            oldest, protocol = self._strangers.popitem(last=False)
+            if protocol is not None:
+                protocol.abort()
+            else:
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def secured(self, connection: Connection, number: int) -> None:
+        """Note whose TLS greeting succeeded, by the number of its file."""
+        for each in reversed(self._strangers):
+            if each.fileno() == number:
+                self._strangers[each] = connection
+                return
+
+    def known(self, connection: Connection, site: int) -> None:
+        """Note that a connection showed a site's token."""
+        self.lost(connection)
+        own = self._of_sites.setdefault(site, deque())
+        own.append(connection)
+        if len(own) > MOST_OF_A_SITE:
+            own.popleft().abort()
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection."""
+        for each, protocol in self._strangers.items():
+            if protocol is connection:
+                del self._strangers[each]
+                break
+        for own in self._of_sites.values():
+            with suppress(ValueError):
+                own.remove(connection)
+
+    def protocol(self, **given: Any) -> Connection:
+        """Return what speaks HTTP on a new connection, for uvicorn."""
+        return Connection(self, **given)
+
+
+class _Listener(socket.socket):
+    """A listening socket that tells of whom it lets in."""
+
+    connections: Connections
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        self.connections.accepted(connection)
+        return connection, address
+
+
+class Connection(H11Protocol):
+    """One connection; requests find it in their scope's state, as ``connection``."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
+        self._all = connections
+        self._site: int | None = None
+        self._stranger_until: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._all.secured(self, transport.get_extra_info("socket").fileno())
+        self._stranger_until = self.loop.call_later(SECONDS_AS_STRANGER, self.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forget_timer()
+        self._all.lost(self)
+
+    def is_of(self, site: int) -> None:
+        """Note that it showed a site's token."""
+        if self._site != site:
+            self._site = site
+            self._forget_timer()
+            self._all.known(self, site)
+
+    def abort(self) -> None:
+        """Close it at once, whatever is under way."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _forget_timer(self) -> None:
+        if self._stranger_until is not None:
+            self._stranger_until.cancel()
+            self._stranger_until = None

@@ -1,0 +1,119 @@
+"""How a site says who it is: it signs the server's nonce and certificate with its identity key.
+
+The certificate is the one that the site's own TLS connection showed it. So a server that a site
+trusts cannot pass the signature on to another server, and pose as the site there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedldp.core.errors import WireError
+from fedldp.deployment.identity import PUBLIC_BYTES, SIGNATURE_BYTES, is_signed
+
+_PURPOSE = b"fedldp link hello\x01"
+_RANDOM, _MAC = 16, 16
+_NONCE = struct.Struct(f">d{_RANDOM}s{_MAC}s")
+NONCE_BYTES = _NONCE.size
+LONGEST_VERSION = 64
+LONGEST = NONCE_BYTES + PUBLIC_BYTES + SIGNATURE_BYTES + LONGEST_VERSION
+"""Bytes of a hello at most."""
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class SignedHello:
+    """A site's hello.
+
+    Attributes:
+        nonce: the server's.
+        public: the site's key, 64 hexadecimal digits.
+        signature: by that key.
+        version: of the site's fedldp.
+    """
+
+    nonce: bytes
+    public: str
+    signature: bytes
+    version: str
+
+    @classmethod
+    def signed(
+        cls, key: Ed25519PrivateKey, nonce: bytes, certificate: bytes, version: str
+    ) -> SignedHello:
+        """Return the hello of a key's owner to the server that showed ``certificate`` (DER)."""
+        public = key.public_key().public_bytes_raw().hex()
+        signature = key.sign(_to_sign(nonce, public, certificate, version))
+        return cls(nonce, public, signature, version)
+
+    def is_for(self, certificate: bytes) -> bool:
+        """Return whether its key signed it, for the server that has ``certificate`` (DER)."""
+        signed = _to_sign(self.nonce, self.public, certificate, self.version)
+        return is_signed(self.public, self.signature, signed)
+
+    def pack(self) -> bytes:
+        """Return it as bytes."""
+        head = self.nonce + bytes.fromhex(self.public) + self.signature
+        return head + self.version.encode()
+
+    @classmethod
+    def read(cls, body: bytes) -> SignedHello:
+        """Return the hello in ``body``.
+
+        Raises:
+            WireError: there is none.
+        """
+        ends = [NONCE_BYTES, NONCE_BYTES + PUBLIC_BYTES]
+        ends.append(ends[-1] + SIGNATURE_BYTES)
+        version = body[ends[2] :].decode("ascii", "replace")
+        if not ends[2] < len(body) <= LONGEST or not version.isprintable():
+            raise WireError("a malformed hello")
+        nonce, public, signature = body[: ends[0]], body[ends[0] : ends[1]], body[ends[1] : ends[2]]
+        return cls(nonce, public.hex(), signature, version)
+
+
+class Nonces:
+    """Nonces that are good once and for a minute; none is kept until one was used well.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._secret = os.urandom(32)
+        self._used: dict[bytes, float] = {}
+
+    def fresh(self) -> bytes:
+        """Return a new nonce."""
+        made, random = self._clock(), os.urandom(_RANDOM)
+        return _NONCE.pack(made, random, self._mac(made, random))
+
+    def is_good(self, nonce: bytes) -> bool:
+        """Return whether it is one of these, of the last minute, and was not used."""
+        made, random, mac = _NONCE.unpack(nonce)
+        known = hmac.compare_digest(mac, self._mac(made, random))
+        return known and self._clock() - made <= _SECONDS and nonce not in self._used
+
+    def use(self, nonce: bytes) -> None:
+        """Let a good nonce never be good again."""
+        now = self._clock()
+        self._used = {each: until for each, until in self._used.items() if until >= now}
+        self._used[nonce] = now + _SECONDS
+
+    def _mac(self, made: float, random: bytes) -> bytes:
+        content = struct.pack(">d", made) + random
+        return hmac.digest(self._secret, content, hashlib.sha256)[:_MAC]
+
+
+def _to_sign(nonce: bytes, public: str, certificate: bytes, version: str) -> bytes:
+    seen = hashlib.sha256(certificate).digest()
+    return _PURPOSE + nonce + bytes.fromhex(public) + seen + version.encode()

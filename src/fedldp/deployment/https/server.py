@@ -1,0 +1,430 @@
+"""The server's end: lets sites in, hands them questions, and takes their answers.
+
+It runs in a thread of its own, beside the round loop, which sees it as a pipe to nodes: a node is
+a site's number in the roster. A question waits until its site has answered it, its time is over, or
+the server ends; so a site that was cut off, or started again, is given it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fedldp.core.errors import ConfigError, RunError, WireError
+from fedldp.deployment.https.connections import Connections
+from fedldp.deployment.https.hello import LONGEST, Nonces, SignedHello
+from fedldp.deployment.rate_limited_log import RateLimitedLog
+
+log = logging.getLogger("fedldp.server")
+
+TAG = "fedldp-question"
+"""The header that has a question's number."""
+POLL_SECONDS = 20.0
+"""How long a site's request for a question waits."""
+_ALIVE_SECONDS = 60.0
+"""A site that was silent for longer, and is not at work on a question, is not there."""
+_PART_SECONDS = 60.0
+"""How long the next part of a site's answer may take."""
+_HELLO_SECONDS = 10.0
+_IDLE_SECONDS = 75
+_LONGEST_HEAD = 16_384
+_TOKEN_BYTES = 32
+
+
+@dataclass
+class _Question:
+    """A question that a site has not answered; ``tags`` wait for it, each until its time."""
+
+    number: int
+    body: bytes
+    tags: dict[int, float]
+
+
+@dataclass
+class _Site:
+    """What is known of one site of the roster."""
+
+    questions: deque[_Question] = field(default_factory=deque)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    token: bytes | None = None
+    polls: int = 0
+    heard: float = -_ALIVE_SECONDS
+    at_work: bool = False
+    receiving: bool = False
+    version: str = ""
+
+
+class HttpsPipe:
+    """A server for the sites of a roster, as a context manager: it listens from enter to exit.
+
+    Its methods may be called from any thread.
+
+    Attributes:
+        address: where it listens: host and port.
+        absent: what to say as long as no site is there.
+    """
+
+    absent = "no site is connected; the round waits"
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        context: ssl.SSLContext,
+        certificate: bytes,
+        sites: Sequence[tuple[str, str]],
+        largest: int,
+        version: str,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            listening: a TCP socket that listens; it is closed in the end.
+            context: for TLS; see ``certificates.tls_of_server``.
+            certificate: the server's own (DER), which sites sign.
+            sites: name and public key (hexadecimal) of each, by its number.
+            largest: bytes of an answer at most.
+            version: of this fedldp; sites that have another are named in the log.
+        """
+        self.address = listening.getsockname()[:2]
+        self._certificate, self._largest, self._version = certificate, largest, version
+        self._names = [name for name, _key in sites]
+        self._index = {key: index for index, (_name, key) in enumerate(sites)}
+        self._sites = [_Site() for _ in sites]
+        self._tokens: dict[bytes, int] = {}
+        self._nonces = Nonces()
+        self._rate_limited = RateLimitedLog(log)
+        self._changed = threading.Condition()
+        self._taken: deque[tuple[int, bytes | None]] = deque()
+        self._last = 0
+        self._over = False
+        connections = Connections(self._crowded)
+        self._listener = connections.listener(listening)
+        config = uvicorn.Config(
+            self._app(),
+            loop="asyncio",
+            http=connections.protocol,  # type: ignore[arg-type]  # it calls what it is given
+            ws="none",
+            lifespan="off",
+            # Any stranger could fill its log: what matters is said here, a line a minute at most.
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=2,
+            ssl_context_factory=lambda _config, _default: context,
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="https", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __enter__(self) -> Self:
+        """Listen."""
+        self._thread.start()
+        while not self._server.started and self._thread.is_alive():
+            time.sleep(0.01)
+        if not self._server.started:
+            raise RunError("the server's HTTPS did not start; see the log")
+        log.info("listens at https://%s:%d", *self.address)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Hang up."""
+        self._over = True
+        self._wake(*self._sites)
+        self._server.should_exit = True
+        self._thread.join()
+        self._listener.close()
+
+    # For the round loop: a pipe
+
+    @property
+    def connected(self) -> bool:
+        """Whether any site is there."""
+        return bool(self.nodes(0.0))
+
+    def nodes(self, timeout: float) -> list[int]:
+        """Return the numbers of the sites that are there."""
+        now = time.monotonic()
+        with self._changed:
+            return [
+                index
+                for index, site in enumerate(self._sites)
+                if site.token and (site.at_work or now - site.heard < _ALIVE_SECONDS)
+            ]
+
+    def ask(self, node: int, body: bytes, ttl: int) -> int:
+        """Put a question to a site; return a tag, which comes back once from :meth:`take`.
+
+        Args:
+            node: its number.
+            body: the question.
+            ttl: seconds after which it is given up.
+        """
+        site = self._sites[node]
+        with self._changed:
+            self._last += 1
+            tag, until = self._last, time.monotonic() + ttl
+            for question in site.questions:
+                if question.body == body:  # asked again: one answer is good for both
+                    question.tags[tag] = until
+                    return tag
+            site.questions.append(_Question(tag, body, {tag: until}))
+        self._wake(site)
+        return tag
+
+    def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
+        """Return what came since the last call; wait at most ``timeout`` seconds for the first.
+
+        Returns:
+            Pairs of a tag and the answer; None where its time is over.
+        """
+        with self._changed:
+            self._give_up(time.monotonic())
+            self._changed.wait_for(lambda: self._taken, timeout)
+            taken = list(self._taken)
+            self._taken.clear()
+            return taken
+
+    def end(self) -> None:
+        """Let the run be over: there is nothing to tell the sites."""
+
+    def _give_up(self, now: float) -> None:
+        for site in self._sites:
+            for question in list(site.questions):
+                for tag in [each for each, until in question.tags.items() if until < now]:
+                    del question.tags[tag]
+                    self._taken.append((tag, None))
+                if not question.tags:
+                    site.questions.remove(question)
+
+    def _wake(self, *sites: _Site) -> None:
+        """Let sites' waiting requests look again, from any thread."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # it ended in between
+                for site in sites:
+                    loop.call_soon_threadsafe(site.wake.set)
+
+    # For the sites: HTTP, in a thread of its own
+
+    def _run(self) -> None:
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.set_exception_handler(lambda _loop, told: self._failed(told["message"]))
+            await self._server.serve(sockets=[self._listener])
+
+        asyncio.run(serve())
+
+    def _app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/v1/nonce", self._nonce, methods=["GET"]),
+                Route("/v1/hello", self._hello, methods=["POST"]),
+                Route("/v1/question", self._question, methods=["POST"]),
+                Route("/v1/answer/{number:int}", self._answer, methods=["POST"]),
+            ],
+            exception_handlers={Exception: self._not_served},
+        )
+
+    def _crowded(self) -> None:
+        self._rate_limited("many connect and do not say who they are: the oldest are closed")
+
+    def _failed(self, what: str) -> None:
+        self._rate_limited(f"a connection failed: {what:.200}")
+
+    async def _not_served(self, request: Request, error: Exception) -> Response:
+        self._failed(type(error).__name__)
+        return _refused(500)
+
+    async def _nonce(self, request: Request) -> Response:
+        return _bytes(self._nonces.fresh())
+
+    async def _hello(self, request: Request) -> Response:
+        length = _length(request)
+        if length is None or length > LONGEST:
+            return _refused(413)
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                hello = SignedHello.read(await request.body())
+        except (WireError, TimeoutError, ClientDisconnect):
+            return _refused(400)
+        index = self._index.get(hello.public)
+        if index is None:
+            self._rate_limited("somebody whose key is not in the roster was turned away")
+            return _refused(403)
+        if not self._nonces.is_good(hello.nonce):
+            return _refused(401)
+        if not hello.is_for(self._certificate):
+            self._rate_limited(
+                f"somebody says it is site {self._names[index]}, and did not sign for that"
+            )
+            return _refused(403)
+        self._nonces.use(hello.nonce)
+        return _bytes(self._session(index, hello.version))
+
+    def _session(self, index: int, version: str) -> bytes:
+        """Begin a site's session, which ends the one before; return its token."""
+        token, site, name = os.urandom(_TOKEN_BYTES), self._sites[index], self._names[index]
+        with self._changed:
+            if site.token is not None:
+                del self._tokens[site.token]
+            site.token = hashlib.sha256(token).digest()
+            self._tokens[site.token] = index
+            site.heard, site.at_work, site.receiving = time.monotonic(), False, False
+        site.wake.set()  # whoever waits in the session before
+        self._rate_limited(f"site {name} is connected", level=logging.INFO)
+        if version != self._version:
+            self._rate_limited(
+                f"site {name} has fedldp {version}, and this is {self._version}: install the same"
+            )
+        return token
+
+    def _site(self, request: Request) -> int | None:
+        """Return whose token a request shows."""
+        kind, _, text = request.headers.get("authorization", "").partition(" ")
+        with suppress(ValueError):
+            token = hashlib.sha256(bytes.fromhex(text)).digest()
+            index = self._tokens.get(token) if kind == "Bearer" else None
+            if index is not None:
+                self._sites[index].heard = time.monotonic()
+                request.state.connection.is_of(index)
+                return index
+        return None
+
+    async def _question(self, request: Request) -> Response:
+        index = self._site(request)
+        if index is None:
+            return _refused(401)
+        if _length(request) != 0:
+            return _refused(413)
+        site = self._sites[index]
+        site.polls += 1
+        site.at_work = False  # or it would not ask
+        poll, token, until = site.polls, site.token, time.monotonic() + POLL_SECONDS
+        site.wake.set()  # an earlier request of its, which nobody waits for any more
+        while not self._over and poll == site.polls and token == site.token:
+            site.wake.clear()
+            with self._changed:
+                question = site.questions[0] if site.questions else None
+            if question is not None:
+                site.at_work = True
+                return _bytes(question.body, {TAG: str(question.number)})
+            try:
+                async with asyncio.timeout(until - time.monotonic()):
+                    await site.wake.wait()
+            except TimeoutError:
+                break
+        site.heard = time.monotonic()
+        return Response(status_code=204)
+
+    async def _answer(self, request: Request) -> Response:
+        index = self._site(request)
+        if index is None:
+            return _refused(401)
+        site, number, length = self._sites[index], request.path_params["number"], _length(request)
+        if length is None or length > self._largest or "content-encoding" in request.headers:
+            self._rate_limited(f"site {self._names[index]}: an answer that is too long was refused")
+            return _refused(413)
+        if site.receiving:
+            return _refused(409)
+        with self._changed:
+            asked = any(question.number == number for question in site.questions)
+        if not asked:
+            return _refused(404)
+        site.receiving, token = True, site.token
+        try:
+            body = await _body(request, length)
+        except (TimeoutError, ClientDisconnect):
+            return _refused(408)
+        finally:
+            if site.token == token:
+                site.receiving = False
+        if body is None or site.token != token:
+            return _refused(400)
+        site.heard, site.at_work = time.monotonic(), False
+        with self._changed:
+            for question in [each for each in site.questions if each.number == number]:
+                site.questions.remove(question)
+                self._taken.extend((tag, body) for tag in question.tags)
+            self._changed.notify_all()
+        return Response(status_code=204)
+
+
+def listen(address: str) -> socket.socket:
+    """Return a TCP socket that listens at HOST:PORT.
+
+    Raises:
+        ConfigError: the address is written otherwise, or nothing can listen there.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        if not host or not 0 <= int(port) < 1 << 16:
+            raise ValueError
+    except ValueError:
+        raise ConfigError(f"listen = {address}: write it as HOST:PORT, as 0.0.0.0:8443") from None
+    host = host.strip("[]")
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, int(port)), family=family, backlog=512)
+    except OSError as error:
+        raise ConfigError(
+            f"listen = {address}: {error.strerror}; see to who listens there, or take another port"
+        ) from error
+
+
+async def _body(request: Request, length: int) -> bytes | None:
+    """Return a request's body; None if it is longer or shorter than it was announced to be."""
+    parts, stream = bytearray(), aiter(request.stream())
+    while True:
+        async with asyncio.timeout(_PART_SECONDS):
+            part = await anext(stream, None)
+        if part is None:
+            return bytes(parts) if len(parts) == length else None
+        parts += part
+        if len(parts) > length:
+            return None
+
+
+def _length(request: Request) -> int | None:
+    """Return the length that a request announces; None if it does not."""
+    text = request.headers.get("content-length", "" if _streams(request) else "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def _streams(request: Request) -> bool:
+    return "transfer-encoding" in request.headers
+
+
+def _bytes(body: bytes, headers: dict[str, str] | None = None) -> Response:
+    return Response(body, headers=headers, media_type="application/octet-stream")
+
+
+def _refused(status: int) -> Response:
+    """Return a refusal, after which nothing more is read from that connection."""
+    return Response(status_code=status, headers={"connection": "close"})

@@ -1,0 +1,177 @@
+"""The site's end: asks the server for questions, for ever, and gives the agent's answers back.
+
+It alone opens connections, through the environment's proxy where there is one. Whatever breaks is
+begun anew, first soon and then ever later: a server that is away for a weekend is found again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import ssl
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedldp.core.errors import ConfigError, WireError
+from fedldp.deployment.https.hello import NONCE_BYTES, SignedHello
+from fedldp.deployment.rate_limited_log import RateLimitedLog
+
+log = logging.getLogger("fedldp.site")
+
+TAG = "fedldp-question"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
+"""Seconds before the first and the latest attempts to reach a server again, about."""
+_SECONDS = httpx.Timeout(60.0, connect=15.0)
+_TOKEN_BYTES = 32
+_REFUSED = {
+    401: "it does not know this session (any more)",
+    403: "it does not know this site's key, or has another certificate than it shows",
+    413: "what this site sent is too long for it",
+}
+
+
+class HttpsLink:
+    """A site's link to its server.
+
+    Args:
+        url: of the server: https://HOST:PORT.
+        ca: PEM: the authorities, one of which signed the server's certificate.
+        key: the site's identity.
+        answer: what the site says to a question.
+        largest: how many bytes a question may have now.
+
+    Raises:
+        ConfigError: the authorities cannot be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        ca: Path,
+        key: Ed25519PrivateKey,
+        answer: Callable[[bytes], bytes],
+        largest: Callable[[], int],
+    ) -> None:
+        self._url, self._key, self._answer, self._largest = url, key, answer, largest
+        self._context = tls_of_site(ca)
+        self._rate_limited = RateLimitedLog(log)
+        self._stop = threading.Event()
+        self._state = ""
+
+    def serve(self, stop: threading.Event) -> None:
+        """Serve until ``stop`` is set; an answer that is under way then is not sent."""
+        thread = threading.Thread(target=self._go, name="https", daemon=True)
+        thread.start()
+        stop.wait()
+        self._stop.set()
+
+    def _go(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stop.is_set():
+            try:
+                with self._client() as client:
+                    token = self._greeted(client)
+                    self._tell(f"is connected to {self._url}", logging.INFO)
+                    while not self._stop.is_set():
+                        self._one(client, token)
+                        pause = _FIRST_PAUSE
+            except (httpx.HTTPError, OSError, WireError) as error:
+                self._tell(f"no connection to {self._url}: {_in_words(error)}; it is tried again")
+            except Exception as error:  # the agent goes on; no content is for the log
+                self._tell(
+                    f"no connection to {self._url}: {type(error).__name__}; it is tried again"
+                )
+            self._stop.wait(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _client(self) -> httpx.Client:
+        own = {"accept-encoding": "identity", "user-agent": "fedldp"}
+        return httpx.Client(base_url=self._url, verify=self._context, timeout=_SECONDS, headers=own)
+
+    def _greeted(self, client: httpx.Client) -> bytes:
+        """Say who this is; return the session's token."""
+        with client.stream("GET", "/v1/nonce") as response:
+            nonce = _read(response, NONCE_BYTES)
+            secured = response.extensions["network_stream"].get_extra_info("ssl_object")
+            certificate = secured.getpeercert(True)
+        if len(nonce) != NONCE_BYTES:
+            raise WireError("it is none of fedldp's servers, or one of another version")
+        hello = SignedHello.signed(self._key, nonce, certificate, version("fedldp"))
+        with client.stream("POST", "/v1/hello", content=hello.pack()) as response:
+            return _read(response, _TOKEN_BYTES)
+
+    def _one(self, client: httpx.Client, token: bytes) -> None:
+        """Wait for a question, and answer it."""
+        shown = {"authorization": f"Bearer {token.hex()}"}
+        with client.stream("POST", "/v1/question", headers=shown) as response:
+            if response.status_code == httpx.codes.NO_CONTENT:
+                return
+            question = _read(response, self._largest())
+            number = response.headers.get(TAG, "")
+        if not (number.isascii() and number.isdigit()):
+            raise WireError("a question without its number")
+        try:
+            answer = self._answer(question)
+        except Exception as error:  # its content is not for the log
+            self._rate_limited(f"a message could not be answered: {type(error).__name__}")
+            answer = b""
+        place = f"/v1/answer/{number}"
+        with client.stream("POST", place, headers=shown, content=answer) as response:
+            if response.status_code not in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
+                raise WireError(_refusal(response))  # NOT_FOUND: it was given up meanwhile
+
+    def _tell(self, state: str, level: int = logging.WARNING) -> None:
+        """Log what became of the connection, where it is another than before."""
+        if state != self._state:
+            self._state = state
+            self._rate_limited(state, level=level)
+
+
+def tls_of_site(ca: Path) -> ssl.SSLContext:
+    """Return the TLS settings of a site, which trusts the authorities in a PEM file alone.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except ssl.SSLError as error:
+        raise ConfigError(f"ca {ca}: this is no certificate in PEM") from error
+    except OSError as error:
+        raise ConfigError(f"ca {ca}: {error.strerror}; check the path") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+def _read(response: httpx.Response, limit: int) -> bytes:
+    """Return a body as it was sent, whose length is checked before anything of it is read.
+
+    Raises:
+        WireError: it is refused, of no known length, too long, or cut short.
+    """
+    if response.status_code != httpx.codes.OK:
+        raise WireError(_refusal(response))
+    text = response.headers.get("content-length", "")
+    if not (text.isascii() and text.isdigit()) or "content-encoding" in response.headers:
+        raise WireError("a message whose length is not said, or that is encoded")
+    if len(text) > 19 or int(text) > limit:
+        raise WireError(f"a message of {text:.20} bytes, more than the {limit} allowed here")
+    body = b"".join(response.iter_raw())
+    if len(body) != int(text):
+        raise WireError("a message was cut short")
+    return body
+
+
+def _refusal(response: httpx.Response) -> str:
+    status = response.status_code
+    return f"refused: {_REFUSED.get(status, f'HTTP status {status}')}"
+
+
+def _in_words(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"{text:.300}"

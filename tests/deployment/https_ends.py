@@ -1,0 +1,137 @@
+"""Both ends of the HTTPS link in one process, with TLS on the loopback interface."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedldp.deployment import certificates
+from fedldp.deployment.certificates import tls_of_server
+from fedldp.deployment.https.hello import SignedHello
+from fedldp.deployment.https.server import HttpsPipe, listen
+from fedldp.deployment.https.site import HttpsLink, tls_of_site
+
+LARGEST = 1 << 20
+
+
+def eventually(holds: Callable[[], object], patience: float = 20.0) -> None:
+    until = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def write_tls(folder: Path, host: str = "127.0.0.1") -> None:
+    """Write ca.pem, server.pem and server.key."""
+    folder.mkdir(exist_ok=True)
+    signer = certificates.authority("test", 2)
+    own = certificates.server_certificate(signer, [host], 2)
+    (folder / "ca.pem").write_bytes(signer.certificate)
+    (folder / "server.pem").write_bytes(own.certificate)
+    certificates.write_secret(folder / "server.key", own.key)
+
+
+@dataclass
+class Ends:
+    """A roster of two sites, ``near`` and ``far``, and the files of their server."""
+
+    folder: Path
+    keys: list[Ed25519PrivateKey]
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def certificate(self) -> bytes:
+        return tls_of_server(self.folder / "server.pem", self.folder / "server.key")[1]
+
+    @contextmanager
+    def pipe(self) -> Iterator[HttpsPipe]:
+        """Serve: on the same port when it is done again."""
+        context, own = tls_of_server(self.folder / "server.pem", self.folder / "server.key")
+        publics = [key.public_key().public_bytes_raw().hex() for key in self.keys]
+        sites = list(zip(("near", "far"), publics, strict=True))
+        listening = listen(f"127.0.0.1:{self.port}")
+        with HttpsPipe(listening, context, own, sites, LARGEST, "0.1.0") as pipe:
+            self.port = pipe.address[1]
+            yield pipe
+
+    @contextmanager
+    def link(self, site: int = 0, **given: Any) -> Iterator[HttpsLink]:
+        """Run a site's end, which answers backwards."""
+        terms = {
+            "url": self.url,
+            "ca": self.folder / "ca.pem",
+            "key": self.keys[site],
+            "answer": lambda asked: asked[::-1],
+            "largest": lambda: LARGEST,
+            **given,
+        }
+        link, stop = HttpsLink(**terms), threading.Event()
+        thread = threading.Thread(target=link.serve, args=(stop,))
+        thread.start()
+        try:
+            yield link
+        finally:
+            stop.set()
+            thread.join()
+
+    def client(self) -> httpx.Client:
+        """Return a client that says nothing by itself."""
+        verify = tls_of_site(self.folder / "ca.pem")
+        return httpx.Client(base_url=self.url, verify=verify, trust_env=False)
+
+    def hello(self, client: httpx.Client, key: Ed25519PrivateKey, **given: Any) -> SignedHello:
+        terms = {"nonce": client.get("/v1/nonce").content, "certificate": self.certificate, **given}
+        return SignedHello.signed(key, version="0.1.0", **terms)
+
+    def token(self, client: httpx.Client, site: int = 0) -> dict[str, str]:
+        """Return the headers of a new session."""
+        hello = self.hello(client, self.keys[site]).pack()
+        found = client.post("/v1/hello", content=hello)
+        assert found.status_code == 200
+        return {"authorization": f"Bearer {found.content.hex()}"}
+
+    def secured(self) -> socket.socket:
+        """Return a TLS connection over which nothing was said."""
+        plain = socket.create_connection(("127.0.0.1", self.port))
+        return tls_of_site(self.folder / "ca.pem").wrap_socket(plain, server_hostname="127.0.0.1")
+
+
+def taken(pipe: HttpsPipe, tag: int) -> bytes | None:
+    """Return the answer that bears a tag, and is the only one to come."""
+    (found,) = all_taken(pipe, tag).items()
+    assert found[0] == tag
+    return found[1]
+
+
+def all_taken(pipe: HttpsPipe, *tags: int) -> dict[int, bytes | None]:
+    """Return what comes until all of some tags did."""
+    found: dict[int, bytes | None] = {}
+    until = time.monotonic() + 20.0
+    while not found.keys() >= set(tags):
+        assert time.monotonic() < until, f"no answer: {found}"
+        found.update(pipe.take(0.1))
+    return found
+
+
+def is_hung_up(connection: socket.socket) -> bool:
+    """Return whether the other side closes a connection, in ten seconds, without a word."""
+    connection.settimeout(10)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,320 @@
+"""The HTTPS link by itself: who is let in, what is read, and what happens when things break."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from https_ends import LARGEST, Ends, all_taken, eventually, is_hung_up, taken, write_tls
+
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.https import connections
+from fedldp.deployment.https.hello import Nonces, SignedHello
+from fedldp.deployment.https.server import TAG, HttpsPipe, listen
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    write_tls(folder)
+    return folder
+
+
+@pytest.fixture
+def ends(files: Path) -> Ends:
+    return Ends(files, [Ed25519PrivateKey.generate() for _ in range(2)])
+
+
+@pytest.fixture
+def pipe(ends: Ends) -> Iterator[HttpsPipe]:
+    with ends.pipe() as pipe:
+        yield pipe
+
+
+def test_questions_go_out_and_answers_come_back(ends: Ends, pipe: HttpsPipe) -> None:
+    assert not pipe.connected
+    with ends.link(0), ends.link(1):
+        eventually(lambda: pipe.nodes(0.0) == [0, 1])
+        near, far, again = (pipe.ask(node, b"to %d" % node, 30) for node in (0, 1, 0))
+        expected = {near: b"0 ot", far: b"1 ot", again: b"0 ot"}
+        assert all_taken(pipe, near, far, again) == expected
+        large = bytes(range(256)) * 1000
+        assert taken(pipe, pipe.ask(1, large, 30)) == large[::-1]
+
+
+@slow
+def test_a_question_that_nobody_answers_is_given_up(ends: Ends, pipe: HttpsPipe) -> None:
+    tag = pipe.ask(0, b"asked", 0)
+    assert taken(pipe, tag) is None
+    with ends.link(0):
+        eventually(lambda: pipe.connected)
+        again = pipe.ask(0, b"asked", 30)
+        assert taken(pipe, again) == b"deksa"
+
+
+# Who is let in
+
+
+@slow
+def test_a_site_takes_nobody_else_for_the_server(
+    ends: Ends, pipe: HttpsPipe, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tls(tmp_path / "other")
+    with ends.link(0, ca=tmp_path / "other" / "ca.pem"):
+        eventually(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text)
+        time.sleep(0.5)
+        assert not pipe.connected
+    with ends.link(0, url=f"https://localhost:{ends.port}"):  # its certificate is for 127.0.0.1
+        eventually(lambda: "Hostname mismatch" in caplog.text)
+        assert not pipe.connected
+
+
+@slow
+def test_who_is_not_in_the_roster_is_turned_away_and_the_log_stays_small(
+    ends: Ends, pipe: HttpsPipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    for _ in range(30):
+        with ends.client() as client:
+            hello = ends.hello(client, Ed25519PrivateKey.generate())
+            assert client.post("/v1/hello", content=hello.pack()).status_code == 403
+    lines = [record for record in caplog.records if record.name != "httpx"]
+    assert len(lines) == 1
+    with ends.link(0, key=Ed25519PrivateKey.generate()):
+        eventually(lambda: "does not know this site's key" in caplog.text)
+    assert not pipe.connected
+
+
+@slow
+def test_a_site_answers_to_its_own_name_alone(ends: Ends, pipe: HttpsPipe) -> None:
+    """Not to another's, for another server, or with what was signed before."""
+    near, far = ends.keys
+    public = far.public_key().public_bytes_raw().hex()
+    with ends.client() as client:
+        own = ends.hello(client, near)
+        as_far = SignedHello(own.nonce, public, own.signature, own.version)
+        elsewhere = ends.hello(client, near, certificate=b"of another server")
+        changed = SignedHello(own.nonce, own.public, own.signature, "9.9")
+        made_up = ends.hello(client, near, nonce=bytes(len(own.nonce)))
+    for hello, status in ((as_far, 403), (elsewhere, 403), (changed, 403), (made_up, 401),
+                          (own, 200), (own, 401)):  # fmt: skip
+        with ends.client() as client:
+            assert client.post("/v1/hello", content=hello.pack()).status_code == status
+
+
+@slow
+def test_a_nonce_is_good_once_and_for_a_minute() -> None:
+    now = [0.0]
+    nonces = Nonces(lambda: now[0])
+    first, second = nonces.fresh(), nonces.fresh()
+    assert nonces.is_good(first)
+    nonces.use(first)
+    assert not nonces.is_good(first)
+    now[0] = 60.0
+    assert nonces.is_good(second)
+    now[0] = 61.0
+    assert not nonces.is_good(second)
+    assert not Nonces(lambda: now[0]).is_good(nonces.fresh())
+    nonces.use(nonces.fresh())
+    assert len(nonces._used) == 1  # what is too old anyway is forgotten
+
+
+@slow
+def test_without_a_token_nothing_is_handed_out_or_taken(ends: Ends, pipe: HttpsPipe) -> None:
+    tag = pipe.ask(0, b"asked", 30)
+    shown = ("", "Bearer", "Bearer 00", f"Bearer {'0' * 64}", "Bearer zz", "Basic Zm9v")
+    wrong = [{"authorization": each} for each in shown]
+    for headers in wrong:
+        for place in ("/v1/question", f"/v1/answer/{tag}"):
+            with ends.client() as client:
+                assert client.post(place, headers=headers).status_code == 401
+    assert pipe.take(0.0) == []
+
+
+@slow
+def test_the_latest_session_of_a_site_counts(ends: Ends, pipe: HttpsPipe) -> None:
+    with ends.client() as one, ends.client() as other:
+        before = ends.token(one)
+        after = ends.token(other)
+        assert one.post("/v1/question", headers=before).status_code == 401
+        tag = pipe.ask(0, b"asked", 30)
+        assert other.post("/v1/question", headers=after).content == b"asked"
+        assert other.post(f"/v1/answer/{tag}", headers=after, content=b"y").status_code == 204
+    assert taken(pipe, tag) == b"y"
+
+
+# What is read
+
+
+@slow
+def test_what_is_too_long_is_refused_before_it_is_read(ends: Ends, pipe: HttpsPipe) -> None:
+    def announced(place: str, length: str, headers: dict[str, str]) -> bytes:
+        lines = [f"POST {place} HTTP/1.1", "host: here", length]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        with ends.secured() as raw:
+            raw.sendall("\r\n".join([*lines, "", ""]).encode())
+            head = raw.recv(1 << 16)
+            assert is_hung_up(raw)
+        return head.split()[1]
+
+    tag = pipe.ask(0, b"asked", 30)
+    answer = f"/v1/answer/{tag}"
+    with ends.client() as client:
+        shown = ends.token(client)
+    for length in ("content-length: 10000000000", "transfer-encoding: chunked"):
+        assert announced("/v1/hello", length, {}) == b"413"
+        assert announced(answer, length, {}) == b"401"
+        assert announced(answer, length, shown) == b"413"
+        assert announced("/v1/question", length, shown) == b"413"
+    packed = {**shown, "content-encoding": "gzip"}
+    assert announced(answer, "content-length: 10", packed) == b"413"
+    assert pipe.take(0.0) == []
+    with ends.client() as client:
+        most = bytes(LARGEST)
+        assert client.post(answer, headers=shown, content=most).status_code == 204
+    assert taken(pipe, tag) == most
+
+
+@slow
+def test_a_site_reads_no_more_than_it_expects(
+    ends: Ends, pipe: HttpsPipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[bytes] = []
+    with ends.link(0, largest=lambda: 100, answer=lambda body: asked.append(body) or b"yes"):
+        tag = pipe.ask(0, bytes(101), 2)
+        eventually(lambda: "more than the 100 allowed here" in caplog.text)
+        assert taken(pipe, tag) is None
+        assert taken(pipe, pipe.ask(0, bytes(100), 30)) == b"yes"
+    assert asked == [bytes(100)]
+
+
+@slow
+def test_garbage_on_the_port_harms_nobody(
+    ends: Ends, pipe: HttpsPipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    for content in (b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)) * 100, b""):
+        with socket.create_connection(("127.0.0.1", ends.port)) as plain:
+            plain.sendall(content)
+        with ends.secured() as secured:
+            secured.sendall(content)
+            secured.settimeout(5)
+            if content:
+                assert b"200" not in secured.recv(1 << 16)
+    with ends.client() as client:
+        assert client.get("/").status_code == 404
+        assert client.get("/v1/question").status_code == 405
+        for body in (b"", b"x" * 60, b"\xff" * 200):
+            assert client.post("/v1/hello", content=body).status_code in (400, 403, 401)
+    with ends.link(0):
+        eventually(lambda: pipe.connected)
+        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+    assert "Traceback" not in caplog.text
+
+
+# Who holds on
+
+
+@slow
+def test_idle_connections_keep_no_site_out(
+    ends: Ends, pipe: HttpsPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MOST_STRANGERS", 8)
+    idle: list[socket.socket] = []
+    try:
+        with ends.link(0):
+            eventually(lambda: pipe.connected)
+            for turn in range(20):
+                idle.append(socket.create_connection(("127.0.0.1", ends.port)))
+                if turn % 2:
+                    idle.append(ends.secured())
+                    idle[-1].sendall(b"POST /v1/hello HTTP/1.1\r\n")
+            assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+            with ends.link(1):
+                eventually(lambda: pipe.nodes(0.0) == [0, 1])
+                assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
+        assert is_hung_up(idle[0])  # the oldest had to go
+    finally:
+        for each in idle:
+            each.close()
+
+
+@slow
+def test_a_stranger_is_sent_away_in_time(
+    ends: Ends, pipe: HttpsPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SECONDS_AS_STRANGER", 0.3)
+    with ends.link(0), ends.secured() as idle:
+        idle.sendall(b"POST /v1/hello HTTP/1.1\r\ncontent-length: 150\r\nhost: a\r\n\r\nslow")
+        assert is_hung_up(idle)
+        time.sleep(0.5)
+        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+
+
+# What breaks
+
+
+@slow
+def test_a_site_finds_a_server_that_was_started_again(ends: Ends) -> None:
+    with ends.pipe() as pipe:
+        ends.port = pipe.address[1]
+        link = ends.link(0)
+        link.__enter__()
+        eventually(lambda: pipe.connected)
+    try:
+        time.sleep(0.5)
+        with ends.pipe() as pipe:
+            tag = pipe.ask(0, b"asked", 30)
+            assert taken(pipe, tag) == b"deksa"
+    finally:
+        link.__exit__(None, None, None)
+
+
+@slow
+def test_a_question_that_was_lost_is_handed_out_again_and_counts_once(
+    ends: Ends, pipe: HttpsPipe
+) -> None:
+    with ends.client() as client:
+        shown = ends.token(client)
+        tag = pipe.ask(0, b"asked", 30)
+        for _ in range(2):
+            found = client.post("/v1/question", headers=shown)
+            assert (found.content, found.headers[TAG]) == (b"asked", str(tag))
+        shown = ends.token(client)
+        assert client.post("/v1/question", headers=shown).content == b"asked"
+        with ends.client() as other:
+            far = ends.token(other, 1)
+            assert other.post(f"/v1/answer/{tag}", headers=far, content=b"n").status_code == 404
+        statuses = []
+        for _ in range(2):
+            with ends.client() as again:
+                answered = again.post(f"/v1/answer/{tag}", headers=shown, content=b"yes")
+                statuses.append(answered.status_code)
+        assert statuses == [204, 404]
+    assert pipe.take(0.0) == [(tag, b"yes")]
+
+
+@slow
+def test_an_agent_that_fails_says_so_and_goes_on(ends: Ends, pipe: HttpsPipe) -> None:
+    def answer(asked: bytes) -> bytes:
+        if asked == b"bad":
+            raise ValueError(asked)
+        return b"good"
+
+    with ends.link(0, answer=answer):
+        assert taken(pipe, pipe.ask(0, b"bad", 30)) == b""
+        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"good"
+
+
+@slow
+def test_where_it_cannot_listen_is_said(ends: Ends, pipe: HttpsPipe) -> None:
+    for address in ("nowhere", "127.0.0.1:many", "127.0.0.1:99999", f"127.0.0.1:{ends.port}"):
+        with pytest.raises(ConfigError, match="listen = "):
+            listen(address)
