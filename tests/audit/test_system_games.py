@@ -19,6 +19,8 @@ from fedldp.audit.plans import configs_of, planned_games, representatives
 from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
 from fedldp.core.errors import ConfigError
+from fedldp.protocol.client_keys import TrialKeys
+from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.plan import plan, problem_of
 
 CONFIDENCE = 0.999
@@ -279,3 +281,16 @@ def test_a_client_that_answers_once_is_audited_behind_a_shuffler(unit: str) -> N
     for each in asked:
         assert each.game.attacked.config.fewest_in_round == 2
     assert play("", asked, confidence=CONFIDENCE, trials=200, seed=0).verdict != "bug"
+
+
+def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
+    """If they refused, all that is seen would be alike, and every system would pass."""
+    chosen = questions(fedldp.recipe("secure-aggregation-digits"), lambda game: True)
+    for game in {each.game.attacked: each.game for each in chosen}.values():
+        attacked, keys = game.attacked, TrialKeys(bytes(32), game.attacked.idealised)
+        dialogue, clients = attacked.server.dialogue, range(game.config.num_clients)
+        assert dialogue is not None
+        runtime = attacked.runtime(attacked.unchanged, keys)
+        ask = game.view._asking(runtime, keys)
+        (total,) = dialogue(ask, attacked.broadcast(1), clients, draws_of_seed(0)(1))
+        assert total.weight == len(clients)

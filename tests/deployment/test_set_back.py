@@ -22,7 +22,7 @@ from fedldp.deployment.identity import make_identity
 from fedldp.deployment.messages import NO_RECEIPT
 from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import charge_lost, moved_to
-from fedldp.deployment.site_ledger import Mark, SiteLedger, read_mark, write_mark
+from fedldp.deployment.site_ledger import Mark, SiteLedger, Witness, read_mark, write_mark
 from fedldp.protocol.wire import Reason, Refusal, Report
 
 
@@ -591,3 +591,19 @@ def test_the_log_and_the_check_name_the_last_release(
     (line,) = [line for line in lines if line.startswith("ledger")]
     assert line.endswith(f", hash {entry.hash}")
     assert "release 1 on 20" in line
+
+
+def test_a_line_that_a_full_disk_cuts_is_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short write is no error of the system; the release may not leave for all that."""
+    path, write = tmp_path / "witness", os.write
+    path.touch()
+    witness = Witness(path)
+    monkeypatch.setattr(os, "write", lambda handle, line: write(handle, line[:20]))
+    with pytest.raises(LedgerUnusable, match="cannot be written: No space left"):
+        witness.add("2026-01-01T00:00:00+00:00", 1, "a" * 64)
+    monkeypatch.undo()
+    assert witness.last() is None
+    witness.add("2026-01-01T00:00:00+00:00", 1, "a" * 64)
+    assert witness.last() == (1, "a" * 64)

@@ -77,10 +77,17 @@ def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population
     )
 
 
-def policy_of(config: RunConfig, problem: Problem, phases: int) -> Policy:
+def policy_of(
+    config: RunConfig, problem: Problem, *, phases: int = 1, trains_in: int = 0
+) -> Policy:
     """Return what a client of a run that is played has agreed to."""
-    layout = config.layout(problem)
-    return Policy(run=RUN, rounds=config.rounds, phases=phases, layout=layout)
+    return Policy(
+        run=RUN,
+        rounds=config.rounds,
+        phases=phases,
+        trains_in=trains_in,
+        layout=config.layout(problem),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +128,8 @@ class AttackedClient:
     @cached_property
     def policy(self) -> Policy:
         """What the client agreed to."""
-        return policy_of(self.config, self.problem, self.config.composition.channel.phases)
+        side = self.side
+        return policy_of(self.config, self.problem, phases=side.phases, trains_in=side.trains_in)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:

@@ -14,6 +14,7 @@ machine. It alone shows that everything together was set back, as by a snapshot 
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import json
 import logging
@@ -460,8 +461,9 @@ class Witness:
                 size = os.fstat(handle).st_size
                 torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
                 # The end of a torn line is not the last one, so it is not read.
-                line = f"{date} {number} {hash}\n".encode()
-                os.write(handle, (b"\n" if torn else b"") + line)
+                line = (b"\n" if torn else b"") + f"{date} {number} {hash}\n".encode()
+                if os.write(handle, line) < len(line):  # which is no error of a full disk
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(handle)
             finally:
                 os.close(handle)

@@ -251,7 +251,7 @@ class AttackScenario:
             index=self.client,
             examples=examples,
             side=self.side,
-            policy=policy_of(self.config, self.problem, phases=1),
+            policy=policy_of(self.config, self.problem),
             keys=SimulationKeys(self.number(number), self.client),
             store=MemoryStore(),
             ledgers=_ledger(self.config),
