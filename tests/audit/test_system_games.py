@@ -15,10 +15,12 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import systems
 from fedldp.audit import harness
 from fedldp.audit.efforts import QUICK
+from fedldp.audit.observations import Draws
 from fedldp.audit.plans import configs_of, planned_games, representatives
 from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import KEY_BYTES
 from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.plan import plan, problem_of
@@ -294,3 +296,12 @@ def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
         ask = game.view._asking(runtime, keys)
         (total,) = dialogue(ask, attacked.broadcast(1), clients, draws_of_seed(0)(1))
         assert total.weight == len(clients)
+
+
+def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None:
+    (game, *_) = questions(fedldp.recipe("ldp-fl-digits"), small("client-round"))
+    view = game.game.view
+    view._questions[1] = game.game.attacked.question(game.game.config.rounds + 1)
+    pair = game.game.pairs()[0]
+    with pytest.raises(RunError, match=r"refused all questions \(2 times wrong-round\)"):
+        view.observe(pair.first, pair, Draws(bytes(2 * KEY_BYTES), False))

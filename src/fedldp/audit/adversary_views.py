@@ -13,6 +13,7 @@ full, and the server sees what comes of it.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +27,7 @@ from fedldp.accounting.guarantees import Adversary
 from fedldp.audit.canaries import Canary, CanaryPair
 from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import Draws
+from fedldp.core.errors import RunError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.client_runtime import ClientRuntime
@@ -119,12 +121,18 @@ class AdversaryView:
     _labels: dict[int, int] = field(default_factory=dict, init=False)
     _others: dict[int, AttackedClient] = field(default_factory=dict, init=False)
     _states: dict[int, State] = field(default_factory=dict, init=False)
+    _said: Counter[str] = field(default_factory=Counter, init=False)
     _places: dict[int, tuple[CanaryPair, NDArray[np.int64]]] = field(
         default_factory=dict, init=False
     )
 
     def observe(self, canary: Canary, pair: CanaryPair, draws: Draws) -> Transcript:
-        """Return what is seen of trials with one canary of a pair, each with a key of its own."""
+        """Return what is seen of trials with one canary of a pair, each with a key of its own.
+
+        Raises:
+            RunError: the client has answered no question of an honest server. Its refusals look the
+                same whatever it holds, so a game that is played on would find nothing, and say ok.
+        """
         directions = [
             self._direction(pair, round) for round in self.rounds for _ in range(self.asked)
         ]
@@ -132,6 +140,14 @@ class AdversaryView:
         for at in range(len(draws)):
             key = draws.keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]
             rows.append(_row(list(self._trial(canary, key)), directions, places))
+        honest = self.attacked.factor == 1 and self.rounds[0] == 1
+        if honest and self._said and not self._said["report"]:
+            ((refused, times),) = self._said.most_common(1)
+            raise RunError(
+                f"audit of {self.attacked.config.name()}: the client refused all questions "
+                f"({times} times {refused}), so nothing can be seen of it; the audit, or its "
+                "budget, does not fit this system"
+            )
         lengths, heads, values, along, bits, whole, same = zip(*rows, strict=True)
         return Transcript(
             lengths=np.array(lengths),
@@ -185,7 +201,9 @@ class AdversaryView:
         if self.adversary == "server" and self.attacked.side.phases == 1:
             for round in self.rounds:
                 for _ in range(self.asked):
-                    yield self._glance(round, runtime.answer(self._question(round)))
+                    answer = runtime.answer(self._question(round))
+                    self._report(answer)
+                    yield self._glance(round, answer)
             return
         for round in self.rounds:
             broadcast = self.attacked.broadcast(round)
@@ -227,7 +245,11 @@ class AdversaryView:
 
     def _report(self, answer: bytes) -> Report | None:
         found = read_reply(answer)[2]
-        return None if isinstance(found, Refusal) else found
+        if isinstance(found, Refusal):
+            self._said[found.reason.name.lower().replace("_", "-")] += 1
+            return None
+        self._said["report"] += 1
+        return found
 
     def _glance(self, round: int, answer: bytes) -> _Glance:
         found = read_reply(answer)[2]
@@ -326,7 +348,9 @@ class AdversaryView:
                 if client not in runtimes:
                     attacked, others = self._other(client, keys)
                     runtimes[client] = attacked.runtime(attacked.unchanged, others)
-                found = read_reply(runtimes[client].answer(message))[2]
+                answer = runtimes[client].answer(message)
+                reply = read_reply(answer)[2]
+                found = self._report(answer) if client == self.attacked.index else reply
                 if isinstance(found, Report):
                     yield found
 
