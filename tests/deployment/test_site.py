@@ -21,6 +21,7 @@ from worlds import World, ask, ask_bytes, bits, content, make_world, question_of
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable
 from fedldp.deployment import sites
+from fedldp.deployment.agreement import Link
 from fedldp.deployment.frames import LENGTH, read_frame, write_frame
 from fedldp.deployment.listening import Listening
 from fedldp.deployment.messages import (
@@ -129,6 +130,22 @@ def test_other_agreements_are_strangers_also_of_the_same_run(world: World) -> No
     for body in (b"", b"x", bytes(10_000), pack(Stranger()), agent.answer(b"")):
         assert isinstance(read_by_server(agent.answer(body)), Stranger)
     assert world.releases(0) == []
+
+
+def test_what_is_agreed_on_for_one_link_is_unknown_over_another(world: World) -> None:
+    """Else whoever opens the socket could ask what a pinned authority alone may."""
+    agent = world.agent(0)
+    other: Link = "https" if world.agreement.link == "flower" else "flower"
+    for body in (
+        ask_bytes(world, question_of(world)),
+        pack(Challenge(world.agreement.digest, bytes(32))),
+    ):
+        assert isinstance(read_by_server(agent.answer(body, other)), Stranger)
+    assert world.releases(0) == []
+    assert not isinstance(
+        read_by_server(agent.answer(ask_bytes(world, question_of(world)), world.agreement.link)),
+        Stranger,
+    )
 
 
 def test_it_never_pays_more_than_its_budget(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -52,12 +53,19 @@ def _serve_links(policy: SitePolicy, agent: Agent, stop: threading.Event) -> Non
 
         server = policy.server
         link = HttpsLink(
-            server.url, server.ca, agent.key, agent.answer, lambda: agent.largest_message
+            server.url,
+            server.ca,
+            agent.key,
+            partial(agent.answer, link="https"),
+            lambda: agent.largest_message,
         )
         serving.append(link.serve)
     if policy.socket is not None:
         listening = Listening(
-            policy.socket, policy.socket_group, agent.answer, lambda: agent.largest_message
+            policy.socket,
+            policy.socket_group,
+            partial(agent.answer, link="flower"),
+            lambda: agent.largest_message,
         )
         logging.getLogger("fedldp.site").info("listens at %s", policy.socket)
         serving.append(listening.serve)

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.core.formatting import number
-from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.agreement import Agreement, Link
 from fedldp.deployment.channels import client_side
 from fedldp.deployment.examples import begin_with, check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
@@ -118,8 +118,14 @@ class Agent:
         """The site's identity."""
         return self._key
 
-    def answer(self, body: bytes) -> bytes:
-        """Return what is said to a server's message."""
+    def answer(self, body: bytes, link: Link | None = None) -> bytes:
+        """Return what is said to a server's message.
+
+        Args:
+            body: the message.
+            link: over which it came. What was agreed on for another link is unknown here: each link
+                has its own way to know the server. None where there is no link between the two.
+        """
         try:
             message = read_by_site(body)
         except WireError:
@@ -128,6 +134,11 @@ class Agent:
         run = self._run(message.digest)
         if run is None:
             self._rate_limited("a question of an agreement that is not accepted here was refused")
+            return pack(Stranger())
+        if link not in (None, run.agreement.link):
+            self._rate_limited(
+                f"a question over {link} was refused: its agreement is for {run.agreement.link}"
+            )
             return pack(Stranger())
         if isinstance(message, Challenge):
             return pack(self._hello(run, message))
