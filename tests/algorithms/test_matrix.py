@@ -106,7 +106,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
         (
             "composed",
             {**PEOPLE, "channel": "central", "clients_per_round": 2},
-            "channel = central and participation = balanced: .* set participation = drawn",
+            "channel = central and participation = balanced: .* set participation = all, or drawn",
         ),
         (
             "composed",
