@@ -204,10 +204,10 @@ def test_csv_of_integers_keeps_them(tmp_path: Path) -> None:
         ("a,label\n1,0.5\n2,1\n", "not integers"),
         ("a,label\n1,cat\n2,\n", "empty label"),
         ("a,label\n1,-1\n2,1\n", "smallest label is -1"),
-        ("a,label\n1,99999999999999999999\n2,1\n", "labels are of type object"),
+        ("a,label\n1,99999999999999999999\n2,0\n", "labels are of type object"),
         ("a,label\nnan,0\n2,1\n", "line 2: column 'a' holds 'nan', a missing value"),
         ("a,label\n1,cat\n2,cat\n", "every label is 0"),
-        ("label\n1\n2\n", "are empty"),
+        ("label\n0\n1\n", "are empty"),
         ("a,label\n1,0\n", "one example cannot be split"),
     ],
 )

@@ -80,7 +80,7 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         raise ConfigError(
             f"channel = central and participation = {type(parts.participation).__name__.lower()}: "
             "what is proven of broadcasts is of all clients, or of a secret sample that is drawn "
-            "anew in each round; set participation = all, or drawn with clients_per_round"
+            "anew in each round; set participation = all"
         )
     if isinstance(parts.participation, Once):
         check_once(parts, settings)
