@@ -109,9 +109,13 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
     assert len(answers) == 2 * config.composition.channel.phases
     payable = [cost(event, PLENTY.kind) < np.inf for event in events] * 2
     side, paid = case.side(talk.index), list[bytes]()
-    rounds = side.max_participations
-    for pays, answer, free in zip(payable, answers, talk.answers, strict=True):
-        if rounds is not None and len(paid) == rounds * side.phases:
+    rounds, phases = side.max_participations, config.composition.channel.phases
+    for at, (pays, answer, free) in enumerate(zip(payable, answers, talk.answers, strict=True)):
+        if not all(payable[at - at % phases : at]):  # it is out of this round's sum
+            refusal = read_reply(answer)[2]
+            assert isinstance(refusal, Refusal)
+            assert refusal.reason is Reason.POLICY
+        elif rounds is not None and len(paid) == rounds * side.phases:
             assert answer == free
             assert isinstance(read_reply(answer)[2], Refusal), "it has had its rounds"
         elif pays:
