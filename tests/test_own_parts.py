@@ -177,6 +177,7 @@ def test_a_demos_sites_may_read_what_is_of_ones_own(folder: Path, changes: dict[
     config = find_system(changes["system"]).model_validate(
         {**SHARED, "epsilon": 4.0, "num_clients": 3, **changes}
     )
+    (folder / "demo").mkdir()
     made = DemoEnvironment.made(folder / "demo", config, "named", "https", None)
     assert len(made.sites) == 3
     for policy in made.sites:
