@@ -233,7 +233,7 @@ def test_it_is_written_only_where_it_is_set_and_is_said_to_the_reader() -> None:
         ("composed", {"epsilon": 1.0, "clients_per_round": 3},
          "participation = once and clients_per_round = 3: .* leave clients_per_round out"),
         ("central_dp", {"noise_multiplier": 4.0, "clip": 1.0},
-         "channel = central and participation = once: .* set participation = all, or drawn"),
+         "channel = central and participation = once: .* set participation = all"),
         ("personalized_sound", {"epsilon": 1.0, "clip": 1.0, "selects_first": True},
          "participation = once and selects_first = true: .* leave participation out"),
         ("personalized", {"epsilon": 1.0, "clip": 1.0, "aggregation": "selection",
