@@ -14,8 +14,8 @@ from https_ends import LARGEST, Ends, all_taken, eventually, is_hung_up, taken, 
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.https import connections
-from fedldp.deployment.https.hello import Nonces, SignedHello
-from fedldp.deployment.https.server import TAG, HttpsPipe, listen
+from fedldp.deployment.https.hello import TAG, Nonces, SignedHello
+from fedldp.deployment.https.server import HttpsPipe, listen
 
 slow = pytest.mark.slow
 

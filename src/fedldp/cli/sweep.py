@@ -109,7 +109,7 @@ def sweep(
     if csv is not None:
         check_replaceable(csv, CSV_BEGINS)
     stderr = Console(stderr=True)
-    if seeds is not None and seeds.strip().isdecimal() and seeds.strip() != "0":
+    if seeds is not None and seeds.strip().isdecimal() and int(seeds) > 1:
         stderr.print(
             f"seeds      one, the number {seeds}; for {seeds} of them write 0-{int(seeds) - 1}"
         )

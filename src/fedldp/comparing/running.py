@@ -430,7 +430,7 @@ def _seeds(given: Any) -> tuple[int, ...]:
 
 
 def _outcome(row: Row, metric: str) -> str:
-    """Return what a run gave: of the metric that is compared."""
+    """Return a run's score for people, in the metric that is compared."""
     found = score(row, metric)
     if row["refused"] or found is None:
         return f"refused: {row['refused']}" if row["refused"] else f"{metric} is not defined"

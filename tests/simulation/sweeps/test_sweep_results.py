@@ -76,6 +76,7 @@ def test_the_figure_that_is_asked_for_comes_first_and_is_drawn() -> None:
     assert row[-1].endswith(" per client-round")
     assert found.runs[0]["unit"] == "client-round"
     assert any("the unit client-round, against the adversary server" in n for n in found.notes())
+    assert not any("of no client as a whole" in note for note in found.notes())
     pytest.importorskip("matplotlib")
     (axes,) = found.plot().axes
     assert axes.get_ylabel() == "Brier score, with its deviation over seeds"

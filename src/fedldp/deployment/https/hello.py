@@ -26,6 +26,10 @@ NONCE_BYTES = _NONCE.size
 LONGEST_VERSION = 64
 LONGEST = NONCE_BYTES + PUBLIC_BYTES + SIGNATURE_BYTES + LONGEST_VERSION
 """Bytes of a hello at most."""
+TAG = "fedldp-question"
+"""The header that has a question's number."""
+TOKEN_BYTES = 32
+"""Of a session's token, which answers a hello."""
 _SECONDS = 60.0
 
 

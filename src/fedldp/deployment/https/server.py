@@ -30,13 +30,11 @@ from starlette.routing import Route
 
 from fedldp.core.errors import ConfigError, RunError, WireError
 from fedldp.deployment.https.connections import Connections
-from fedldp.deployment.https.hello import LONGEST, Nonces, SignedHello
+from fedldp.deployment.https.hello import LONGEST, TAG, TOKEN_BYTES, Nonces, SignedHello
 from fedldp.deployment.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger("fedldp.server")
 
-TAG = "fedldp-question"
-"""The header that has a question's number."""
 POLL_SECONDS = 20.0
 """How long a site's request for a question waits."""
 _ALIVE_SECONDS = 60.0
@@ -46,7 +44,6 @@ _PART_SECONDS = 60.0
 _HELLO_SECONDS = 10.0
 _IDLE_SECONDS = 75
 _LONGEST_HEAD = 16_384
-_TOKEN_BYTES = 32
 
 
 @dataclass
@@ -290,7 +287,7 @@ class HttpsPipe:
 
     def _session(self, index: int, version: str) -> bytes:
         """Begin a site's session, which ends the one before; return its token."""
-        token, site, name = os.urandom(_TOKEN_BYTES), self._sites[index], self._names[index]
+        token, site, name = os.urandom(TOKEN_BYTES), self._sites[index], self._names[index]
         with self._changed:
             if site.token is not None:
                 del self._tokens[site.token]

@@ -18,16 +18,14 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.core.errors import ConfigError, WireError
-from fedldp.deployment.https.hello import NONCE_BYTES, SignedHello
+from fedldp.deployment.https.hello import NONCE_BYTES, TAG, TOKEN_BYTES, SignedHello
 from fedldp.deployment.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger("fedldp.site")
 
-TAG = "fedldp-question"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 """Seconds before the first and the latest attempts to reach a server again, about."""
 _SECONDS = httpx.Timeout(60.0, connect=15.0)
-_TOKEN_BYTES = 32
 _REFUSED = {
     401: "it does not know this session (any more)",
     403: "it does not know this site's key, or has another certificate than it shows",
@@ -103,7 +101,7 @@ class HttpsLink:
             raise WireError("it is none of fedldp's servers, or one of another version")
         hello = SignedHello.signed(self._key, nonce, certificate, version("fedldp"))
         with client.stream("POST", "/v1/hello", content=hello.pack()) as response:
-            return _read(response, _TOKEN_BYTES)
+            return _read(response, TOKEN_BYTES)
 
     def _one(self, client: httpx.Client, token: bytes) -> None:
         """Wait for a question, and answer it."""

@@ -42,6 +42,11 @@ class Stated:
         return about(self.unit, self.adversary)
 
     @property
+    def of_client(self) -> bool:
+        """Whether it is of all that a client sends, in a round or in the run."""
+        return self.unit in ("client-round", "client-run")
+
+    @property
     def is_proven(self) -> bool:
         """Whether it rests on no code of the user's own; true of no guarantee at all."""
         return self.by == HOUSE

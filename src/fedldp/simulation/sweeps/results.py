@@ -114,7 +114,7 @@ class Sweep:
         ]
         found += [
             f"where it says{what}, it is of no client as a whole"
-            for what in dict.fromkeys(s.about for s in stated if s.about)
+            for what in dict.fromkeys(s.about for s in stated if s.about and not s.of_client)
         ]
         if own:
             if any(s.is_proven for s in stated):
