@@ -13,6 +13,7 @@ import pytest
 import fedldp
 from fedldp.comparing import Comparison, ComparisonError, held_out
 from fedldp.comparing.held_out import with_clients
+from fedldp.comparing.running import design_of
 from fedldp.comparing.tries import default_tries
 from fedldp.data import Dataset, load_dataset
 from fedldp.simulation.plan import problem_of
@@ -99,6 +100,17 @@ def test_whole_clients_of_the_partition_are_held_out(scheme: str) -> None:
     assert len(left) == 2
     assert keys(found.test.features) == sorted(left[0] + left[1])
     assert len(found.train) + len(found.test) == 600
+
+
+def test_rows_are_held_out_of_one_site_by_itself_where_a_row_is_the_unit() -> None:
+    alone = design_of(["person-dp-sgd-digits"], {"num_clients": 1, "num_examples": 300},
+                      guarantee="record:server", epsilon=4, delta=None, metric=None, tries=2,
+                      seeds=None)  # fmt: skip
+    data = load_dataset("digits")
+    comparison = alone.comparison(data)
+    tried = comparison.data_for(alone.cells(comparison)[0], "tried", 100)
+    assert len(tried.test) == len(data.train) // 6
+    assert len(tried.train) + len(tried.test) == len(data.train)
 
 
 def test_clients_that_share_examples_are_not_divided() -> None:
@@ -470,7 +482,7 @@ def test_the_command_prints_a_table_and_leaves_files(
     outcome = fedldp_command("compare", *BOTH, "fedavg-digits", *GIVEN, *more)
     assert outcome.status == 2  # for fedavg has nothing to calibrate
     assert "refused" in outcome.out
-    assert "fedavg has no epsilon to solve for" in outcome.out
+    assert "fedavg has no guarantee, and no epsilon to solve for" in outcome.out
     names = {path.name for path in Path("out").iterdir()}
     assert {"table.txt", "table.csv", "table.tex", "results.json", "results.jsonl", "chart.pdf",
             "chart.svg", "compare.json"} <= names  # fmt: skip

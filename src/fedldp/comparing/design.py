@@ -163,11 +163,13 @@ class Design:
             ConfigError: a contestant has nothing to try, or the settings do not go together.
         """
         config = self.first.changed(standardise=False)
+        # One site by itself has no other client to hold out: rows are, where a row is the unit.
+        alone = config.num_clients == 1 and self.guarantee.unit == "record"
         task = Task(
             config.dataset,
             lambda: data,
             {},
-            divided=config.partition,
+            divided=None if alone else config.partition,
             num_examples=config.num_examples,
         )
         contestants = []

@@ -72,6 +72,11 @@ class Budgets:
         """
         if config.target is None:
             return config
+        if not any(hasattr(config, name) for name in BUDGETS):
+            raise ConfigError(
+                f"{config.name()} has no guarantee, and no epsilon to solve for; leave it out, or "
+                "show it as a level, by reference = true in a compare file"
+            )
         takes_steps = getattr(config, "learning_rate", None) is not None
         alike = config.changed(learning_rate=1.0) if takes_steps else config
         if config.round_size == config.num_clients:
@@ -132,7 +137,7 @@ def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
     real = [line for line in lines if IDEALISED not in line["assumptions"]] or lines
     known = [line for line in real if line["epsilon"] is not None]
     if not known or len(known) < len(real):
-        why = "; ".join(line["method"] for line in real) or "the statement has no such line"
+        why = "; ".join(line["method"] for line in real) or _what_it_has(privacy)
         what = _UNITS[kind.unit]
         raise ConfigError(f"no guarantee for {what} against the {kind.adversary}: {why}")
     best = min(known, key=lambda line: float(line["epsilon"]))
@@ -143,6 +148,16 @@ def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
         best["method"],
         stated_by(best),
     )
+
+
+def _what_it_has(privacy: Mapping[str, Any]) -> str:
+    """Return which guarantees a statement has in place of one that was asked for."""
+    found = dict.fromkeys(
+        f"{line['unit']}:{line['adversary']}"
+        for line in privacy["guarantees"]
+        if line["epsilon"] is not None
+    )
+    return f"its statement has {', '.join(found) or 'none'}; leave it out, or compare by one it has"
 
 
 def checked(cell: Cell, kind: GuaranteeKind, privacy: Mapping[str, Any]) -> Proven:
