@@ -2,14 +2,12 @@
 
     FEDLDP_DATA=... python -m benchmarks.people RESULTS.jsonl --budget 60
     python -m benchmarks.people RESULTS.jsonl --page docs/people.md
-    python -m benchmarks.people RESULTS.jsonl --page README.md            MNIST alone
-    python -m benchmarks.people RESULTS.jsonl --picture docs/people.svg
 
 Every contestant is ``person_dp_sgd`` on the same features, and every row is one person's. The rule
 is that of ``fedldp.comparing``: eight tries for each contestant, scored on training examples that
 no site has and on a seed of their own; then other seeds, on the test set. There are ten of them
-where all sites together have 1,000 people at most, or 7,000 and an epsilon of 1 at most; else
-three. RESULTS.jsonl has a line for each run, and is only added to.
+where all sites together have 1,000 people at most; else three. RESULTS.jsonl has a line for each
+run, and is only added to. What fewer people have is in the study: ``benchmarks.study``.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from fedldp.data.unit_norm import UnitNorm
 from fedldp.simulation.settings import from_mapping
 
 DELTA = 1e-5
-MARK, IN_SHORT, CHOSEN = "<!-- people -->", "<!-- people, in short -->", "<!-- people, chosen -->"
+MARK, CHOSEN = "<!-- people -->", "<!-- people, chosen -->"
 END = "<!-- end of people -->"
 
 NO_NOISE = 1e4
@@ -106,23 +104,11 @@ class Place:
 
 PLACES: Sequence[Place] = [
     Place("mnist", "soft-gradients", 10, 6_000, 1.0, whole=True),
-    Place("mnist", "soft-gradients", 10, 600, 4.0),
     Place("mnist", "soft-gradients", 10, 6_000, 0.5, whole=True),
-    Place("mnist", "soft-gradients", 10, 600, 1.0),
-    Place("mnist", "soft-gradients", 50, 120, 4.0),
     Place("covertype", "unit-norm", 10, 7_400, 1.0, whole=True),
-    Place("covertype", "unit-norm", 10, 700, 1.0),
-    Place("covertype", "unit-norm", 10, 700, 4.0),
     Place("breast-cancer", "centred", 5, 90, 4.0, whole=True),
     Place("breast-cancer", "centred", 5, 90, 8.0, whole=True),
-    Place("covertype", "unit-norm", 5, 200, 4.0),
-    Place("covertype", "unit-norm", 5, 200, 1.0),
-    Place("mnist", "soft-gradients", 50, 120, 1.0),
-    Place("covertype", "unit-norm", 10, 7_400, 0.5, whole=True),
-    Place("covertype", "unit-norm", 10, 700, 0.5),
-    Place("covertype", "unit-norm", 5, 200, 0.5),
-    Place("covertype", "unit-norm", 10, 7_400, 4.0, whole=True),
-    Place("mnist", "unit-norm", 10, 6_000, 1.0, whole=True),
+    Place("covertype", "unit-norm", 5, 200, 4.0, (ANY, SUM, CENTRAL, POOLED)),
 ]
 """In the order in which they are measured."""
 
@@ -163,10 +149,8 @@ def comparison(place: Place) -> Comparison:
         lambda: data(place.dataset, place.features),
         settings,
     )
-    varies = total <= 1_000 or (total <= 7_000 and place.epsilon <= 1)
-    return Comparison(
-        contestants(place), [task], chosen_on=100, seeds=list(range(10 if varies else 3))
-    )
+    seeds = list(range(10 if total <= 1_000 else 3))  # of few people it varies more
+    return Comparison(contestants(place), [task], chosen_on=100, seeds=seeds)
 
 
 def cell(place: Place, name: str) -> Cell:
@@ -299,22 +283,6 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def in_short(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table for the features of MNIST."""
-    found = [
-        "| sites x people | epsilon | any server | behind a sum | pooled, central noise "
-        "| one site by itself |",
-        "|---|---|---|---|---|---|",
-    ]
-    for place, (any_server, summed, central, _, alone, _) in ordered(rows):
-        if (place.dataset, place.features) == ("mnist", "soft-gradients") and any_server:
-            cells = map(shown, (any_server, summed, central, alone))
-            found.append(
-                f"| {place.sites} x {place.people:,} | {place.epsilon:g} | {' | '.join(cells)} |"
-            )
-    return found
-
-
 def chosen(rows: Sequence[Row]) -> list[str]:
     """Return the lines of a table of what was chosen for sites that train together."""
     found = [
@@ -341,56 +309,7 @@ def _tried(runs: Sequence[Row]) -> str:
     )
 
 
-MADE = {MARK: lines, IN_SHORT: in_short, CHOSEN: chosen}
-
-
-def _mean(runs: Sequence[Row]) -> float:
-    return statistics.mean([float(run["accuracy"]) for run in runs])
-
-
-MARKS = {
-    ANY: ("o", "C0"), SUM: ("s", "C1"), CENTRAL: ("^", "C2"), POOLED: ("|", "0.3"),
-    ALONE: ("D", "C3"), ALONE_FREE: ("x", "C3"),
-}  # fmt: skip
-
-
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw the mean accuracies of all contestants, a line for each place."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    style = {"svg.fonttype": "none", "svg.hashsalt": "fedldp", "axes.unicode_minus": False}
-    titles = {
-        "MNIST, soft gradients": ("mnist", "soft-gradients"),
-        "Covertype": ("covertype", "unit-norm"),
-    }
-    with rc_context(style):
-        figure = Figure(figsize=(11, 4.4), layout="constrained")
-        both = figure.subplots(1, 2)
-        for axes, (title, kind) in zip(both, titles.items(), strict=True):
-            places = [
-                (place, runs)
-                for place, runs in ordered(rows)
-                if (place.dataset, place.features) == kind and runs[0]
-            ]
-            for name, (mark, colour) in MARKS.items():
-                found = [runs[ALL.index(name)] for _, runs in places]
-                axes.plot(
-                    [100 * _mean(runs) if runs else math.nan for runs in found],
-                    range(len(found)), mark, color=colour, label=name, markersize=7,
-                    fillstyle="none",
-                )  # fmt: skip
-            axes.set_yticks(
-                range(len(places)),
-                [f"{each.sites} x {each.people:,}, ε {each.epsilon:g}" for each, _ in places],
-            )
-            axes.invert_yaxis()
-            axes.grid(visible=True, linewidth=0.4)
-            axes.set_title(title)
-            axes.set_xlabel("accuracy in percent")
-        names = both[0].get_legend_handles_labels()
-        figure.legend(*names, fontsize=9, loc="outside lower center", ncols=len(MARKS))
-        figure.savefig(path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+MADE = {MARK: lines, CHOSEN: chosen}
 
 
 def updated(page: str, rows: Sequence[Row]) -> str:
@@ -410,15 +329,12 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60.0, help="minutes to measure")
     parser.add_argument("--only", default="", help="cells whose description has these words")
     parser.add_argument("--page", type=Path, help="a page whose tables are made anew")
-    parser.add_argument("--picture", type=Path, help="the file of the chart")
     options = parser.parse_args()
     results = Results(options.results)
     if options.page is not None:
         options.page.write_text(
             updated(options.page.read_text(encoding="utf-8"), results.rows), encoding="utf-8"
         )
-    elif options.picture is not None:
-        draw(results.rows, options.picture)
     else:
         measure(results, options.only, options.budget)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -26,7 +27,7 @@ from fedldp.comparing.running import design_of
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "study"
 PUBLIC = ROOT / "benchmarks" / "results" / "2026-11-25-public-alone.jsonl"
-PAGES = ("README.md", "docs/study.md")
+PAGES = ("README.md", "docs/study.md", "docs/people.md")
 
 CLIENTS = (1_000, 10_000, 100)
 EPSILONS = (1.0, 4.0, 16.0)
@@ -39,6 +40,13 @@ SEES = {
 """What the server sees, by adversary."""
 
 SITES = (3, 10, 50)
+PEOPLE = {"mnist": ("MNIST", 6_000), "covertype": ("Covertype", 7_000)}
+"""How data sets are called, and how many people all sites have together."""
+
+BY_ITSELF = {
+    "person_dp_sgd, alone": "one site by itself, whoever gets its model",
+    "no noise, alone": "one site by itself, no noise",
+}
 UNLIKE = {"dirichlet": "Dirichlet 0.1", "shards2": "two each", "shards1": "one each"}
 
 BY = {
@@ -184,30 +192,28 @@ def public_alone() -> Mapping[str, float]:
 
 
 def rows_of(names: Sequence[str]) -> list[list[str]]:
-    """Return the rows of some tables: without noise first, then by what the server sees."""
+    """Return the rows of some tables: without noise first, then by what the server sees.
+
+    A cell is empty at an epsilon that is no part of its table.
+    """
     found = [Table(name) for name in names]
     free = [
-        [
-            "no noise",
-            name.removeprefix("no noise, "),
-            *[each.shown(name, None)] * len(_epsilons(each)),
-        ]
+        ["no noise", name.removeprefix("no noise, "), *_cells(each, name, without=True)]
         for each in found
         for name in each.references
     ]
     return free + [
-        [
-            SEES[each.design.guarantee.adversary],
-            name,
-            *(each.shown(name, epsilon) for epsilon in each.design.epsilons),
-        ]
+        [SEES[each.design.guarantee.adversary], name, *_cells(each, name)]
         for each in found
         for name in each.contestants
     ]
 
 
-def _epsilons(each: Table) -> Sequence[float]:
-    return each.design.epsilons
+def _cells(each: Table, name: str, *, without: bool = False) -> list[str]:
+    return [
+        each.shown(name, None if without else epsilon) if epsilon in each.design.epsilons else ""
+        for epsilon in EPSILONS
+    ]
 
 
 def many(clients: int) -> str:
@@ -231,23 +237,50 @@ def unlike() -> str:
     rows = []
     for kind, words in UNLIKE.items():
         rows += [[words, *row] for row in rows_of([f"mnist-1000-{kind}-server"])]
-    return table(["labels of a client", *_head((4.0,))], rows)
+    return table(["labels of a client", *_head(EPSILONS)], rows)
 
 
 def people(data: str) -> str:
     """Return the table of people at few sites."""
     pooled = Table(f"people-{data}-10-downlink")
-    rows = [
-        ["any", SEES["downlink"], *(pooled.shown(name, e) for e in pooled.design.epsilons)]
+    epsilons = pooled.design.epsilons
+    rows = [["any", "no noise", *[pooled.shown("no noise", None)] * 3]]
+    if data == "mnist":
+        alone = f"{public_alone()['soft-gradients']:.1f}"
+        rows.insert(0, ["none", "public data alone", *[alone] * 3])
+    rows += [
+        ["any", SEES["downlink"], *(pooled.shown(name, e) for e in epsilons)]
         for name in pooled.contestants
     ]
     for sites in SITES:
         for adversary in ("server", "summing-server"):
             each = Table(f"people-{data}-{sites}-{adversary}")
             (name,) = each.contestants
-            cells = [each.shown(name, epsilon) for epsilon in each.design.epsilons]
-            rows.append([str(sites), SEES[adversary], *cells])
-    return table(["sites", "the server sees", *(f"ε {e:g}" for e in (0.5, 1, 4))], rows)
+            rows.append([str(sites), SEES[adversary], *(each.shown(name, e) for e in epsilons)])
+        each = Table(f"people-{data}-{sites}-alone")
+        for name, words in BY_ITSELF.items():
+            free = name in each.references
+            rows.append(
+                [str(sites), words, *(each.shown(name, None if free else e) for e in epsilons)]
+            )
+    return table(["sites", "the server sees", *(f"ε {e:g}" for e in epsilons)], rows)
+
+
+def people_in_short() -> str:
+    """Return the README's table of few sites with many people, at all epsilons in a cell."""
+    rows = []
+    for data, (title, number) in PEOPLE.items():
+        for sites in SITES:
+            cells = []
+            for kind in (f"{sites}-server", f"{sites}-summing-server", "10-downlink",
+                         f"{sites}-alone"):  # fmt: skip
+                each = Table(f"people-{data}-{kind}")
+                (name,) = each.contestants
+                lines = [each.lines.get((name, epsilon)) for epsilon in each.design.epsilons]
+                cells.append(", ".join(map(_rounded, lines)))
+            rows.append([title, f"{sites} x {number // sites:,}", *cells])
+    head = ["any server", "behind a sum", "pooled, central noise", "one site by itself"]
+    return table(["data", "sites x people", *head], rows)
 
 
 def _head(epsilons: Sequence[float]) -> list[str]:
@@ -417,18 +450,18 @@ def _listed(values: Iterable[float]) -> str:
 
 
 def progress() -> str:
-    """Return the table of what is measured, and what the rest costs."""
-    rows = []
+    """Return what was measured and what was not reached, with its cost, as a paragraph."""
+    made, wanted = (sum(len(each.runs) for each in tables()), sum(each.wanted for each in tables()))
+    minutes = sum(each.seconds for each in tables()) / 60
+    left = []
     for each in tables():
-        made, wanted = len(each.runs), each.wanted
-        rest = (wanted - made) * _seconds_of_a_run(each) / 60
-        rows.append(
-            [f"`{each.name}`", f"{made} of {wanted}", f"{each.seconds / 60:.1f}",
-             "0" if made >= wanted else f"{max(rest, 1):.0f}"]
-        )  # fmt: skip
-    head = ["compare file", "runs made", "CPU minutes", "for the rest, about"]
-    total = sum(each.seconds for each in tables()) / 60
-    return table(head, [*rows, ["all", "", f"{total:.0f}", ""]])
+        missing = each.wanted - len(each.runs)
+        if missing > 0:
+            cost = max(missing * _seconds_of_a_run(each) / 60, 1)
+            left.append((cost, f"`{each.name}` {missing} of {each.wanted} runs, {cost:.0f}"))
+    told = "; ".join(words for _, words in sorted(left, reverse=True))
+    rest = f" Not reached, with the minutes that it takes, about: {told}." if left else ""
+    return f"{made:,} of {wanted:,} runs are made, in {minutes:.0f} minutes of one core.{rest}\n"
 
 
 def _seconds_of_a_run(each: Table) -> float:
@@ -436,19 +469,18 @@ def _seconds_of_a_run(each: Table) -> float:
 
     Behind a sum every client draws noise, so it is as many times longer as there are more clients.
     """
-    adversary = each.design.guarantee.adversary
-    unit, clients = each.design.guarantee.unit, each.design.first.num_clients
-    known = [
-        other
-        for other in tables()
-        if other.runs and other.design.guarantee.unit == unit
-    ]  # fmt: skip
-    alike = [other for other in known if other.design.guarantee.adversary == adversary]
-    nearest = each if each.runs else next(iter(alike or known), None)
-    if nearest is None:
+    kind, clients = each.design.guarantee, each.design.first.num_clients
+    known = [other for other in tables() if other.runs and other.design.guarantee.unit == kind.unit]
+    alike = [other for other in known if other.design.guarantee.adversary == kind.adversary]
+    if not (alike or known):
         return 5.0  # nothing of its kind is measured
-    times = clients / nearest.design.first.num_clients if adversary == "summing-server" else 1.0
-    return nearest.seconds / len(nearest.runs) * (times if times > 1 else 1.0)
+    nearest = min(
+        alike or known,
+        key=lambda other: (other != each, abs(math.log(clients / other.design.first.num_clients))),
+    )
+    times = clients / nearest.design.first.num_clients
+    longer = max(times, 1.0) if kind.adversary == "summing-server" else 1.0
+    return longer * nearest.seconds / len(nearest.runs)
 
 
 @cache
@@ -460,6 +492,7 @@ def made() -> dict[str, str]:
         **{data: others(data) for data in ("covertype", "fmnist")},
         "unlike": unlike(),
         "in-short": in_short(),
+        "people-in-short": people_in_short(),
         "conclusion": conclusion(),
         "progress": progress(),
     }
