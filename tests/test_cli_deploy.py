@@ -470,3 +470,36 @@ def test_another_budget_than_the_ledgers_is_refused(agreed: Any, fedldp_command:
     SqliteLedger("ledger.sqlite", Budget("pure", 1.0))
     line = fedldp_command("deploy", "accept", "run.agreement", "--yes").assert_refused()
     assert "it was begun with" in line
+
+
+def test_a_budget_of_each_sites_own_is_signed_told_and_shown(
+    fedldp_command: Any, keys: list[str]
+) -> None:
+    files = []
+    for name, epsilon in (("hospital", 2.0), ("clinic", 4.0), ("practice", 8.0)):
+        site(f"[own]\nepsilon = {epsilon}")
+        policy = Path("site.toml").read_text().replace("hospital.key", f"{name}.key")
+        Path(f"{name}.toml").write_text(policy)
+        outcome = fedldp_command(
+            "deploy", "budget", "-o", f"{name}.budget", "--policy", f"{name}.toml"
+        )
+        assert outcome.status == 0, outcome.err
+        assert "All sites" in outcome.out
+        files += ["--budget", f"{name}.budget"]
+    command = (
+        "deploy", "agree", "personalized-sound-digits-sites", *keys, "--channel", "named",
+    )  # fmt: skip
+    assert fedldp_command(*command, "-o", "run.agreement", *files).status == 0
+    assert "each must agree" in fedldp_command(*command, "-o", "no").assert_refused()
+    outcome = fedldp_command("deploy", "accept", "run.agreement", "--policy", "clinic.toml",
+                             "--yes")  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    assert "own budget epsilon 4 per client-run at delta 1e-05" in outcome.out
+    text = Path("hospital.toml").read_text()
+    Path("hospital.toml").write_text(text.replace("epsilon = 2.0", "epsilon = 1.0"))
+    refused = fedldp_command("deploy", "accept", "run.agreement", "--policy", "hospital.toml",
+                             "--yes").assert_refused()  # fmt: skip
+    assert "allows no other" in refused
+    site()
+    line = fedldp_command("deploy", "budget", "-o", "no.budget").assert_refused()
+    assert "own is not set" in line

@@ -40,7 +40,7 @@ def rounds_of(world: World) -> list[list[int]]:
 @CHANNELS
 def test_sites_answer_in_one_round_each_as_in_the_simulation(tmp_path: Path, channel: str) -> None:
     world = make_world(tmp_path, *ONCE, sites=5, quorum=2, channel=channel)
-    assert world.agreement.max_participations == 1
+    assert world.agreement.rounds_of(0) == 1
     served = world.serve()
     assert bits(served) == bits(simulate(world.config))
     assert [record.clients for record in served.rounds] == [3, 2]
@@ -141,7 +141,7 @@ def test_an_agreement_says_what_was_decided(tmp_path: Path, channel: str) -> Non
     )  # fmt: skip
     found = world.agreement.config.model_dump().get("participation")
     assert found == ("once" if channel == "named" else None)
-    assert world.agreement.max_participations == (1 if channel == "named" else 2)
+    assert world.agreement.rounds_of(0) == (1 if channel == "named" else 2)
 
 
 def test_a_quorum_beyond_a_cohort_is_refused(tmp_path: Path) -> None:

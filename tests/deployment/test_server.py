@@ -112,7 +112,7 @@ def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[World, Serv
     for index in range(3):
         phases = EXCHANGES[world.agreement.channel]
         assert world.releases(index) == [(r, e) for r in (1, 2) for e in phases]
-        (event,) = world.agreement.events
+        (event,) = world.agreement.events_of(0)
         paid = [e for e in world.ledger(index).releases() if e.cost]
         assert [e.event for e in paid] == [event, event]
         assert world.ledger(index).spent() <= world.policies[index].costs(world.agreement)[1]
@@ -204,7 +204,7 @@ def test_who_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) 
     server = world.server()
     server.serve(world.pipe(meddle=gone_from(3, 2)), lambda record: None)
     counted = server._ledger.releases(world.agreement.run)
-    (event,) = world.agreement.events
+    (event,) = world.agreement.events_of(0)
     assert set(counted.crowds()[event].values()) == {3}
 
 

@@ -226,7 +226,7 @@ def test_an_older_ledger_is_refused_until_told_and_then_charged(
         receipt = answer.receipt
     assert len(world.releases(0)) == before
     (lost,) = charge_lost(world.policies[0], [])
-    turns = world.agreement.max_participations
+    turns = world.agreement.rounds_of(0)
     assert lost.rounds == turns - before
     cost = world.policies[0].costs(world.agreement)[0]
     assert world.ledger(0).spent() == pytest.approx(turns * cost)

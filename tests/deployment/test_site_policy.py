@@ -281,7 +281,7 @@ def releasing(world: World, monkeypatch: pytest.MonkeyPatch) -> Releasing:
     """Return an agreement by which a site releases an event in each round."""
 
     def with_event(event: Event) -> Agreement:
-        monkeypatch.setattr(Agreement, "events", property(lambda agreement: [event]))
+        monkeypatch.setattr(Agreement, "events_of", lambda agreement, site: [event])
         monkeypatch.setattr("fedldp.deployment.policy.check_stated", lambda agreement: None)
         return world.agreement
 
@@ -313,7 +313,7 @@ def test_a_budget_for_people_lets_leave_what_protects_them(
     policy = people_only(tmp_path)
     policy.check(of_people)
     assert policy.budgets == (Budget("zcdp", 0.5, "person"),)
-    rounds = of_people.max_participations
+    rounds = of_people.rounds_of(0)
     assert policy.costs(of_people) == pytest.approx((0.1, rounds * 0.1))
     make_accepted(policy)
     assert SiteLedger(policy).ledger.budgets == policy.budgets

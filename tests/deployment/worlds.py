@@ -17,7 +17,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.bounding import Ranges
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.identity import make_identity, read_public
+from fedldp.deployment.identity import make_identity, read_private, read_public
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
@@ -26,7 +26,8 @@ from fedldp.deployment.messages import (
     read_by_server,
     read_by_site,
 )
-from fedldp.deployment.parties import _write_examples
+from fedldp.deployment.own_budgets import signed_budget
+from fedldp.deployment.parties import _write_examples, own_budgets_of
 from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
@@ -166,27 +167,31 @@ def make_world(
     """Return a world whose sites have the shares that a simulation's clients have."""
     config = resolve(recipe, [f"num_clients={sites}", "rounds=2", *SMALL, *settings])
     inputs = Inputs.of(config.changed(standardise=False), None, None)
-    roster = {}
+    roster, budgets, chosen = {}, [], own_budgets_of(config)
     for index in range(sites):
         place = folder / f"site-{index}"
         make_identity(place / "site.key", place / "site.pub")
         roster[f"site-{index}"] = read_public(place / "site.pub")
+        if chosen:
+            budgets.append(signed_budget(read_private(place / "site.key"), chosen[index]))
     agreement = agree(
         config,
         inputs.problem,
         roster,
         channel=channel,
-        quorum=sites if quorum is None else quorum,
+        quorum=sites if quorum is None else quorum or None,
         deadline_seconds=deadline,
         test_seed=config.seed if seeded else None,
         link=link,
         server_ca=server_ca,
+        budgets=budgets,
     )
     policies = []
     for index in range(sites):
         place, own = folder / f"site-{index}", inputs.members[index]
         _write_examples(place / "data.npz", inputs.dataset.train.taken(own))
-        policies.append(write_policy(place, **(policy or {})))
+        table = {"own": chosen[index].model_dump()} if chosen else {}
+        policies.append(write_policy(place, **table, **(policy or {})))
         write_accepted(policies[-1], agreement)
     return World(folder, config, agreement, policies, inputs)
 

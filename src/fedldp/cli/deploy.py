@@ -112,6 +112,12 @@ def agree(
             "one is fine"
         ),
     ] = None,
+    budget: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="a site's own budget, from `fedldp deploy budget`: one for each site, or none"
+        ),
+    ] = None,
     set_: Settings = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -122,6 +128,7 @@ def agree(
     from fedldp.deployment.agreeing import agree as agree_on
     from fedldp.deployment.certificates import fingerprints
     from fedldp.deployment.identity import new_file, read_public
+    from fedldp.deployment.own_budgets import read_budget
     from fedldp.simulation.settings import resolve
 
     if channel not in ("named", "sum"):
@@ -149,6 +156,7 @@ def agree(
         deadline_seconds=deadline,
         link=over,
         server_ca=authorities,
+        budgets=[read_budget(file) for file in budget or []],
     )
     new_file(out, agreement.to_bytes(), 0o644)
     if as_json:
@@ -156,6 +164,28 @@ def agree(
         return
     _show(Console(), agreement, agreement.statement)
     typer.echo(f"wrote      {out}; every site accepts it by: fedldp deploy accept {out.name}")
+
+
+@deploy_app.command()
+def budget(
+    out: Annotated[Path, typer.Option("-o", "--out", help="the file to write")],
+    policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
+) -> None:
+    """Sign the site's own budget, for an agreement that tells it to all sites."""
+    from fedldp.deployment.identity import new_file, read_private
+    from fedldp.deployment.own_budgets import signed_budget
+    from fedldp.deployment.policy import read_policy
+
+    terms = read_policy(policy)
+    if terms.own is None:
+        raise ConfigError(
+            f"policy {policy}: own is not set; add a table [own] with epsilon, the budget of a run"
+        )
+    new_file(out, signed_budget(read_private(terms.key), terms.own).to_bytes(), 0o644)
+    typer.echo(
+        f"wrote      {out}: {terms.own}; send it to whoever agrees. All sites, and whoever sees "
+        "the agreement, will know it"
+    )
 
 
 @deploy_app.command()
@@ -193,6 +223,8 @@ def accept(
     left, last = left_of(terms)
     console = Console()
     _show(console, found, found.computed_statement())
+    if found.budgets:
+        _show_own(console, found, place)
     _show_cost(console, found, terms, left)
     typer.echo(f"last here  {last}; compare it with what you noted")
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
@@ -440,6 +472,19 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
     print_statement(console, dict(statement), agreement.epsilon_in_words())
 
 
+def _show_own(console: Console, agreement: Agreement, place: int) -> None:
+    """Show what is stated of one site, whose budget is its own."""
+    from fedldp.reporting.text import print_statement
+
+    console.print(
+        f"own budget {agreement.budgets[place].budget}, which all sites are told; of this site "
+        f"alone, in {agreement.rounds_of(place)} rounds at most:",
+        highlight=False,
+        soft_wrap=True,
+    )
+    print_statement(console, agreement.statement_of(place))
+
+
 def _show_cost(
     console: Console, agreement: Agreement, policy: SitePolicy, left: Sequence[float]
 ) -> None:
@@ -458,7 +503,8 @@ def _show_cost(
             name = "budget" if budget.unit == "client" else "person_budget"
             typer.echo(
                 f"warning    {name}.limit = {budget.limit:g}: what is left covers {rounds} of the "
-                f"{agreement.max_participations} rounds that a site takes part in, and then this "
+                f"{agreement.rounds_of(policy.place_in(agreement))} rounds that it takes part in, "
+                "and then this "
                 "site refuses; refuse this agreement, and ask for one that costs less"
             )
 

@@ -19,6 +19,7 @@ __all__ = [
     "flower_app",
     "identity",
     "listening",
+    "own_budgets",
     "policy",
     "restored",
     "running",

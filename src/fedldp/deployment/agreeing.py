@@ -14,7 +14,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Link, Site
 from fedldp.deployment.deployable import without_simulation
-from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
+from fedldp.deployment.own_budgets import SignedBudget, check_budgets
 from fedldp.simulation.plan import calibrated
 
 _RUN_BYTES = 16
@@ -31,6 +31,7 @@ def agree(
     test_seed: int | None = None,
     link: Link = "https",
     server_ca: Sequence[str] = (),
+    budgets: Sequence[SignedBudget] = (),
 ) -> Agreement:
     """Return the agreement on a run of ``config``.
 
@@ -47,6 +48,7 @@ def agree(
         link: see ``Link``.
         server_ca: SHA-256 of the certificates of who may vouch for the server's; see
             ``certificates.fingerprints``.
+        budgets: of each site its own, in any order: they are the list that ``epsilon`` then is.
 
     Raises:
         ConfigError: it cannot be deployed; the line says why.
@@ -54,26 +56,32 @@ def agree(
     selftest()
     run = os.urandom(_RUN_BYTES).hex()
     roster = tuple(_site(name, key) for name, key in sites.items())
-    config = config.changed(num_clients=len(roster))
+    own = _of_roster(budgets, roster)
+    epsilons = {"epsilon": [each.epsilon for each in own]} if own else {}
+    config = config.changed(num_clients=len(roster), **epsilons)
     untrusted = config.untrusted_clients
     target, config = config.target, _decided(without_simulation(config), channel)
-    secret = draws_of_secret(os.urandom(32), run)
-    draws = secret if test_seed is None else draws_of_seed(test_seed)
 
     def on(candidate: RunConfig) -> Agreement:
-        return Agreement(
+        found = Agreement(
             run=run,
-            config=candidate.with_schedule(draws),
+            config=candidate,
             problem=replace(problem, data_dir=None, num_clients=None),
             channel=channel,
             sites=roster,
-            quorum=_fewest(candidate, untrusted) if quorum is None else quorum,
+            quorum=quorum or 1,
             untrusted_clients=untrusted,
             deadline_seconds=deadline_seconds,
             test_seed=test_seed,
             link=link,
             server_ca=tuple(server_ca),
+            budgets=own,
         )
+        check_budgets(candidate, [site.key for site in roster], own)
+        found = replace(found, config=candidate.with_schedule(found.selecting(None)))
+        if quorum is not None:
+            return replace(found, quorum=quorum)
+        return replace(found, quorum=min(_fewest(candidate, untrusted), found.fewest_in_round))
 
     on(config).check()
     if target is not None:
@@ -122,6 +130,27 @@ def _fewest(config: RunConfig, untrusted: int) -> int:
     if meaning is not None and meaning.adversary == "summing-server":
         return config.fewest_in_round
     return min((config.round_size + untrusted) // 2 + 1, config.fewest_in_round)
+
+
+def _of_roster(budgets: Sequence[SignedBudget], roster: Sequence[Site]) -> tuple[SignedBudget, ...]:
+    """Return the budgets in the roster's order.
+
+    Raises:
+        ConfigError: a site has none or two, or one is nobody's.
+    """
+    if not budgets:
+        return ()
+    by_key = {each.key: each for each in budgets}
+    names = {site.key: site.name for site in roster}
+    if len(by_key) < len(budgets):
+        raise ConfigError("budgets: two are of one site; give one of each")
+    if missing := [name for key, name in names.items() if key not in by_key]:
+        raise ConfigError(f"budgets: there is none of site {missing[0]}; give one of each")
+    if more := [key for key in by_key if key not in names]:
+        raise ConfigError(
+            f"budgets: key {more[0][:16]} is none of the roster's; leave its budget out"
+        )
+    return tuple(by_key[site.key] for site in roster)
 
 
 def _site(name: str, key: str) -> Site:

@@ -25,17 +25,21 @@ from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SumInPath, upgraded
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
+from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import name_and_digest
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
+from fedldp.deployment.own_budgets import SignedBudget, check_budgets
 from fedldp.deployment.statement import stated
 from fedldp.mechanisms.summing import Summing
+from fedldp.protocol.roles import Draws
+from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.wire import Layout
 from fedldp.secure_sum.messages import SecureSum
-from fedldp.simulation.participation import events_of_round
+from fedldp.simulation.participation import events_of_round, participants
 from fedldp.simulation.settings import from_mapping
 
 Channel = Literal["named", "sum"]
@@ -95,6 +99,7 @@ class _Document(BaseModel):
     test_seed: Annotated[int, Field(ge=0)] | None
     statement: dict[str, Any]
     features: _Mapped | None = None
+    budgets: list[SignedBudget] | None = None
     link: Literal["https"] | None = None
     server_ca: list[Annotated[str, Field(pattern=_KEY)]] | None = None
 
@@ -118,6 +123,8 @@ class Agreement:
         link: see ``Link``; an agreement without one is of an earlier version, and means Flower.
         server_ca: SHA-256 of the authorities' certificates (DER), one of which must have signed the
             server's, over HTTPS; empty: that is for each site to say.
+        budgets: of each site's own, in the roster's order, where ``epsilon`` is a list of them;
+            each signed by its site, for all sites are told them.
     """
 
     run: str
@@ -132,6 +139,7 @@ class Agreement:
     statement: Mapping[str, Any] = field(default_factory=dict)
     link: Link = "flower"
     server_ca: tuple[str, ...] = ()
+    budgets: tuple[SignedBudget, ...] = ()
 
     def check(self) -> None:
         """Refuse what cannot be deployed, or does not fit together. This imports the model.
@@ -150,12 +158,13 @@ class Agreement:
         config, clients = self.config, len(self.sites)
         if config.num_clients != clients:
             raise ConfigError(f"num_clients = {config.num_clients}: the roster has {clients} sites")
+        check_budgets(config, [site.key for site in self.sites], self.budgets)
+        self._check_schedule()
         check_system(config, self.problem)
         _check_features(self.problem)
-        if not 1 <= self.quorum <= config.fewest_in_round:
+        if not 1 <= self.quorum <= self.fewest_in_round:
             raise ConfigError(
-                f"quorum = {self.quorum}: a round has {config.fewest_in_round} sites; give 1 to "
-                "that"
+                f"quorum = {self.quorum}: a round has {self.fewest_in_round} sites; give 1 to that"
             )
         own = getattr(config, "channel", None)
         if own is not None and own != self.channel:
@@ -180,7 +189,42 @@ class Agreement:
                 "nobody; take channel = sum"
             )
 
+    def _check_schedule(self) -> None:
+        """Refuse rounds of sites that are others than those for which the server selects them."""
+        told = self.config.composition.participation.told
+        if any(getattr(self.config, name) is None for name in told):
+            raise ConfigError(
+                f"{told[0]} is not set: who is selected is drawn before the run; agree anew"
+            )
+        if told:
+            self.config.with_schedule(self.selecting(None))
+
     # What follows from it
+
+    def selecting(self, secret: Draws | None) -> Draws:
+        """Return the server's draws of who takes part.
+
+        Where sites are told before the run how often they are selected, it follows from the run's
+        name, so that every site can check it: no line of a statement rests on its being secret.
+
+        Args:
+            secret: the server's own draws.
+        """
+        if self.test_seed is not None:
+            return draws_of_seed(self.test_seed)
+        if secret is None or self.config.composition.participation.told:
+            name = hashlib.sha256(b"who is selected " + self.run.encode()).digest()
+            return draws_of_secret(name, self.run)
+        return secret
+
+    @property
+    def fewest_in_round(self) -> int:
+        """How many sites a round has at least."""
+        participation = self.config.composition.participation
+        if not participation.told:
+            return self.config.fewest_in_round
+        draws, rounds = self.selecting(None), range(1, self.config.rounds + 1)
+        return min(len(participants(self.config, round, draws)) for round in rounds)
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -211,6 +255,7 @@ class Agreement:
             "test_seed": self.test_seed,
             "statement": self.statement,
             **({} if self.features is None else {"features": self.features}),
+            **({"budgets": [b.model_dump() for b in self.budgets]} if self.budgets else {}),
             **({} if self.link == "flower" else self._https),
         }
 
@@ -262,31 +307,24 @@ class Agreement:
         config = self.config
         return SecureSum.of(self.summing, config.round_size, self.quorum, self.untrusted_clients)
 
-    @property
-    def events(self) -> list[Event]:
-        """What one site releases in one round, but for messages that are computed from no data."""
-        encoder = self.config.algorithm(self.problem).encoder(0)
+    def events_of(self, site: int) -> list[Event]:
+        """Return what a site releases in one round, but for what is computed from no data."""
+        encoder = self.config.algorithm(self.problem).encoder(site)
         return events_of_round(encoder, self.config.composition.channel.phases)
 
     @property
     def in_clear(self) -> list[str]:
-        """What of that is sent unprotected."""
-        return [what for event in self.events for what in sent_in_clear(event)]
+        """What a site sends unprotected in one round: all sites the same."""
+        return [what for event in self.events_of(0) for what in sent_in_clear(event)]
 
     @property
     def draws_once(self) -> bool:
         """Whether something of the examples is randomised once, and charged once."""
-        return any(map(draws_once, self.events))
+        return any(map(draws_once, self.events_of(0)))
 
-    @property
-    def max_participations(self) -> int:
-        """In how many rounds one site takes part at most."""
-        participation = self.config.composition.participation
-        turns = [participation.max_rounds(client) for client in range(len(self.sites))]
-        known = [each for each in turns if each is not None]
-        return (
-            min(self.config.rounds, max(known)) if len(known) == len(turns) else self.config.rounds
-        )
+    def rounds_of(self, site: int) -> int:
+        """Return in how many rounds a site takes part at most."""
+        return most_rounds(self.config.composition.participation, site, self.config.rounds)
 
     def epsilon_in_words(self) -> str | None:
         """Return the setting ``epsilon`` with what it is about: never less than what is stated.
@@ -314,11 +352,34 @@ class Agreement:
 
     def computed_statement(self, delta: float | None = None) -> dict[str, Any]:
         """Return the statement as it is computed here, at ``delta`` or the configuration's."""
-        there = range(self.quorum)
+        return self._stated(range(len(self.sites)), self.quorum, delta)
+
+    def statement_of(self, site: int) -> dict[str, Any]:
+        """Return what is stated of one site, which has a budget of its own, and may have turns."""
+        return self._stated([site], 1, None)
+
+    def _stated(self, sites: Sequence[int], there: int, delta: float | None) -> dict[str, Any]:
+        """Return the statement of some sites.
+
+        Args:
+            sites: that are protected.
+            there: how many of them take part in every round that one of them does; where sites
+                differ, so do their rounds, and all are taken to be there.
+            delta: of its approximate lines; else the configuration's.
+        """
+        groups: dict[Event, list[int]] = {}
+        for site in sites:
+            for event in self.events_of(site if self.budgets else 0):
+                groups.setdefault(event, []).append(site)
+        rounds = {site: self.rounds_of(site) for site in sites}
+        asked = {
+            round: [site for site in sites if round <= rounds[site]]
+            for round in range(1, max(rounds.values()) + 1)
+        }
+        if not self.budgets:
+            asked = {round: there_then[:there] for round, there_then in asked.items()}
         releases = ReleaseHistory.planned(
-            dict.fromkeys(self.events, range(len(self.sites))),
-            dict.fromkeys(range(1, self.max_participations + 1), there),
-            self.config.algorithm(self.problem).server().downlink,
+            groups, asked, self.config.algorithm(self.problem).server().downlink
         )
         return stated(
             self.config,
@@ -399,6 +460,7 @@ def parse_agreement(
         statement=found.statement,
         link=found.link or "flower",
         server_ca=tuple(found.server_ca or ()),
+        budgets=tuple(found.budgets or ()),
     )
     told = None if found.features is None else found.features.model_dump()
     if told != agreement.features:

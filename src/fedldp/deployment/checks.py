@@ -205,19 +205,22 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
         begun = any(entry.run == agreement.run for entry in entries)
         check_unchanged(examples, store, policy.data, begun=begun)
     if ledger is not None:
-        _check_can_pay(ledger, agreement, entries)
+        _check_can_pay(ledger, agreement, index, entries)
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {agreement.sites[index].name}"
 
 
-def _check_can_pay(ledger: SqliteLedger, agreement: Agreement, entries: list[Release]) -> None:
+def _check_can_pay(
+    ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
+) -> None:
     """Refuse where the ledger cannot pay for another round that the run may still have."""
     of_run = [entry for entry in entries if entry.run == agreement.run]
-    if len({entry.round for entry in of_run}) >= agreement.max_participations:
+    if len({entry.round for entry in of_run}) >= agreement.rounds_of(index):
         return
     paid = [entry.event for entry in of_run]
     lefts = ledger.all_remaining(entries)
     for budget, left in zip(ledger.budgets, lefts, strict=True):
-        cost = budget.spent([total_of(budget.price(event, paid) for event in agreement.events)])
+        events = agreement.events_of(index)
+        cost = budget.spent([total_of(budget.price(event, paid) for event in events)])
         if cost > left:
             raise FedldpError(
                 f"run {agreement.run[:8]}: its next round costs {budget.amount(cost)}, and "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.events import within
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.per_client import is_own
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 
@@ -23,7 +22,8 @@ def without_simulation(config: RunConfig) -> RunConfig:
             "summing-server, and channel = sum"
         )
     _check_values(config)
-    without = config.for_client(0)
+    public = {n: getattr(config, n) for n in config.per_client}  # told to all, where they agree
+    without = config.for_client(0).changed(**public)
     if config.composition.channel.delays is None:
         return without
     if "shuffle" not in type(config).model_fields:
@@ -60,13 +60,7 @@ def _check_relay(config: RunConfig) -> None:
 
 
 def _check_values(config: RunConfig) -> None:
-    """Refuse what differs from site to site, and a shuffler."""
-    for name in config.per_client:
-        if isinstance(getattr(config, name), list) or is_own(getattr(config, name)):
-            raise ConfigError(
-                f"{name} has a value for each client: all sites would be told all of them; give "
-                "one for all"
-            )
+    """Refuse samples, and a shuffler."""
     if (rate := getattr(config, "sample_rate", 1)) < 1:
         raise ConfigError(
             f"sample_rate = {rate:g}: the time of a step tells how many people it took, and no "

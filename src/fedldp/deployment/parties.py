@@ -24,8 +24,9 @@ from fedldp.data import Examples
 from fedldp.deployment import certificates
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel, Link
-from fedldp.deployment.identity import make_identity, read_public
+from fedldp.deployment.identity import make_identity, read_private, read_public
 from fedldp.deployment.loopback import HOST, Loopback, free_ports
+from fedldp.deployment.own_budgets import OwnBudget, signed_budget
 from fedldp.deployment.policy import (
     SitePolicy,
     accepted_agreement,
@@ -88,20 +89,24 @@ class DemoEnvironment:
             _write_certificates(folder)
         raw = Inputs.of(config.changed(standardise=False), None, data_dir)
         places = [folder / f"site-{index}" for index in range(config.num_clients)]
-        roster = {}
-        for place in places:
+        roster, budgets, own = {}, [], own_budgets_of(config)
+        for index, place in enumerate(places):
             make_identity(place / "site.key", place / "site.pub")
             roster[place.name] = read_public(place / "site.pub")
+            if own:
+                budgets.append(signed_budget(read_private(place / "site.key"), own[index]))
         agreement = agree(
             config,
             raw.problem,
             roster,
             channel=channel,
-            quorum=config.fewest_in_round,
+            # All of a round; of rounds that the server selects, as few as it selects.
+            quorum=None if config.composition.participation.told else config.fewest_in_round,
             deadline_seconds=_DEADLINE,
             test_seed=config.seed,
             link=link,
             server_ca=certificates.fingerprints(folder / "ca.pem") if link == "https" else (),
+            budgets=budgets,
         )
         (folder / "run.agreement").write_bytes(agreement.to_bytes())
         test = raw.dataset.test
@@ -109,7 +114,7 @@ class DemoEnvironment:
         sites = []
         for index, place in enumerate(places):
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
-            sites.append(_policy(place, agreement, port, data_dir))
+            sites.append(_policy(place, agreement, port, data_dir, own[index] if own else None))
             write_accepted(sites[-1], agreement)
             # A site that could not read it would be waited for without end.
             accepted_agreement(sites[-1], agreement.digest)
@@ -131,7 +136,22 @@ def _write_certificates(folder: Path) -> None:
     certificates.write_secret(folder / "server.key", own.key)
 
 
-def _policy(place: Path, agreement: Agreement, port: int, data_dir: Path | None) -> SitePolicy:
+def own_budgets_of(config: RunConfig) -> list[OwnBudget]:
+    """Return each client's own budget, as its site would state it; none where all have one."""
+    epsilons = config.model_dump().get("epsilon")
+    meaning = config.composition.calibration.meaning
+    if not isinstance(epsilons, list) or meaning is None:
+        return []
+    unit: Any = meaning.unit  # which is checked
+    delta = config.model_dump().get("client_delta")
+    if not isinstance(delta, float):
+        delta = config.delta
+    return [OwnBudget(epsilon=each, unit=unit, delta=delta) for each in epsilons]
+
+
+def _policy(
+    place: Path, agreement: Agreement, port: int, data_dir: Path | None, own: OwnBudget | None
+) -> SitePolicy:
     part = protected_part(agreement) if agreement.in_clear else None
     terms: dict[str, Any] = {
         "data": "data.npz",
@@ -154,6 +174,8 @@ def _policy(place: Path, agreement: Agreement, port: int, data_dir: Path | None)
         terms["budget"] = {"kind": KIND, "limit": math.inf}
     else:
         terms["person_budget"] = {"kind": KIND, "limit": math.inf, "unit": part}
+    if own is not None:
+        terms["own"] = own.model_dump()
     if data_dir is not None:
         terms["data_dir"] = str(data_dir.absolute())
     (place / "site.toml").write_text(tomli_w.dumps(terms))

@@ -20,6 +20,10 @@
     kind = "zcdp"
     limit = 0.5
 
+    [own]                          the one epsilon that it answers with; see ``own_budgets``
+    epsilon = 2.0
+    unit = "client-run"
+
     [largest]                      cost of one release, and of one run, under each of them
     release = 0.05
     run = 0.5
@@ -50,7 +54,8 @@ from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.certificates import fingerprints
-from fedldp.deployment.identity import new_file
+from fedldp.deployment.identity import new_file, read_private
+from fedldp.deployment.own_budgets import OwnBudget
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.mechanisms import mechanisms
 from fedldp.mechanisms.gaussian_share import SharedGaussian
@@ -153,6 +158,11 @@ class SitePolicy(FrozenConfig):
     person_budget: PersonBudgetTable | None = Field(
         None, description="of what any one person has there, or of any one record"
     )
+    own: OwnBudget | None = Field(
+        None,
+        description="the budget of a run that the site states to the others: it answers with no "
+        "other epsilon",
+    )
     largest: SpendLimits = SpendLimits()
     flower: FlowerTable | None = Field(None, description="only looked at by --check")
 
@@ -192,12 +202,23 @@ class SitePolicy(FrozenConfig):
             agreement: of the run.
             budget: one of this policy's; the first of them for None.
         """
-        budget, events = budget or self.budgets[0], agreement.events
+        place = self.place_in(agreement)
+        budget, events = budget or self.budgets[0], agreement.events_of(place)
         first = total_of(budget.price(event) for event in events)
         later = total_of(budget.price(event, events) for event in events)
-        most = agreement.max_participations
+        most = agreement.rounds_of(place)
         run = first if most == 1 else first + (most - 1) * later
         return budget.spent([first]), budget.spent([run])
+
+    def place_in(self, agreement: Agreement) -> int:
+        """Return the site's number where sites differ in what they release; else 0, as good as any.
+
+        Raises:
+            FedldpError: the site is none of the agreement's; or its key cannot be read.
+        """
+        if not agreement.budgets:
+            return 0
+        return own_place(agreement, read_private(self.key).public_key().public_bytes_raw().hex())
 
     def in_clear(self, agreement: Agreement) -> list[str]:
         """Return what an agreement sends unprotected, as it is for whom this policy protects.
@@ -208,7 +229,7 @@ class SitePolicy(FrozenConfig):
         return [
             what
             for budget in self.budgets
-            for event in agreement.events
+            for event in agreement.events_of(self.place_in(agreement))
             for what in sent_in_clear(on_side(event, budget.unit))
         ]
 
@@ -243,6 +264,7 @@ class SitePolicy(FrozenConfig):
                 )
         agreement.check()
         check_stated(agreement)
+        self._check_own(agreement)
         self._check_link(agreement)
         clear = self.in_clear(agreement)
         if clear and not self.allow_in_clear:
@@ -269,6 +291,32 @@ class SitePolicy(FrozenConfig):
                         f"largest.{name} = {most:g}: the agreement costs {cost:g} "
                         f"({budget.kind}{budget.of_one}); raise it only if that is wanted"
                     )
+
+    def _check_own(self, agreement: Agreement) -> None:
+        """Refuse an agreement under which the site would answer with another epsilon than its own.
+
+        Raises:
+            PrivacyError: it would.
+        """
+        if self.own is None:
+            if agreement.budgets:
+                raise PrivacyError(
+                    "own is not set: the agreement has a budget for each site; add a table [own] "
+                    "with the site's epsilon, should it have one of its own"
+                )
+            return
+        config = agreement.config
+        epsilon = config.model_dump().get("epsilon")
+        if agreement.budgets:
+            epsilon = agreement.budgets[self.place_in(agreement)].epsilon
+        try:
+            if not isinstance(epsilon, float):
+                raise ConfigError(f"own budget {self.own}: {config.name()} has no epsilon")
+            self.own.check(config, epsilon)
+        except ConfigError as error:
+            raise PrivacyError(
+                f"{error}; this site's policy, own.epsilon, allows no other"
+            ) from error
 
     def _check_link(self, agreement: Agreement) -> None:
         """Refuse an agreement whose questions could not come, or could come from anyone."""
@@ -305,8 +353,9 @@ class SitePolicy(FrozenConfig):
 def protected_part(agreement: Agreement) -> Part | None:
     """Return of what an agreement sends nothing unprotected, where it does so of a whole site."""
     for part in reversed(PARTS):
-        if any(part in sides_of(event) for event in agreement.events) and not any(
-            sent_in_clear(on_side(event, part)) for event in agreement.events
+        events = agreement.events_of(0)  # of all sites the same, but for their budgets
+        if any(part in sides_of(event) for event in events) and not any(
+            sent_in_clear(on_side(event, part)) for event in events
         ):
             return part
     return None
@@ -327,6 +376,7 @@ def read_policy(path: Path) -> SitePolicy:
     tables: dict[str, type[BaseModel]] = {
         "budget": BudgetTable,
         "person_budget": PersonBudgetTable,
+        "own": OwnBudget,
         "largest": SpendLimits,
         "server": ServerTable,
         "flower": FlowerTable,

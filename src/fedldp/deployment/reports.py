@@ -38,7 +38,7 @@ class Reports:
     state: State
     _like: dict[int, Report] = field(default_factory=dict)
 
-    def check(self, question: RoundRequest, report: Report) -> None:
+    def check(self, question: RoundRequest, report: Report, client: int) -> None:
         """Refuse a report that is read otherwise than an honest site's, or cannot be read.
 
         Raises:
@@ -48,7 +48,7 @@ class Reports:
             size = self.agreement.setup.size
             like = Report(round=report.round, size=size, payload=b"", chunk=size)
         else:
-            like = self._of_no_examples(question)
+            like = self._of_no_examples(question, client if self.agreement.budgets else 0)
         for name in ("size", "chunk", "epsilon"):
             found, expected = getattr(report, name), getattr(like, name)
             if found != expected:
@@ -58,22 +58,22 @@ class Reports:
         if self.agreement.channel == "named" and not self._counts(report):
             raise WireError("it cannot be counted: it is malformed, or its numbers are too large")
 
-    def _of_no_examples(self, question: RoundRequest) -> Report:
+    def _of_no_examples(self, question: RoundRequest, client: int) -> Report:
         """Return what a site would send whose training failed."""
-        round = question.broadcast.round
-        if round not in self._like:
-            self._like.clear()
-            encoder = self.agreement.config.algorithm(self.agreement.problem).encoder(0)
+        found = self._like.get(client)
+        if found is None or found.round != question.broadcast.round:
+            encoder = self.agreement.config.algorithm(self.agreement.problem).encoder(client)
             with tempfile.TemporaryDirectory() as folder:
                 sender = Sender(
-                    index=0,
+                    index=client,
                     num_examples=Sensitive(1),
                     fresh=lambda purpose: Stream(bytes(32), simulated=True),
                     kept=lambda purpose: Stream(bytes(32), simulated=True),
                     store=FolderStore(Path(folder), question.run, lasting=False),
                 )
-                self._like[round] = alone(encoder, Sensitive(None), question.broadcast, sender)
-        return self._like[round]
+                found = alone(encoder, Sensitive(None), question.broadcast, sender)
+            self._like[client] = found
+        return found
 
     def _counts(self, report: Report) -> bool:
         """Return whether the server step can take a report, were it the only one."""

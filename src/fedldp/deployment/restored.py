@@ -75,15 +75,16 @@ def charge_lost(
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
     begins = not policy.ledger.exists() and (anew or not was_begun(policy))
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
-    _check_all_named(mark, list(accepted.values()), entries, restores)
+    placed = [(each, policy.place_in(each)) for each in accepted.values()]
+    _check_all_named(mark, placed, entries, restores)
     if begins:
         SqliteLedger(policy.ledger, policy.budgets)
     kept, restored = SiteLedger(policy, look=True), Restored(policy)
     restored.begin()
     found = []
-    for agreement in accepted.values():
+    for agreement, place in placed:
         FolderStore(policy.state / "kept", agreement.run).forget_rounds()
-        found += [_charge(kept.ledger, agreement) for _ in range(restores)]
+        found += [_charge(kept.ledger, agreement, place) for _ in range(restores)]
         restored.charged(agreement)
     before = mark.restores if mark.seen is None else max(mark.restores, mark.seen.restores)
     kept.restored(replace(mark, restores=before + restores))
@@ -122,7 +123,10 @@ def _mark_of(policy: SitePolicy) -> Mark:
 
 
 def _check_all_named(
-    mark: Mark, agreements: Sequence[Agreement], entries: Sequence[Release], restores: int
+    mark: Mark,
+    agreements: Sequence[tuple[Agreement, int]],
+    entries: Sequence[Release],
+    restores: int,
 ) -> None:
     """Refuse to charge fewer releases than the site is known to have made.
 
@@ -133,9 +137,9 @@ def _check_all_named(
         return  # among these are some that a restore charged
     known = mark.number if mark.seen is None else max(mark.number, mark.seen.number)
     most = len(entries)
-    for agreement in agreements:
+    for agreement, place in agreements:
         of_run = sum(entry.run == agreement.run for entry in entries)
-        whole = agreement.max_participations * len(agreement.events)
+        whole = agreement.rounds_of(place) * len(agreement.events_of(place))
         most += max(0, whole - of_run) * restores
     if most < known:
         raise ConfigError(
@@ -145,11 +149,11 @@ def _check_all_named(
         )
 
 
-def _charge(ledger: SqliteLedger, agreement: Agreement) -> UnrecordedSpend:
+def _charge(ledger: SqliteLedger, agreement: Agreement, place: int) -> UnrecordedSpend:
     # What has no finite cost has not left: no limit ever let it.
     events = [
         (phase, event)
-        for phase, event in enumerate(agreement.events)
+        for phase, event in enumerate(agreement.events_of(place))
         if all(budget.may_cover(event) for budget in ledger.budgets)
     ]
     if all(releases_nothing(event) for _, event in events):
@@ -160,7 +164,7 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> UnrecordedSpend:
         for entry in entries
         if entry.run == agreement.run and not releases_nothing(entry.event)
     }
-    rounds = agreement.max_participations - len(answered)
+    rounds = agreement.rounds_of(place) - len(answered)
     times = len({entry.run for entry in entries if entry.run.startswith(f"{agreement.run} lost ")})
     name = f"{agreement.run} lost {times + 1}"
     for round in range(1, rounds + 1):

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedldp.accounting.events import Event
 from fedldp.accounting.statement import SumInPath
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
@@ -154,7 +155,7 @@ class Server:
         """
         round = self._state.round
         ledger = MemoryLedger.from_record(self._ledger.to_record())
-        self._count(ledger, round, participants(self.agreement.config, round, self._draws))
+        self._count(ledger, round, self._asked(round))
         return self._stated(ledger, {round: self.agreement.quorum, **self._in_sum})
 
     def _stated(self, ledger: MemoryLedger, in_sum: Mapping[int, int]) -> dict[str, Any]:
@@ -213,7 +214,10 @@ class Server:
     def _begin(self, round: int) -> Sequence[int]:
         """Return who takes part in a round, once the statement says what it may release."""
         self.folder.write_json("privacy.json", self._of_round_under_way())
-        return participants(self.agreement.config, round, self._draws)
+        return self._asked(round)
+
+    def _asked(self, round: int) -> Sequence[int]:
+        return participants(self.agreement.config, round, self.agreement.selecting(self._draws))
 
     def _heard(self, outcome: SumOfRound) -> None:
         self._in_sum[outcome.round] = len(outcome.clients)
@@ -232,9 +236,13 @@ class Server:
     def _count(self, known: MemoryLedger, round: int, clients: Sequence[int]) -> None:
         """Count what clients release in a round."""
         lost = hashlib.sha256(b"what the server saw").digest()
-        for event in self.agreement.events:
-            place = Place(self.agreement.run, round, 0, lost)
-            known.release(place, event, clients, lambda: [b""] * len(clients))
+        place = Place(self.agreement.run, round, 0, lost)
+        alike: dict[Event, list[int]] = {}
+        for client in clients:
+            for event in self.agreement.events_of(client if self.agreement.budgets else 0):
+                alike.setdefault(event, []).append(client)
+        for event, sent in alike.items():
+            known.release(place, event, sent, lambda sent=sent: [b""] * len(sent))  # type: ignore[misc]
         if self._side.downlink is not None:
             known.count_downlink(self.agreement.run, round, self._side.downlink)
 

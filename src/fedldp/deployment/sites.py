@@ -140,7 +140,7 @@ class Sites:
         pipe: Pipe,
         journal: Journal,
         receipts: KeptReceipts,
-        check: Callable[[RoundRequest, Report], None],
+        check: Callable[[RoundRequest, Report, int], None],
     ) -> None:
         self._check = check
         self._agreement, self._pipe, self._journal = agreement, pipe, journal
@@ -359,7 +359,7 @@ class Sites:
         if isinstance(content, Report):
             if content.client not in (None, client):
                 raise WireError(f"it is in the name of client {content.client}")
-            self._check(waiting.question, content)
+            self._check(waiting.question, content, client)
         if isinstance(content, Refusal):
             waiting.refused[client] = content
             if content.reason == Reason.LEDGER:

@@ -1,0 +1,299 @@
+"""A budget of each site's own: who is told it, with whose consent, and what a site answers with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from worlds import World, ask, bits, content, make_world, question_of, write_policy
+
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import FedldpError, PrivacyError, WireError
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
+from fedldp.deployment.own_budgets import (
+    OwnBudget,
+    SignedBudget,
+    read_budget,
+    signed_budget,
+    to_sign,
+)
+from fedldp.deployment.policy import accepted_agreement
+from fedldp.deployment.reports import Reports
+from fedldp.protocol.wire import Report, read_request
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.settings import resolve
+
+RECIPE = "personalized-sound-digits-sites"
+ALONE = ("batch_size=1000000", "num_examples=900")  # so that a simulation trains one by one
+EPSILONS = [2.0, 4.0, 8.0]
+
+
+def own_world(folder: Path, *settings: str, **given: Any) -> World:
+    return make_world(folder, *ALONE, *settings, recipe=given.pop("recipe", RECIPE), **given)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return own_world(tmp_path_factory.mktemp("own"))
+
+
+def keys_of(count: int) -> list[Ed25519PrivateKey]:
+    return [Ed25519PrivateKey.from_private_bytes(bytes([n + 1] * 32)) for n in range(count)]
+
+
+KEYS = keys_of(3)
+
+
+def budgets_of(*epsilons: float, **more: Any) -> list[SignedBudget]:
+    said = [OwnBudget(epsilon=each, **more) for each in epsilons]
+    return [signed_budget(key, each) for key, each in zip(KEYS, said, strict=True)]
+
+
+def agreed(*settings: str, recipe: str = RECIPE, **given: Any) -> Agreement:
+    roster = {f"site-{n}": key.public_key().public_bytes_raw().hex() for n, key in enumerate(KEYS)}
+    given = {"channel": "named", "budgets": budgets_of(*EPSILONS), **given}
+    config = resolve(recipe, ["num_clients=3", *settings])
+    return agree(config, Problem((1, 8, 8), 10, 1437), roster, **given)
+
+
+def refused(call: Any) -> str:
+    with pytest.raises(FedldpError) as found:
+        call()
+    line = str(found.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "recipe"),
+    [
+        ((), RECIPE),
+        (("report=sign", "weighting=deviation"), RECIPE),
+        (("weighting=uniform",), RECIPE),
+        (("epsilon=[1.0,2.0,4.0]", "shuffle=false"), "quickstart"),
+    ],
+)
+def test_a_run_ends_where_the_simulation_does(
+    settings: tuple[str, ...], recipe: str, tmp_path: Path
+) -> None:
+    """To the bit; and each site pays for its own epsilon, which its line keeps."""
+    world = own_world(tmp_path, *settings, recipe=recipe)
+    served = world.serve()
+    assert bits(served) == bits(simulate(world.config))
+    unit = "client-run" if recipe == RECIPE else "weight"
+    for site, policy in enumerate(world.policies):
+        assert policy.own is not None
+        lines = world.agreement.statement_of(site)["guarantees"]
+        proven = min(line["epsilon"] for line in lines if line["unit"] == unit)
+        assert 0.99 * policy.own.epsilon < proven <= policy.own.epsilon
+        assert world.ledger(site).spent() == pytest.approx(policy.costs(world.agreement)[1])
+    spent = [world.ledger(site).spent() for site in range(3)]
+    assert spent == sorted(spent)
+    assert spent[0] < spent[2] / 2
+    worst = max(world.agreement.statement_of(2)["guarantees"], key=lambda line: line["epsilon"])
+    assert worst in served.privacy["guarantees"]
+
+
+@pytest.mark.slow
+def test_selected_sites_answer_alone_and_the_selection_can_be_checked(tmp_path: Path) -> None:
+    world = own_world(tmp_path, "selects_first=true", "rounds=5", quorum=0)
+    turns = world.agreement.config.model_dump()["turns"]
+    assert world.agreement.quorum == 1
+    assert [world.agreement.rounds_of(site) for site in range(3)] == turns
+    served = world.serve()
+    assert bits(served) == bits(simulate(world.config))
+    assert [len(world.releases(site)) for site in range(3)] == turns
+
+
+def test_who_is_selected_follows_from_the_runs_name() -> None:
+    found = agreed("selects_first=true", "rounds=8")
+    again = parse_agreement(found.to_bytes())
+    again.check()
+    check_stated(again)
+    turns = found.config.model_dump()["turns"]
+    assert max(turns) == 8 >= sum(turns) / 3
+    other = [turns[0] - 1, *turns[1:]] if turns[0] else [1, *turns[1:]]
+    changed = replace(found, config=found.config.changed(turns=other))
+    assert "turns: client 0" in refused(changed.check)
+    assert "turns is not set" in refused(
+        replace(found, config=found.config.changed(turns=None)).check
+    )
+
+
+# What is told, and with whose consent
+
+
+def test_an_agreement_comes_back_as_it_was() -> None:
+    found = agreed()
+    again = parse_agreement(found.to_bytes())
+    assert again == found
+    again.check()
+    check_stated(again)
+    assert again.config.model_dump()["epsilon"] == EPSILONS
+    lines = [again.statement_of(site)["guarantees"] for site in range(3)]
+    assert [round(line[-1]["epsilon"], 4) for line in lines] == EPSILONS
+    assert {line[-1]["adversary"] for line in lines} == {"server"}
+
+
+def test_sites_may_state_their_budgets_in_any_order() -> None:
+    budgets = budgets_of(*EPSILONS)
+    assert agreed(budgets=budgets[::-1]).budgets == tuple(budgets)
+
+
+def planted(found: Agreement, **changes: Any) -> Agreement:
+    first = found.budgets[0].model_copy(update=changes)
+    return replace(found, budgets=(first, *found.budgets[1:]))
+
+
+def test_a_planted_budget_is_refused() -> None:
+    found = agreed()
+    other = signed_budget(KEYS[1], OwnBudget(epsilon=2.0))
+    same = signed_budget(KEYS[0], OwnBudget(epsilon=2.5))
+    for wrong, part in (
+        (planted(found, epsilon=2.5), "did not sign"),
+        (planted(found, delta=1e-4), "did not sign"),
+        (planted(found, unit="client-round"), "did not sign"),
+        (planted(found, signature=other.signature), "did not sign"),
+        (replace(found, budgets=(other, *found.budgets[1:])), "not those of the roster"),
+        (replace(found, budgets=found.budgets[::-1]), "not those of the roster"),
+        (replace(found, budgets=()), "each must agree to"),
+        (replace(found, budgets=(same, *found.budgets[1:])), "would spend epsilon 2"),
+        (replace(found, config=found.config.changed(epsilon=[2.0, 4.0, 9.0])), "spend epsilon 9"),
+        (replace(found, config=found.config.changed(epsilon=2.0)), "leave the budgets out"),
+        (replace(found, config=found.config.changed(delta=1e-3)), "at delta 0.001"),
+    ):
+        assert part in refused(wrong.check)
+
+
+def test_a_signature_is_for_one_purpose_and_one_key() -> None:
+    (one, two, _) = budgets_of(2.0, 2.0, 2.0)
+    assert one.is_consent
+    assert one.signature != two.signature
+    assert not one.model_copy(update={"key": two.key}).is_consent
+    assert to_sign(one.key, one.budget).startswith(b"fedldp own budget\n")
+
+
+@pytest.mark.parametrize(
+    ("settings", "recipe", "more", "part"),
+    [
+        (("epsilon=2.0", "clip=[1.0,1.0,2.0]"), RECIPE, {}, "clip has a value for each client"),
+        (("client_delta=[1e-5,1e-6,1e-6]",), RECIPE, {}, "client_delta has a value for each"),
+        ((), RECIPE, {"budgets": budgets_of(*EPSILONS)[1:]}, "there is none of site site-0"),
+        ((), RECIPE, {"budgets": 2 * budgets_of(*EPSILONS)}, "two are of one site"),
+        ((), RECIPE, {"budgets": ()}, "deploy budget"),
+        ((), RECIPE, {"budgets": budgets_of(*EPSILONS, unit="weight")}, "unit = client-run"),
+        ((), RECIPE, {"budgets": budgets_of(*EPSILONS, delta=1e-6)}, "at delta 1e-05"),
+        (("epsilon=1.0",), "personalized-mnist-fig2-low", {"budgets": budgets_of(
+            *EPSILONS, unit="record", delta=0.01)}, "proven against the server itself"),
+        ((), RECIPE, {"channel": "sum"}, "take channel = named"),
+        (("shuffle=false",), "quickstart", {"channel": "sum", "budgets": budgets_of(
+            *EPSILONS, unit="weight")}, "take channel = named"),
+    ],
+)  # fmt: skip
+def test_what_is_not_sound_is_refused(
+    settings: tuple[str, ...], recipe: str, more: dict[str, Any], part: str
+) -> None:
+    assert part in refused(lambda: agreed(*settings, recipe=recipe, **more))
+
+
+# What a site answers with
+
+
+@pytest.mark.parametrize(
+    ("own", "part"),
+    [
+        (None, "own is not set"),
+        ({"epsilon": 1.9}, "own.epsilon, allows no other"),
+        ({"epsilon": 2.1}, "would spend epsilon 2 at"),
+        ({"epsilon": 2.0, "unit": "client-round"}, "state one of unit = client-run"),
+        ({"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
+    ],
+)
+def test_a_policy_lets_no_other_epsilon_through(
+    world: World, own: dict[str, Any] | None, part: str
+) -> None:
+    place = world.folder / "site-0"
+    try:
+        policy = write_policy(place, own=own)
+        with pytest.raises(PrivacyError, match=part):
+            policy.check(world.agreement)
+    finally:
+        write_policy(place, own={"epsilon": 2.0})
+
+
+def test_it_allows_no_other_epsilon_that_is_one_for_all(tmp_path: Path) -> None:
+    of_all = own_world(tmp_path, "epsilon=2.0")
+    place = tmp_path / "site-0"
+    assert not of_all.agreement.budgets
+    write_policy(place, own={"epsilon": 2.0}).check(of_all.agreement)
+    for own in ({"epsilon": 1.0}, {"epsilon": 2.0, "unit": "weight"}):
+        with pytest.raises(PrivacyError, match="allows no other"):
+            write_policy(place, own=own).check(of_all.agreement)
+
+
+def test_a_site_whose_policy_changed_answers_no_more(tmp_path: Path) -> None:
+    world = own_world(tmp_path)
+    question = question_of(world)
+    answer = content(ask(world.agent(1), world, question))
+    assert isinstance(answer, Report)
+    again = content(ask(world.agent(1), world, question))
+    assert (again.payload, again.client) == (answer.payload, 1)
+    world.policies[1] = write_policy(tmp_path / "site-1", own={"epsilon": 3.0})
+    with pytest.raises(PrivacyError):
+        accepted_agreement(world.policies[1], world.agreement.digest)
+    with pytest.raises(AssertionError):  # it says that it knows no such run
+        ask(world.agent(1), world, question)
+    assert world.releases(1) == [(1, 0)]
+
+
+def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
+    """A label decides how bits are read: a site may not take another's."""
+    world = own_world(tmp_path, "epsilon=[1.0,2.0,4.0]", "shuffle=false", recipe="quickstart")
+    server, question = world.server(), question_of(world)
+    reports = Reports(world.agreement, server._side, server._draws, server._state)
+    for site, epsilon in enumerate([1.0, 2.0, 4.0]):
+        report = content(ask(world.agent(site), world, question))
+        assert report.epsilon == epsilon
+        reports.check(read_request(question), report, site)
+        with pytest.raises(WireError, match=f"its epsilon is {epsilon}"):
+            reports.check(read_request(question), report, (site + 1) % 3)
+
+
+def test_a_ledger_that_is_restored_is_charged_with_the_sites_own_cost(world: World) -> None:
+    first, last = (world.policies[site].costs(world.agreement) for site in (0, 2))
+    assert last[1] > 10 * first[1]
+    events = [world.agreement.events_of(site) for site in range(3)]
+    assert len({str(each) for each in events}) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("", "", "did not sign"),
+        ("2.0", "3.0", "did not sign"),
+        ('"own_budget": 1', '"own_budget": 2', "is damaged"),
+        ('"epsilon": 2.0', '"epsilon": 1e999', "is damaged"),
+        ('"epsilon": 2.0', '"epsilon": -2.0', "is damaged"),
+        ('"unit": "client-run"', '"unit": "client"', "is damaged"),
+        ("{", "[" * 70_000, "is damaged"),
+    ],
+)
+def test_files_of_budgets_are_checked(old: str, new: str, part: str, tmp_path: Path) -> None:
+    path, (one, *_) = tmp_path / "site.budget", budgets_of(*EPSILONS)
+    path.write_bytes(one.to_bytes())
+    assert read_budget(path) == one
+    text = one.to_bytes().decode()
+    changed = (
+        text.replace(old, new, 1) if old else json.dumps({**json.loads(text), "key": "0" * 64})
+    )
+    path.write_text(changed)
+    line = refused(lambda: read_budget(path))
+    assert part in line
+    assert "site.budget" in line
+    assert "check the path" in refused(lambda: read_budget(tmp_path / "none"))
