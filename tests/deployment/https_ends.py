@@ -63,7 +63,7 @@ class Ends:
         publics = [key.public_key().public_bytes_raw().hex() for key in self.keys]
         sites = list(zip(("near", "far"), publics, strict=True))
         listening = listen(f"127.0.0.1:{self.port}")
-        with HttpsPipe(listening, context, own, sites, LARGEST, "0.1.0") as pipe:
+        with HttpsPipe(listening, context, own, sites, LARGEST, "0.1.0", b"agreed") as pipe:
             self.port = pipe.address[1]
             yield pipe
 

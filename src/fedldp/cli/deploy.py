@@ -1,10 +1,12 @@
-"""The command line of real sites: fedldp deploy keys, agree, accept, site, server, flower-app."""
+"""The command line of real sites: fedldp deploy invite, join, admit, accept, site, server, ..."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
     from fedldp.deployment.agreement import Agreement, Link
+    from fedldp.deployment.joining import Invite
     from fedldp.deployment.policy import SitePolicy
 
 deploy_app = typer.Typer(
@@ -27,6 +30,24 @@ deploy_app = typer.Typer(
 _DAYS = 365
 
 AgreementFile = Annotated[Path, typer.Argument(help="the agreement's file")]
+Channel = Annotated[str, typer.Option(help="named, or sum")]
+Quorum = Annotated[
+    int | None, typer.Option(help="sites that must take part in a round; else the fewest")
+]
+Deadline = Annotated[float, typer.Option(help="seconds to wait in one exchange")]
+InputShape = Annotated[
+    str | None,
+    typer.Option(
+        help="of one example, as 1x8x8; of tables, the names of their features in order, "
+        "as age,sex=f,sex=m; else those of the data set"
+    ),
+]
+Classes = Annotated[int | None, typer.Option(help="labels are 0 to one less")]
+NumExamples = Annotated[int | None, typer.Option(help="of all sites together, about; public")]
+People = Annotated[
+    int | None,
+    typer.Option(help="of all sites together, about, where a person may have several rows; public"),
+]
 Check = Annotated[
     bool, typer.Option("--check", help="say what is in order and what is not, and stop")
 ]
@@ -60,17 +81,163 @@ def keys(
             "change them on the way"
         )
         return
-    signer = certificates.authority("fedldp", _DAYS)
-    # Programs on the server's own machine reach it under its loopback address.
-    hosts = dict.fromkeys([*(server or []), "localhost", "127.0.0.1"])
-    own = certificates.server_certificate(signer, list(hosts), _DAYS)
-    new_file(folder / "ca.key", signer.key, 0o600)
-    new_file(folder / "ca.pem", signer.certificate, 0o644)
-    new_file(folder / "server.key", own.key, 0o600)
-    new_file(folder / "server.pem", own.certificate, 0o644)
+    certificates.write_server_keys(folder, _hosts(server or []), _DAYS)
     typer.echo(
         f"wrote ca.pem, server.pem and their keys to {folder}, valid for {_DAYS} days; send ca.pem "
         "to every site, so that no one can change it on the way"
+    )
+
+
+@deploy_app.command()
+def invite(
+    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", help="the invite to write; the server's keys go beside it"),
+    ],
+    url: Annotated[
+        str, typer.Option(metavar="https://HOST:PORT", help="where sites find the server")
+    ],
+    channel: Channel,
+    quorum: Quorum = None,
+    deadline: Deadline = 600.0,
+    input_shape: InputShape = None,
+    classes: Classes = None,
+    examples: NumExamples = None,
+    people: People = None,
+    set_: Settings = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write a file that invites sites to a run, and the server's keys where there are none."""
+    from rich.console import Console
+
+    from fedldp.deployment.certificates import check_host, write_server_keys
+    from fedldp.deployment.identity import new_file
+    from fedldp.deployment.joining import Invite, host_of
+    from fedldp.simulation.settings import resolve
+
+    host, folder = host_of(url), out.parent
+    if out.exists():
+        raise ConfigError(f"{out} is there already; remove it, or choose another file")
+    config = resolve(recipe, set_ or [])
+    problem = _problem(config, data_dir, input_shape, classes, examples, people)
+    found = Invite.new(
+        config,
+        problem,
+        url,
+        channel=_channel(channel),
+        quorum=quorum,
+        deadline_seconds=deadline,
+    )
+    expected = found.expected()  # refused here, or when all sites have joined
+    if (folder / "server.pem").exists():
+        check_host(folder / "server.pem", host)
+    else:
+        write_server_keys(folder, _hosts([host]), _DAYS)
+        typer.echo(
+            f"wrote      ca.pem, server.pem and their keys to {folder}, valid for {_DAYS} days; "
+            "take ca.key off this machine"
+        )
+    new_file(out, found.vouched(folder / "ca.pem").to_bytes(), 0o644)
+    _show_expected(Console(), found, expected)
+    typer.echo(f"wrote      {out}; send it to each site, which answers by: fedldp deploy join")
+
+
+@deploy_app.command()
+def join(
+    invite: Annotated[Path, typer.Argument(help="the invite's file")],
+    site: Annotated[str, typer.Option(help="this site's name")],
+    data: Annotated[
+        Path | None, typer.Option(help="this site's examples: a .csv, .parquet or .npz file")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="LIMIT",
+            help="of all that the site ever releases of these data; for each person, where the "
+            "run protects people. Without it, what such a run costs is said",
+        ),
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="of a table; else what the invite calls it")
+    ] = None,
+    person_column: Annotated[
+        str | None, typer.Option(help="of a table; else what the invite calls it")
+    ] = None,
+    people: Annotated[
+        int | None, typer.Option(min=1, help="how many persons the site has at least; public")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="of the site: its keys, policy, ledger; else its name")
+    ] = None,
+) -> None:
+    """Make a site's keys and policy, and the file that answers an invite."""
+    from rich.console import Console
+
+    from fedldp.deployment.joining import POLICY, Terms, read_invite
+    from fedldp.deployment.joining import join as join_run
+    from fedldp.deployment.policy import read_policy
+    from fedldp.deployment.site_ledger import left_of
+    from fedldp.deployment.words import words_of
+
+    place, terms = folder or Path(site), None
+    own: frozenset[str] = frozenset()
+    if data is not None:
+        terms = Terms(data, budget, label_column, person_column, people)
+    elif (place / POLICY).exists():
+        own = read_policy(place / POLICY).own_code
+    else:
+        raise ConfigError("data is not set: give --data FILE, this site's examples")
+    if terms is None and (budget, label_column, person_column, people) != (None,) * 4:
+        raise ConfigError(
+            f"{place / POLICY} is there, and has budget, columns and people; leave them out here"
+        )
+    invited = read_invite(invite, own=own)
+    joined = join_run(invited, site, terms, place)
+    console = Console()
+    _show_expected(console, invited, joined.expected)
+    _show_cost(console, joined.expected, joined.policy, left_of(joined.policy)[0])
+    typer.echo(f"policy     {place / POLICY}: what may be done with the data; look at it")
+    typer.echo(f"words      {words_of(joined.joining.digest)}")
+    typer.echo(f"wrote      {joined.file}; send it to the server's operator, and compare the words")
+
+
+@deploy_app.command()
+def admit(
+    invite: Annotated[Path, typer.Argument(help="the invite's file")],
+    files: Annotated[list[Path], typer.Argument(metavar="NAME.join...", help="sites' answers")],
+    yes: Annotated[bool, typer.Option("--yes", help="the words were compared: do not ask")] = False,
+    as_json: Json = False,
+) -> None:
+    """Admit the sites that answered an invite, and write the agreement beside it."""
+    from rich.console import Console
+
+    from fedldp.deployment.identity import new_file
+    from fedldp.deployment.joining import admit as admitted
+    from fedldp.deployment.joining import read_invite
+    from fedldp.deployment.words import words_of
+
+    invited = read_invite(invite, own=None)
+    out = invite.with_suffix(".agreement")
+    if out.exists():
+        raise ConfigError(f"{out} is there already; remove it, or make another invite")
+    joinings = admitted(invited, files)
+    for each in joinings:
+        typer.echo(f"{each.name:<10} {words_of(each.digest)}", err=as_json)
+    if not yes and not typer.confirm(
+        "did each site's operator read you these words, by telephone?", err=as_json
+    ):
+        raise typer.Exit(1)
+    agreement = invited.agreement({each.name: each.key for each in joinings})
+    new_file(out, agreement.to_bytes(), 0o644)
+    words = words_of(agreement.digest)
+    if as_json:
+        print_json({"digest": agreement.digest.hex(), "words": words, **agreement.document})
+        return
+    _show(Console(), agreement, agreement.statement)
+    typer.echo(
+        f"wrote      {out}; start `fedldp deploy server`, read the words to each site, and it "
+        f"accepts by: fedldp deploy accept {words}"
     )
 
 
@@ -82,28 +249,13 @@ def agree(
         list[str],
         typer.Option(metavar="NAME=FILE", help="a site and its public key; one for each"),
     ],
-    channel: Annotated[str, typer.Option(help="named, or sum")],
-    quorum: Annotated[
-        int | None, typer.Option(help="sites that must take part in a round; else the fewest")
-    ] = None,
-    deadline: Annotated[float, typer.Option(help="seconds to wait in one exchange")] = 600.0,
-    input_shape: Annotated[
-        str | None,
-        typer.Option(
-            help="of one example, as 1x8x8; of tables, the names of their features in order, "
-            "as age,sex=f,sex=m; else those of the data set"
-        ),
-    ] = None,
-    classes: Annotated[int | None, typer.Option(help="labels are 0 to one less")] = None,
-    examples: Annotated[
-        int | None, typer.Option(help="of all sites together, about; public")
-    ] = None,
-    people: Annotated[
-        int | None,
-        typer.Option(
-            help="of all sites together, about, where a person may have several rows; public"
-        ),
-    ] = None,
+    channel: Channel,
+    quorum: Quorum = None,
+    deadline: Deadline = 600.0,
+    input_shape: InputShape = None,
+    classes: Classes = None,
+    examples: NumExamples = None,
+    people: People = None,
     link: Annotated[str, typer.Option(help="https, or flower")] = "https",
     ca: Annotated[
         list[Path] | None,
@@ -131,8 +283,6 @@ def agree(
     from fedldp.deployment.own_budgets import read_budget
     from fedldp.simulation.settings import resolve
 
-    if channel not in ("named", "sum"):
-        raise ConfigError(f"channel = {channel}: choose named or sum")
     over, authorities = _link(link), [f for file in ca or [] for f in fingerprints(file)]
     if over == "https" and not authorities:
         raise ConfigError(
@@ -151,7 +301,7 @@ def agree(
         config,
         problem,
         roster,
-        channel="sum" if channel == "sum" else "named",
+        channel=_channel(channel),
         quorum=quorum,
         deadline_seconds=deadline,
         link=over,
@@ -190,7 +340,14 @@ def budget(
 
 @deploy_app.command()
 def accept(
-    agreement: AgreementFile,
+    agreement: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE | WORDS | DIGEST",
+            help="the agreement's file; or, over HTTPS, its ten words or its digest, as the "
+            "server's operator says them: then it is fetched from the server",
+        ),
+    ],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
     yes: Annotated[bool, typer.Option("--yes", help="accept without asking")] = False,
     new: Annotated[
@@ -203,16 +360,22 @@ def accept(
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.checks import check_people_of
     from fedldp.deployment.identity import read_private
+    from fedldp.deployment.joining import fetched_agreement
     from fedldp.deployment.policy import own_place, read_policy, write_accepted
     from fedldp.deployment.restored import Restored
     from fedldp.deployment.site_ledger import SiteLedger, left_of
 
     terms = read_policy(policy)
-    found = read_agreement(agreement, terms.data_dir, own=terms.own_code)
+    known = _Known.by(agreement)
+    if known is None:
+        found = read_agreement(Path(agreement[0]), terms.data_dir, own=terms.own_code)
+    else:
+        found = fetched_agreement(terms)
+        known.check(found.digest)
     if found.test_seed is not None:
         raise ConfigError(
-            f"agreement {agreement}: it draws all randomness from a seed, which protects nothing; "
-            "it is for `fedldp deploy demo` alone"
+            f"agreement {' '.join(agreement)}: it draws all randomness from a seed, which protects "
+            "nothing; it is for `fedldp deploy demo` alone"
         )
     terms.check(found)
     if not terms.accepted_as(found.digest).exists():
@@ -229,8 +392,8 @@ def accept(
     typer.echo(f"last here  {last}; compare it with what you noted")
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
     typer.echo(
-        "compare    the digest, and each site's key, with every site named above, by another way "
-        "than this file came: a site that nobody knows would be the server's own"
+        "compare    the words or the digest, and each site's key, with every site named above, by "
+        "another way than this file came: a site that nobody knows would be the server's own"
     )
     if not yes and not typer.confirm("accept it?"):
         raise typer.Exit(1)
@@ -271,9 +434,17 @@ def server(
     ] = "0.0.0.0:8443",
     certificate: Annotated[
         Path | None,
-        typer.Option(help="PEM, of this server; over Flower the SuperLink's, for --check"),
+        typer.Option(
+            help="PEM, of this server: else server.pem beside the agreement; over Flower the "
+            "SuperLink's, for --check"
+        ),
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="PEM, of the certificate; over HTTPS")] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            help="PEM, of the certificate, over HTTPS: else server.key beside the agreement"
+        ),
+    ] = None,
     socket: Annotated[
         Path | None,
         typer.Option(help="over Flower: where its ServerApp connects; else FOLDER/server.sock"),
@@ -293,6 +464,9 @@ def server(
     if check:
         from fedldp.deployment.checks import check_server
 
+        beside = _tls_files(agreement, certificate, key)
+        if beside[0].exists() and beside[1].exists():
+            certificate, key = beside
         _report(check_server(folder, agreement, certificate, key))
         return
     from rich.console import Console
@@ -305,13 +479,8 @@ def server(
     if read_agreement(agreement, own=None).link == "flower":
         place = folder / "server.sock" if socket is None else socket
         reached = OverFlower(place, socket_group)
-    elif certificate is None or key is None:
-        raise ConfigError(
-            "certificate, key: the agreement's link is https; give --certificate server.pem and "
-            "--key server.key, which `fedldp deploy keys --server` wrote"
-        )
     else:
-        reached = OverHttps(listen, certificate, key)
+        reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
     console = Console(stderr=True)
     served = run_server(folder, agreement, reached, test, data_dir, console)
     if as_json:
@@ -355,12 +524,10 @@ def demo(
     from fedldp.reporting.text import area, imbalance, percent, print_statement
     from fedldp.simulation.settings import resolve
 
-    if channel not in ("named", "sum"):
-        raise ConfigError(f"channel = {channel}: choose named or sum")
     more = [f"num_clients={sites}", f"rounds={rounds}"]
     found = run_demo(
         resolve(recipe, [*(set_ or []), *more]),
-        channel="sum" if channel == "sum" else "named",
+        channel=_channel(channel),
         link=_link(link),
         kill=kill,
         data_dir=data_dir,
@@ -394,6 +561,56 @@ def _link(name: str) -> Link:
     if name not in ("https", "flower"):
         raise ConfigError(f"link = {name}: choose https or flower")
     return "flower" if name == "flower" else "https"
+
+
+def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> tuple[Path, Path]:
+    """Return a server's certificate and its key: as given, or beside its agreement."""
+    beside = agreement.parent
+    return certificate or beside / "server.pem", key or beside / "server.key"
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What somebody was told of an agreement by telephone: its ten words, or its digest."""
+
+    text: str
+
+    @classmethod
+    def by(cls, typed: Sequence[str]) -> _Known | None:
+        """Return what was typed in the place of a file; None for a file."""
+        from fedldp.deployment.words import WORDS, are_words
+
+        text = " ".join(typed).lower()
+        if len(typed) == 1 and " " not in text:
+            return cls(text) if re.fullmatch(r"[0-9a-f]{64}", text) else None
+        if are_words(text.split()):
+            return cls(text)
+        raise ConfigError(
+            f"agreement {text:.200}: give its file, the 64 digits of its digest, or its {WORDS} "
+            "words as they were read to you"
+        )
+
+    def check(self, digest: bytes) -> None:
+        """Refuse an agreement that is another."""
+        from fedldp.deployment.words import words_of
+
+        if self.text not in (words_of(digest), digest.hex()):
+            # Its own words are not said: nobody should type those in the place of what was told.
+            raise ConfigError(
+                f"agreement {self.text}: the server has another one; see that the words were typed "
+                "as they were read to you, and if they were, accept nothing, and call its operator"
+            )
+
+
+def _channel(name: str) -> Literal["named", "sum"]:
+    if name not in ("named", "sum"):
+        raise ConfigError(f"channel = {name}: choose named or sum")
+    return "sum" if name == "sum" else "named"
+
+
+def _hosts(names: Sequence[str]) -> list[str]:
+    """Return a server's names, and those by which programs on its own machine reach it."""
+    return list(dict.fromkeys([*names, "localhost", "127.0.0.1"]))
 
 
 def _problem(
@@ -457,6 +674,7 @@ def _check_public(config: RunConfig, classes: int | None, examples: int | None) 
 
 
 def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) -> None:
+    from fedldp.deployment.words import words_of
     from fedldp.reporting.text import print_statement
 
     config = agreement.config
@@ -467,6 +685,7 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
         ("channel", agreement.channel),
         ("quorum", f"{agreement.quorum} sites a round, {agreement.deadline_seconds:g} s to answer"),
         ("digest", agreement.digest.hex()),
+        ("words", words_of(agreement.digest)),
     ):
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
     print_statement(console, dict(statement), agreement.epsilon_in_words())
@@ -483,6 +702,22 @@ def _show_own(console: Console, agreement: Agreement, place: int) -> None:
         soft_wrap=True,
     )
     print_statement(console, agreement.statement_of(place))
+
+
+def _show_expected(console: Console, invite: Invite, expected: Agreement) -> None:
+    """Print what a run will be if as many sites join as its invite expects."""
+    from fedldp.reporting.text import print_statement
+
+    config = expected.config
+    for name, value in (
+        ("server", invite.url),
+        ("run", f"{config.name()}, model {config.model}, {config.rounds} rounds"),
+        ("sites", f"{config.num_clients} are expected"),
+        ("channel", invite.channel),
+        ("quorum", f"{expected.quorum} sites a round, {expected.deadline_seconds:g} s to answer"),
+    ):
+        console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
+    print_statement(console, dict(expected.statement), expected.epsilon_in_words())
 
 
 def _show_cost(

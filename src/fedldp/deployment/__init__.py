@@ -18,10 +18,12 @@ __all__ = [
     "demo",
     "flower_app",
     "identity",
+    "joining",
     "listening",
     "own_budgets",
     "policy",
     "restored",
     "running",
     "site_ledger",
+    "words",
 ]

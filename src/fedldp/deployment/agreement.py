@@ -8,7 +8,6 @@ confused with it in a ledger. A site that accepts the digest answers questions o
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedldp.accounting.accountants import sent_in_clear
 from fedldp.accounting.events import Event
@@ -32,6 +31,7 @@ from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
+from fedldp.deployment.documents import digest_of, for_people, parse, read_file
 from fedldp.deployment.own_budgets import SignedBudget, check_budgets
 from fedldp.deployment.statement import stated
 from fedldp.mechanisms.summing import Summing
@@ -49,10 +49,9 @@ Link = Literal["https", "flower"]
 """What carries questions and answers: fedldp's own HTTPS, or Flower."""
 
 _VERSION = 1
+SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 _KEY = r"^[0-9a-f]{64}$"
 _LONGEST = 1e7
-_LARGEST = 1 << 24
-"""Bytes of an agreement's file."""
 
 
 class Site(BaseModel):
@@ -60,11 +59,13 @@ class Site(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    name: Annotated[str, Field(pattern=SITE_NAME)]
     key: Annotated[str, Field(pattern=_KEY)]
 
 
-class _Facts(BaseModel):
+class Facts(BaseModel):
+    """Public facts on the data of all sites together, as a document has them."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     input_shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
@@ -73,6 +74,35 @@ class _Facts(BaseModel):
     features: list[str] | None = None
     people: Annotated[int, Field(ge=1)] | None = None
     counted_in_private: bool = False
+
+    @staticmethod
+    def document(problem: Problem) -> dict[str, Any]:
+        """Return the facts of a problem, JSON-ready."""
+        late: dict[str, Any] = {}
+        if problem.features is not None:
+            late["features"] = list(problem.features)
+        if problem.people is not None:
+            late["people"] = problem.people
+        if problem.counted_in_private:  # in a demo, which divides by what a simulation divides by
+            late["counted_in_private"] = True
+        return {
+            "input_shape": list(problem.input_shape),
+            "num_classes": problem.num_classes,
+            "num_examples": problem.num_examples,
+            **late,
+        }
+
+    def problem(self, data_dir: Path | None) -> Problem:
+        """Return the problem of which these are the facts."""
+        return Problem(
+            tuple(self.input_shape),
+            self.num_classes,
+            self.num_examples,
+            data_dir,
+            features=None if self.features is None else tuple(self.features),
+            people=self.people,
+            counted_in_private=self.counted_in_private,
+        )
 
 
 class _Mapped(BaseModel):
@@ -90,7 +120,7 @@ class _Document(BaseModel):
     agreement: Literal[1]
     run: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     config: dict[str, Any]
-    problem: _Facts
+    problem: Facts
     channel: Channel
     sites: Annotated[list[Site], Field(min_length=1)]
     quorum: Annotated[int, Field(ge=1)]
@@ -229,24 +259,11 @@ class Agreement:
     @cached_property
     def document(self) -> dict[str, Any]:
         """The agreement as JSON-ready values, its statement included."""
-        problem = self.problem
-        late: dict[str, Any] = {}
-        if problem.features is not None:
-            late["features"] = list(problem.features)
-        if problem.people is not None:
-            late["people"] = problem.people
-        if problem.counted_in_private:  # in a demo, which divides by what a simulation divides by
-            late["counted_in_private"] = True
         return {
             "agreement": _VERSION,
             "run": self.run,
             "config": self.config.model_dump(mode="json"),
-            "problem": {
-                "input_shape": list(problem.input_shape),
-                "num_classes": problem.num_classes,
-                "num_examples": problem.num_examples,
-                **late,
-            },
+            "problem": Facts.document(self.problem),
             "channel": self.channel,
             "sites": [site.model_dump() for site in self.sites],
             "quorum": self.quorum,
@@ -276,11 +293,11 @@ class Agreement:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the canonical bytes: 32 bytes."""
-        return hashlib.sha256(_canonical(self.document)).digest()
+        return digest_of(self.document)
 
     def to_bytes(self) -> bytes:
         """Return the document for a file: the same as its canonical form, laid out for people."""
-        return json.dumps(self.document, indent=1, sort_keys=True).encode() + b"\n"
+        return for_people(self.document)
 
     @cached_property
     def layout(self) -> Layout:
@@ -406,14 +423,7 @@ def read_agreement(
     Raises:
         ConfigError: it cannot be read, is no agreement of this version, or names other code.
     """
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise ConfigError(
-                f"agreement {path}: it has more than {_LARGEST} bytes; check the path"
-            )
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"agreement {path}: {error.strerror}; check the path") from error
+    content = read_file(path, "agreement")
     try:
         return parse_agreement(content, data_dir, own=own)
     except FedldpError as error:
@@ -424,33 +434,12 @@ def parse_agreement(
     content: bytes, data_dir: Path | None = None, *, own: Container[str] | None = ()
 ) -> Agreement:
     """Return the agreement in ``content``; see ``read_agreement``."""
-    try:
-        read = json.loads(content)
-        _canonical(read)  # NaN and infinity have no canonical form
-        if not _printable(read):
-            raise ConfigError("it holds text that cannot be printed: refuse it")
-        found = _Document.model_validate(read)
-    except (ValueError, RecursionError, ValidationError) as error:
-        place = ""
-        if isinstance(error, ValidationError):
-            place = " at " + ".".join(map(str, error.errors()[0]["loc"]))
-        raise ConfigError(
-            f"it is damaged{place}, or of another version of fedldp; ask for it again"
-        ) from error
-    _check_code(found.config, own)
-    facts = found.problem
+    found = parse(content, _Document)
+    check_code(found.config, own)
     agreement = Agreement(
         run=found.run,
         config=from_mapping(found.config),
-        problem=Problem(
-            tuple(facts.input_shape),
-            facts.num_classes,
-            facts.num_examples,
-            data_dir,
-            features=None if facts.features is None else tuple(facts.features),
-            people=facts.people,
-            counted_in_private=facts.counted_in_private,
-        ),
+        problem=found.problem.problem(data_dir),
         channel=found.channel,
         sites=tuple(found.sites),
         quorum=found.quorum,
@@ -481,7 +470,7 @@ _MAY_BE_OWN = {"system": "systems", "mechanism": "mechanisms", "features": "feat
 """Settings that may name code that is none of fedldp's own, and their lists in a site's policy."""
 
 
-def _check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
+def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
     """Refuse others' code before anything imports it, and a file before anything reads it."""
     for name, listed in _MAY_BE_OWN.items():
         value = config.get(name)
@@ -526,19 +515,6 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-6)
     return bool(one == other)
-
-
-def _printable(value: Any) -> bool:
-    """Return whether all text in a document can be shown: no escapes that paint over other text."""
-    if isinstance(value, dict):
-        return all(each.isprintable() and _printable(value[each]) for each in value)
-    if isinstance(value, list):
-        return all(map(_printable, value))
-    return not isinstance(value, str) or value.isprintable()
-
-
-def _canonical(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _check_features(problem: Problem) -> None:

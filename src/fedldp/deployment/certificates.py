@@ -6,6 +6,7 @@ All on the curve P-256: PEM for TLS, and OpenSSH, which Flower reads, for SuperN
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import os
 import ssl
@@ -26,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedldp.core.errors import ConfigError
+from fedldp.deployment.identity import new_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +92,58 @@ def server_certificate(signer: Certified, hosts: Sequence[str], days: int) -> Ce
     )
 
 
+def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
+    """Write a new authority and a server's certificate for ``hosts``, with their keys.
+
+    The files are ca.key, ca.pem, server.key and server.pem.
+
+    Raises:
+        ConfigError: one of them is there already, or cannot be written.
+    """
+    signer = authority("fedldp", days)
+    own = server_certificate(signer, hosts, days)
+    new_file(folder / "ca.key", signer.key, 0o600)
+    new_file(folder / "ca.pem", signer.certificate, 0o644)
+    new_file(folder / "server.key", own.key, 0o600)
+    new_file(folder / "server.pem", own.certificate, 0o644)
+
+
+def check_host(certificate: Path, host: str) -> None:
+    """Refuse a server's certificate (PEM) that is not for a name or address of it.
+
+    Raises:
+        ConfigError: it is for others, or cannot be read.
+    """
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except OSError as error:
+        raise ConfigError(f"certificate {certificate}: {error.strerror}; check the path") from error
+    except (ValueError, x509.ExtensionNotFound) as error:
+        raise ConfigError(f"certificate {certificate}: this is no server's certificate") from error
+    if _host(host) not in names:
+        raise ConfigError(
+            f"certificate {certificate}: it is not for {host}; make one that is by `fedldp deploy "
+            "keys --server`, in a folder of its own"
+        )
+
+
+def fingerprint(certificate: bytes) -> str:
+    """Return the SHA-256 of a certificate (DER), as its 64 hexadecimal digits."""
+    return hashlib.sha256(certificate).hexdigest()
+
+
 def fingerprints(authorities: Path) -> list[str]:
     """Return the SHA-256 of each certificate in a PEM file, as its 64 hexadecimal digits.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no certificate.
+    """
+    return [fingerprint(each) for each in authorities_of(authorities)]
+
+
+def authorities_of(authorities: Path) -> list[bytes]:
+    """Return each certificate (DER) in a PEM file.
 
     Raises:
         ConfigError: it cannot be read, or holds no certificate.
@@ -102,7 +154,7 @@ def fingerprints(authorities: Path) -> list[str]:
         raise ConfigError(f"ca {authorities}: {error.strerror}; check the path") from error
     except ValueError as error:
         raise ConfigError(f"ca {authorities}: this is no certificate in PEM") from error
-    return [each.fingerprint(hashes.SHA256()).hex() for each in found]
+    return [each.public_bytes(Encoding.DER) for each in found]
 
 
 def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
@@ -128,7 +180,10 @@ def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
             "give those that `fedldp deploy keys --server` wrote"
         ) from error
     except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}; check the path") from error
+        raise ConfigError(
+            f"{error.filename}: {error.strerror}; give --certificate and --key, the server.pem and "
+            "server.key that `fedldp deploy invite` wrote"
+        ) from error
     except ValueError as error:
         raise ConfigError(f"certificate {certificate}: this is no certificate in PEM") from error
     return context, own.public_bytes(Encoding.DER)

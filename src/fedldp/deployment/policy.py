@@ -63,6 +63,8 @@ from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.models import models
 
 Cost = Annotated[float, Field(ge=0)]
+URL = r"^https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?$"
+"""Of a server over HTTPS."""
 
 
 class BudgetTable(FrozenConfig):
@@ -88,7 +90,7 @@ class SpendLimits(FrozenConfig):
 class ServerTable(FrozenConfig):
     """The server that the site connects to, over HTTPS."""
 
-    url: Annotated[str, Field(pattern=r"^https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?$")]
+    url: Annotated[str, Field(pattern=URL)]
     ca: Path = Field(description="the authorities that may vouch for the server's certificate")
 
 
@@ -194,21 +196,8 @@ class SitePolicy(FrozenConfig):
         return self.accepted / f"{digest.hex()}.agreement"
 
     def costs(self, agreement: Agreement, budget: Budget | None = None) -> tuple[float, float]:
-        """Return what one round, and the whole run, cost this site at most, in its budget's unit.
-
-        What is drawn once costs in the first round alone.
-
-        Args:
-            agreement: of the run.
-            budget: one of this policy's; the first of them for None.
-        """
-        place = self.place_in(agreement)
-        budget, events = budget or self.budgets[0], agreement.events_of(place)
-        first = total_of(budget.price(event) for event in events)
-        later = total_of(budget.price(event, events) for event in events)
-        most = agreement.rounds_of(place)
-        run = first if most == 1 else first + (most - 1) * later
-        return budget.spent([first]), budget.spent([run])
+        """Return ``costs_of`` this site, of one of this policy's budgets; of the first for None."""
+        return costs_of(agreement, budget or self.budgets[0], self.place_in(agreement))
 
     def place_in(self, agreement: Agreement) -> int:
         """Return the site's number where sites differ in what they release; else 0, as good as any.
@@ -348,6 +337,24 @@ class SitePolicy(FrozenConfig):
             f"; or, as it protects single {'records' if unit else 'people'}, give a "
             f"[person_budget]{unit} in the place of [budget]"
         )
+
+
+def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[float, float]:
+    """Return what one round, and the whole run, cost a site at most, in the unit of a budget.
+
+    What is drawn once costs in the first round alone.
+
+    Args:
+        agreement: of the run.
+        budget: whose limit is not looked at.
+        place: of the site in the roster.
+    """
+    events = agreement.events_of(place)
+    first = total_of(budget.price(event) for event in events)
+    later = total_of(budget.price(event, events) for event in events)
+    most = agreement.rounds_of(place)
+    run = first if most == 1 else first + (most - 1) * later
+    return budget.spent([first]), budget.spent([run])
 
 
 def protected_part(agreement: Agreement) -> Part | None:

@@ -102,7 +102,8 @@ class OverHttps:
         context, certificate = tls_of_server(self.certificate, self.key)
         sites = [(site.name, site.key) for site in agreement.sites]
         most, own = largest_message(agreement), version("fedldp")
-        return HttpsPipe(listen(self.listen), context, certificate, sites, most, own)
+        file = agreement.to_bytes()
+        return HttpsPipe(listen(self.listen), context, certificate, sites, most, own, file)
 
 
 def run_server(

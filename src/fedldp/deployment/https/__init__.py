@@ -3,6 +3,7 @@
     site                                       server
     GET  /v1/nonce                         ->  fresh bytes, which are good once and for a minute
     POST /v1/hello     nonce, key, signature, version  ->  a token for the session
+    POST /v1/agreement the same       ->  the agreement's file, without a session
     POST /v1/question  (waits)             ->  the next question, with its number; or none for now
     POST /v1/answer/N  the answer          ->  taken
 

@@ -89,6 +89,7 @@ class HttpsPipe:
         sites: Sequence[tuple[str, str]],
         largest: int,
         version: str,
+        agreement: bytes,
     ) -> None:
         """Prepare.
 
@@ -99,9 +100,11 @@ class HttpsPipe:
             sites: name and public key (hexadecimal) of each, by its number.
             largest: bytes of an answer at most.
             version: of this fedldp; sites that have another are named in the log.
+            agreement: of the run, which sites of the roster may fetch.
         """
         self.address = listening.getsockname()[:2]
         self._certificate, self._largest, self._version = certificate, largest, version
+        self._agreement = agreement
         self._names = [name for name, _key in sites]
         self._index = {key: index for index, (_name, key) in enumerate(sites)}
         self._sites = [_Site() for _ in sites]
@@ -243,6 +246,7 @@ class HttpsPipe:
             routes=[
                 Route("/v1/nonce", self._nonce, methods=["GET"]),
                 Route("/v1/hello", self._hello, methods=["POST"]),
+                Route("/v1/agreement", self._hand_agreement, methods=["POST"]),
                 Route("/v1/question", self._question, methods=["POST"]),
                 Route("/v1/answer/{number:int}", self._answer, methods=["POST"]),
             ],
@@ -263,6 +267,16 @@ class HttpsPipe:
         return _bytes(self._nonces.fresh())
 
     async def _hello(self, request: Request) -> Response:
+        found = await self._said_who(request)
+        return found if isinstance(found, Response) else _bytes(self._session(*found))
+
+    async def _hand_agreement(self, request: Request) -> Response:
+        """Hand the agreement to a site of the roster, whose agent's session goes on."""
+        found = await self._said_who(request)
+        return found if isinstance(found, Response) else _bytes(self._agreement)
+
+    async def _said_who(self, request: Request) -> tuple[int, str] | Response:
+        """Return a site's number and version, by the hello in a request; else a refusal."""
         length = _length(request)
         if length is None or length > LONGEST:
             return _refused(413)
@@ -283,7 +297,7 @@ class HttpsPipe:
             )
             return _refused(403)
         self._nonces.use(hello.nonce)
-        return _bytes(self._session(index, hello.version))
+        return index, hello.version
 
     def _session(self, index: int, version: str) -> bytes:
         """Begin a site's session, which ends the one before; return its token."""

@@ -72,8 +72,8 @@ class HttpsLink:
         pause = _FIRST_PAUSE
         while not self._stop.is_set():
             try:
-                with self._client() as client:
-                    token = self._greeted(client)
+                with _client(self._url, self._context) as client:
+                    token = _said_who(client, self._key, "/v1/hello", TOKEN_BYTES)
                     self._tell(f"is connected to {self._url}", logging.INFO)
                     while not self._stop.is_set():
                         self._one(client, token)
@@ -86,22 +86,6 @@ class HttpsLink:
                 )
             self._stop.wait(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
-
-    def _client(self) -> httpx.Client:
-        own = {"accept-encoding": "identity", "user-agent": "fedldp"}
-        return httpx.Client(base_url=self._url, verify=self._context, timeout=_SECONDS, headers=own)
-
-    def _greeted(self, client: httpx.Client) -> bytes:
-        """Say who this is; return the session's token."""
-        with client.stream("GET", "/v1/nonce") as response:
-            nonce = _read(response, NONCE_BYTES)
-            secured = response.extensions["network_stream"].get_extra_info("ssl_object")
-            certificate = secured.getpeercert(True)
-        if len(nonce) != NONCE_BYTES:
-            raise WireError("it is none of fedldp's servers, or one of another version")
-        hello = SignedHello.signed(self._key, nonce, certificate, version("fedldp"))
-        with client.stream("POST", "/v1/hello", content=hello.pack()) as response:
-            return _read(response, TOKEN_BYTES)
 
     def _one(self, client: httpx.Client, token: bytes) -> None:
         """Wait for a question, and answer it."""
@@ -128,6 +112,46 @@ class HttpsLink:
         if state != self._state:
             self._state = state
             self._rate_limited(state, level=level)
+
+
+def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> bytes:
+    """Return the file of the agreement that a server runs, which it hands to sites of the roster.
+
+    Args:
+        url: of the server: https://HOST:PORT.
+        ca: PEM: the authorities, one of which signed the server's certificate.
+        key: the site's identity.
+        limit: of its bytes.
+
+    Raises:
+        ConfigError: there is no connection, or the server does not know the site.
+    """
+    try:
+        with _client(url, tls_of_site(ca)) as client:
+            return _said_who(client, key, "/v1/agreement", limit)
+    except (httpx.HTTPError, OSError, WireError) as error:
+        raise ConfigError(
+            f"server {url}: {_in_words(error)}; the agreement is there once the server's operator "
+            "has admitted this site and started `fedldp deploy server`"
+        ) from error
+
+
+def _client(url: str, context: ssl.SSLContext) -> httpx.Client:
+    own = {"accept-encoding": "identity", "user-agent": "fedldp"}
+    return httpx.Client(base_url=url, verify=context, timeout=_SECONDS, headers=own)
+
+
+def _said_who(client: httpx.Client, key: Ed25519PrivateKey, place: str, limit: int) -> bytes:
+    """Say who this is, at a place of the server's; return what it answers."""
+    with client.stream("GET", "/v1/nonce") as response:
+        nonce = _read(response, NONCE_BYTES)
+        secured = response.extensions["network_stream"].get_extra_info("ssl_object")
+        certificate = secured.getpeercert(True)
+    if len(nonce) != NONCE_BYTES:
+        raise WireError("it is none of fedldp's servers, or one of another version")
+    hello = SignedHello.signed(key, nonce, certificate, version("fedldp"))
+    with client.stream("POST", place, content=hello.pack()) as response:
+        return _read(response, limit)
 
 
 def tls_of_site(ca: Path) -> ssl.SSLContext:

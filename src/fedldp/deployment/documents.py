@@ -1,0 +1,85 @@
+"""Documents that parties send each other as files: JSON, known by the SHA-256 of one form of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fedldp.core.errors import ConfigError
+
+_Document = TypeVar("_Document", bound=BaseModel)
+
+LARGEST = 1 << 24
+"""Bytes of a document's file."""
+
+
+def canonical(document: Mapping[str, Any]) -> bytes:
+    """Return the bytes that a document's digest is of.
+
+    Raises:
+        ValueError: it holds NaN or infinity.
+    """
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest_of(document: Mapping[str, Any]) -> bytes:
+    """Return the SHA-256 of a document's canonical bytes: 32 bytes."""
+    return hashlib.sha256(canonical(document)).digest()
+
+
+def for_people(document: Mapping[str, Any]) -> bytes:
+    """Return a document for a file: the same as its canonical form, laid out for people."""
+    return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def read_file(path: Path, what: str) -> bytes:
+    """Return the content of a document's file.
+
+    Args:
+        path: of the file.
+        what: it is, for people.
+
+    Raises:
+        ConfigError: it cannot be read, or is too large.
+    """
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ConfigError(f"{what} {path}: it has more than {LARGEST} bytes; check the path")
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{what} {path}: {error.strerror}; check the path") from error
+
+
+def parse(content: bytes, kind: type[_Document]) -> _Document:
+    """Return the document in ``content``.
+
+    Raises:
+        ConfigError: it is damaged, of another kind or version, or cannot be printed.
+    """
+    try:
+        read = json.loads(content)
+        canonical(read)  # NaN and infinity have no canonical form
+        if not _printable(read):
+            raise ConfigError("it holds text that cannot be printed: refuse it")
+        return kind.model_validate(read)
+    except (ValueError, RecursionError, ValidationError) as error:
+        place = ""
+        if isinstance(error, ValidationError):
+            place = " at " + ".".join(map(str, error.errors()[0]["loc"]))
+        raise ConfigError(
+            f"it is damaged{place}, or of another version of fedldp; ask for it again"
+        ) from error
+
+
+def _printable(value: Any) -> bool:
+    """Return whether all text in a document can be shown: no escapes that paint over other text."""
+    if isinstance(value, dict):
+        return all(each.isprintable() and _printable(value[each]) for each in value)
+    if isinstance(value, list):
+        return all(map(_printable, value))
+    return not isinstance(value, str) or value.isprintable()

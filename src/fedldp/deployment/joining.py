@@ -1,0 +1,537 @@
+"""How sites come to a run without a private key being moved: invite, join, admit.
+
+    server's operator                              a site's operator
+    invite: what the run will be, and where  --->  join: keys and policy
+    admit: the roster, and the agreement     <---  NAME.join: name and public key, signed
+
+Both files are public, but must arrive as they were sent: the ten words of each site's file, which
+stand for the invite, too, are compared by telephone.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tomli_w
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedldp.accounting.accountants import Kind
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.registry import check_extra
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.agreement import (
+    SITE_NAME,
+    Agreement,
+    Channel,
+    Facts,
+    check_code,
+    parse_agreement,
+)
+from fedldp.deployment.certificates import authorities_of, fingerprint
+from fedldp.deployment.checks import check_people_of
+from fedldp.deployment.deployable import without_simulation
+from fedldp.deployment.documents import LARGEST, canonical, digest_of, for_people, parse, read_file
+from fedldp.deployment.identity import is_signed, make_identity, new_file, read_private
+from fedldp.deployment.policy import (
+    URL,
+    SitePolicy,
+    costs_of,
+    private_to_owner,
+    protected_part,
+    read_policy,
+)
+from fedldp.deployment.source import open_source
+from fedldp.ledgers.budget import Budget
+from fedldp.simulation.settings import from_mapping
+
+_HEX = r"^[0-9a-f]{64}$"
+_PURPOSE = b"fedldp join\x01"
+_NONCE_BYTES = 16
+POLICY = "site.toml"
+
+
+class _InviteDocument(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    invite: Literal[1]
+    version: str
+    url: Annotated[str, Field(pattern=URL)]
+    ca: Annotated[list[str], Field(min_length=1)]
+    config: dict[str, Any]
+    problem: Facts
+    channel: Channel
+    quorum: Annotated[int, Field(ge=1)] | None
+    deadline_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+class _JoinDocument(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    join: Literal[1]
+    version: str
+    invite: Annotated[str, Field(pattern=_HEX)]
+    name: Annotated[str, Field(pattern=SITE_NAME)]
+    key: Annotated[str, Field(pattern=_HEX)]
+    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invite:
+    """What a server's operator invites sites to.
+
+    Attributes:
+        url: where sites find the server.
+        authorities: certificates (DER) of who may vouch for the server's.
+        config: of the run, with as many clients as sites are expected.
+        problem: public facts on the data of all sites together.
+        channel: see ``agreement.Channel``.
+        quorum: as in ``agree``.
+        deadline_seconds: of one phase.
+        nonce: 32 hexadecimal digits, so that no two invites are the same.
+        version: of the fedldp that wrote it.
+    """
+
+    url: str
+    authorities: tuple[bytes, ...]
+    config: RunConfig
+    problem: Problem
+    channel: Channel
+    quorum: int | None
+    deadline_seconds: float
+    nonce: str
+    version: str
+
+    @classmethod
+    def new(
+        cls,
+        config: RunConfig,
+        problem: Problem,
+        url: str,
+        *,
+        channel: Channel,
+        quorum: int | None,
+        deadline_seconds: float,
+    ) -> Invite:
+        """Return a new invite, for whose server nobody vouches yet: see ``vouched``.
+
+        Raises:
+            ConfigError: the run cannot be deployed; the line says why.
+        """
+        told = without_simulation(config).changed(target=config.target)
+        return cls(
+            url=url,
+            authorities=(),
+            config=told,
+            problem=problem,
+            channel=channel,
+            quorum=quorum,
+            deadline_seconds=deadline_seconds,
+            nonce=os.urandom(_NONCE_BYTES).hex(),
+            version=version("fedldp"),
+        )
+
+    def vouched(self, ca: Path) -> Invite:
+        """Return the invite with who may vouch for its server: certificates in a PEM file."""
+        return replace(self, authorities=tuple(authorities_of(ca)))
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The invite as JSON-ready values."""
+        return {
+            "invite": 1,
+            "version": self.version,
+            "url": self.url,
+            "ca": [base64.b64encode(each).decode() for each in self.authorities],
+            "config": self.config.model_dump(mode="json"),
+            "problem": Facts.document(self.problem),
+            "channel": self.channel,
+            "quorum": self.quorum,
+            "deadline_seconds": float(self.deadline_seconds),
+            "nonce": self.nonce,
+        }
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of its canonical bytes: 32 bytes."""
+        return digest_of(self.document)
+
+    def to_bytes(self) -> bytes:
+        """Return it for a file."""
+        return for_people(self.document)
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The authorities' certificates, PEM."""
+        found = [x509.load_der_x509_certificate(each) for each in self.authorities]
+        return b"".join(each.public_bytes(Encoding.PEM) for each in found)
+
+    def agreement(self, roster: Mapping[str, str]) -> Agreement:
+        """Return the agreement with the sites of a roster: public keys, by name.
+
+        Raises:
+            ConfigError: it cannot be deployed with so many; the line says why.
+        """
+        return agree(
+            self.config,
+            self.problem,
+            roster,
+            channel=self.channel,
+            quorum=self.quorum,
+            deadline_seconds=self.deadline_seconds,
+            server_ca=[fingerprint(each) for each in self.authorities],
+        )
+
+    def expected(self) -> Agreement:
+        """Return what the agreement will be if as many sites join as are expected.
+
+        Its keys are nobody's: it is for looking at statement and cost.
+        """
+        count = self.config.num_clients
+        return self.agreement({f"site-{i}": f"{i:064x}" for i in range(count)})
+
+
+def host_of(url: str) -> str:
+    """Return the host of a server's address.
+
+    Raises:
+        ConfigError: it is written otherwise than https://HOST:PORT.
+    """
+    if not re.fullmatch(URL, url):
+        raise ConfigError(f"url = {url}: write it as https://HOST:PORT")
+    host = url.removeprefix("https://")
+    return host[1 : host.index("]")] if host.startswith("[") else host.partition(":")[0]
+
+
+def read_invite(path: Path, *, own: frozenset[str] | None = frozenset()) -> Invite:
+    """Return the invite in a file; see ``read_agreement`` for ``own``.
+
+    Raises:
+        ConfigError: it cannot be read, is none of this fedldp's, or names other code.
+    """
+    try:
+        return parse_invite(read_file(path, "invite"), own=own)
+    except FedldpError as error:
+        raise ConfigError(f"invite {path}: {error}") from error
+
+
+def parse_invite(content: bytes, *, own: frozenset[str] | None) -> Invite:
+    """Return the invite in ``content``; see ``read_invite``."""
+    found = parse(content, _InviteDocument)
+    _check_version(found.version)
+    check_code(found.config, own)
+    try:
+        authorities = tuple(base64.b64decode(each, validate=True) for each in found.ca)
+        for each in authorities:
+            x509.load_der_x509_certificate(each)
+    except ValueError as error:
+        raise ConfigError("it is damaged at ca; ask for it again") from error
+    return Invite(
+        url=found.url,
+        authorities=authorities,
+        config=from_mapping(found.config),
+        problem=found.problem.problem(None),
+        channel=found.channel,
+        quorum=found.quorum,
+        deadline_seconds=found.deadline_seconds,
+        nonce=found.nonce,
+        version=found.version,
+    )
+
+
+@dataclass(frozen=True)
+class Joining:
+    """A site's answer to an invite.
+
+    Attributes:
+        name: of the site.
+        key: its public key, 64 hexadecimal digits.
+        invite: the digest of what it answers.
+        document: as it is signed and sent.
+    """
+
+    name: str
+    key: str
+    invite: bytes
+    document: Mapping[str, Any]
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of its canonical bytes: 32 bytes."""
+        return digest_of(self.document)
+
+
+def read_joining(path: Path) -> Joining:
+    """Return a site's answer in a file.
+
+    Raises:
+        ConfigError: it cannot be read, is none of this fedldp's, or its key did not sign it.
+    """
+    try:
+        found = parse(read_file(path, "join file"), _JoinDocument)
+        _check_version(found.version)
+        document = found.model_dump()
+        unsigned = {name: value for name, value in document.items() if name != "signature"}
+        signature = bytes.fromhex(found.signature)
+        if not is_signed(found.key, signature, _PURPOSE + canonical(unsigned)):
+            raise ConfigError("it was changed since the site signed it; ask for it again")
+    except FedldpError as error:
+        raise ConfigError(f"join file {path}: {error}") from error
+    return Joining(found.name, found.key, bytes.fromhex(found.invite), document)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a site's operator says when the site joins.
+
+    Attributes:
+        data: the site's examples.
+        budget: the limit of all that it ever releases of them; None: it is not said yet.
+        label_column: of a table; None: the invite's.
+        person_column: of a table; None: the invite's.
+        people: how many persons it states to have at least; None: nothing.
+    """
+
+    data: Path
+    budget: float | None
+    label_column: str | None = None
+    person_column: str | None = None
+    people: int | None = None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What became of joining.
+
+    Attributes:
+        file: to send to the server's operator.
+        joining: what is in it.
+        policy: of the site.
+        expected: the agreement, if as many sites join as are expected.
+    """
+
+    file: Path
+    joining: Joining
+    policy: SitePolicy
+    expected: Agreement
+
+
+def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined:
+    """Make a site's keys and policy in ``folder``, and its answer to an invite.
+
+    Args:
+        invite: that the site was sent.
+        name: of the site.
+        terms: what its operator says; None for a site that has a policy and a key there.
+        folder: the site's own; it is made where it is not there.
+
+    Raises:
+        FedldpError: the data are not what the invite asks for, nothing covers the cost, or files
+            are there already. Nothing is written then.
+    """
+    if not re.fullmatch(SITE_NAME, name):
+        raise ConfigError(f"site {name!a:.80}: give a name of letters, digits, . _ -")
+    expected = invite.expected()
+    place = folder / POLICY
+    if terms is not None:
+        if place.exists():
+            raise ConfigError(
+                f"{place} is there already, with data and budget; leave --data and --budget out to "
+                "answer another invite by the same key and ledger, or choose another --folder"
+            )
+        written = _policy(invite, expected, name, terms, folder)
+        check_data(SitePolicy.model_validate(written), expected)
+        _make_folder(folder)
+        make_identity(folder / f"{name}.key", folder / f"{name}.pub")
+        new_file(folder / "ca.pem", invite.ca_pem, 0o644)
+        new_file(place, tomli_w.dumps(_relative(written, folder)).encode(), 0o600)
+    policy = read_policy(place)
+    if terms is None:
+        policy.check(expected)
+        check_data(policy, expected)
+    key = read_private(policy.key)
+    public = key.public_key().public_bytes_raw().hex()
+    unsigned = {
+        "join": 1,
+        "version": version("fedldp"),
+        "invite": invite.digest.hex(),
+        "name": name,
+        "key": public,
+    }
+    document = {**unsigned, "signature": key.sign(_PURPOSE + canonical(unsigned)).hex()}
+    file = folder / f"{name}.join"
+    file.unlink(missing_ok=True)
+    new_file(file, for_people(document), 0o644)
+    return Joined(file, Joining(name, public, invite.digest, document), policy, expected)
+
+
+def fetched_agreement(policy: SitePolicy) -> Agreement:
+    """Return the agreement that a site's server hands out, whatever it is.
+
+    Raises:
+        FedldpError: there is no server, it does not know the site, or what it sends is none.
+    """
+    if policy.server is None:
+        raise ConfigError(
+            "server is not set: without it the agreement cannot be fetched; add a table [server] "
+            "to the policy, or give the agreement's file"
+        )
+    check_extra("deploy", "to fetch an agreement over HTTPS")
+    from fedldp.deployment.https.site import fetch_agreement
+
+    key = read_private(policy.key)
+    content = fetch_agreement(policy.server.url, policy.server.ca, key, LARGEST)
+    return parse_agreement(content, policy.data_dir, own=policy.own_code)
+
+
+def check_data(policy: SitePolicy, agreement: Agreement) -> None:
+    """Refuse data that are not what an agreement asks for, for the site's operator alone.
+
+    Raises:
+        FedldpError: they are not; the line says what is amiss.
+    """
+    if not private_to_owner(policy.data):
+        raise ConfigError(f"data {policy.data}: others may read it; run chmod 600 on it")
+    source = open_source(policy.data, policy.label_column, policy.person_column)
+    config, problem = agreement.config, agreement.problem
+    found = source.examples(config.columns, problem.features, leave_out=False)
+    if found.features.shape[1:] != problem.input_shape:
+        raise ConfigError(
+            f"data {policy.data}: an example has the shape {found.features.shape[1:]}, and the "
+            f"invite asks for {problem.input_shape}; bring the data into that shape"
+        )
+    if len(found) and int(found.labels.max()) >= problem.num_classes:
+        raise ConfigError(
+            f"data {policy.data}: there is the label {int(found.labels.max())}, and the invite "
+            f"has {problem.num_classes} classes, 0 to {problem.num_classes - 1}"
+        )
+    check_people_of(policy, agreement)
+
+
+def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
+    """Return the answers in ``files``, if all answer this invite and each is of another site.
+
+    Raises:
+        ConfigError: one does not, or is not; the line names it.
+    """
+    found = [read_joining(file) for file in files]
+    names: dict[str, Path] = {}
+    keys: dict[str, Path] = {}
+    for file, each in zip(files, found, strict=True):
+        if each.invite != invite.digest:
+            raise ConfigError(
+                f"join file {file}: site {each.name} answers another invite; send it this one again"
+            )
+        if each.key in keys:
+            raise ConfigError(
+                f"join files {keys[each.key]} and {file}: one key has both, and a site is in a run "
+                "once; leave one out"
+            )
+        if each.name in names:
+            raise ConfigError(
+                f"join files {names[each.name]} and {file}: two sites are called {each.name}; let "
+                "one of them join by another name"
+            )
+        names[each.name] = keys[each.key] = file
+    return found
+
+
+def _policy(
+    invite: Invite, expected: Agreement, name: str, terms: Terms, folder: Path
+) -> dict[str, Any]:
+    """Return a new site's policy, which allows what the invite asks for and no more."""
+    budget = _budget(expected, terms.budget)
+    config, settings = expected.config, expected.config.model_dump()
+    return {
+        "data": terms.data.absolute(),
+        "label_column": terms.label_column or config.label_column,
+        **({} if terms.person_column is None else {"person_column": terms.person_column}),
+        **({} if terms.people is None else {"people": terms.people}),
+        "key": folder.absolute() / f"{name}.key",
+        "ledger": folder.absolute() / "ledger.sqlite",
+        "state": folder.absolute() / "state",
+        "channels": [invite.channel],
+        "systems": [config.name()],
+        "models": [config.model],
+        **{
+            listed: [settings[one]]
+            for one, listed in (("mechanism", "mechanisms"), ("features", "features"))
+            if isinstance(settings.get(one), str)
+        },
+        "server": {"url": invite.url, "ca": folder.absolute() / "ca.pem"},
+        **budget,
+    }
+
+
+def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any]]:
+    """Return the table of a budget that can pay for a run: of people, where it protects these."""
+    part = protected_part(expected) if expected.in_clear else None
+    if expected.in_clear and part is None:
+        raise ConfigError(
+            f"invite: {expected.config.name()} sends {expected.in_clear[0]} unprotected, which no "
+            "budget covers; refuse it, or write a policy with allow_in_clear by hand"
+        )
+    unit = part or "client"
+    for kind in get_args(Kind):
+        count = Budget(kind, math.inf, unit)
+        run = costs_of(expected, count)[1]
+        if run < math.inf:
+            break
+    else:
+        raise ConfigError(
+            f"invite: nothing finite is proven for what {expected.config.name()} sends; refuse it"
+        )
+    if limit is None:
+        raise ConfigError(
+            f"budget is not set: a run as in this invite costs {count.amount(run)}; give --budget "
+            "LIMIT, of all that this site ever releases of these data, in all runs together"
+        )
+    if not 0 < limit < math.inf:
+        raise ConfigError(f"budget = {limit:g}: give a finite number above 0")
+    table = {"kind": kind, "limit": limit}
+    if part is None:
+        return {"budget": table}
+    return {"person_budget": {**table, **({} if part == "person" else {"unit": part})}}
+
+
+def _relative(written: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a policy for its file: paths within its folder as seen from there."""
+    here = folder.absolute()
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value.relative_to(here) if value.is_relative_to(here) else value)
+        if isinstance(value, dict):
+            return {name: shown(each) for name, each in value.items()}
+        return value
+
+    return {name: shown(value) for name, value in written.items()}
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise ConfigError(f"folder {folder}: {error.strerror}; choose another --folder") from error
+
+
+def _check_version(found: str) -> None:
+    own = version("fedldp")
+    if found != own:
+        raise ConfigError(
+            f"it was written by fedldp {found:.20}, and this is {own}: install the same version"
+        )

@@ -1,0 +1,337 @@
+"""Joining as operators type it: an invite, sites' answers, who is admitted, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import document
+
+from fedldp.deployment import joining, words
+from fedldp.deployment.agreement import read_agreement
+from fedldp.deployment.certificates import fingerprints
+from fedldp.deployment.policy import read_policy
+from fedldp.deployment.running import OverHttps
+
+RECIPE = """
+system = "person_dp_sgd"
+channel = "named"
+epsilon = 4.0
+num_clients = 2
+dataset = "server/patients.csv"
+label_column = "outcome"
+classes = ["well", "ill"]
+person_column = "patient"
+model = "logistic"
+rounds = 2
+clip = 1.0
+learning_rate = 1.0
+
+[scale_columns]
+age = [0, 120]
+"""
+INVITE = (
+    *("invite", "mine.toml", "-o", "server/run.invite", "--channel", "named"),
+    *("--examples", "60", "--people", "60"),
+)
+URL = ("--url", "https://localhost:8443")
+
+
+def write_table(folder: str, rows: int = 30) -> Path:
+    place = Path(folder)
+    place.mkdir(exist_ok=True)
+    table = place / "patients.csv"
+    lines = [f"{folder}{i // 2},{20 + i},{'ill' if i % 3 else 'well'}" for i in range(rows)]
+    table.write_text("\n".join(["patient,age,outcome", *lines]) + "\n")
+    table.chmod(0o600)
+    return table
+
+
+@pytest.fixture
+def deploy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedldp_command: Any
+) -> Callable[..., Any]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(words, "_STEPS", 1)
+    Path("mine.toml").write_text(RECIPE)
+    for folder in ("server", "north", "south"):
+        write_table(folder)
+    return lambda *given: fedldp_command("deploy", *given)
+
+
+@pytest.fixture
+def invited(deploy: Callable[..., Any]) -> Callable[..., Any]:
+    assert deploy(*INVITE, *URL).status == 0
+    return deploy
+
+
+def join(deploy: Callable[..., Any], site: str, *more: str) -> Any:
+    data = ("--data", f"{site}/patients.csv", "--budget", "1")
+    return deploy("join", "server/run.invite", "--site", site, *data, *more)
+
+
+@pytest.fixture
+def joined(invited: Callable[..., Any]) -> Callable[..., Any]:
+    for site in ("north", "south"):
+        assert join(invited, site).status == 0
+    return invited
+
+
+def admit(deploy: Callable[..., Any], *files: str, yes: bool = True) -> Any:
+    named = files or ("north/north.join", "south/south.join")
+    return deploy("admit", "server/run.invite", *named, *(["--yes"] if yes else []))
+
+
+def words_in(text: str, name: str) -> str:
+    (found,) = re.findall(rf"^{name} +((?:[a-z]+ ){{9}}[a-z]+)$", text, re.M)
+    return str(found)
+
+
+def test_three_commands_lead_to_an_agreement_and_no_private_key_is_moved(
+    joined: Callable[..., Any],
+) -> None:
+    policy = read_policy(Path("north/site.toml"))
+    (budget,) = policy.budgets
+    assert (budget.kind, budget.unit, budget.limit) == ("zcdp", "person", 1.0)
+    assert (policy.systems, policy.channels) == (("person_dp_sgd",), ("named",))
+    modes = {file.name: file.stat().st_mode & 0o777 for file in Path("north").iterdir()}
+    assert [name for name, mode in modes.items() if mode & 0o077] == [
+        name for name in modes if name in ("ca.pem", "north.pub", "north.join")
+    ]
+    assert Path("north").stat().st_mode & 0o777 == 0o700
+    answer = document(Path("north/north.join").read_text())
+    assert answer.keys() == {"join", "version", "invite", "name", "key", "signature"}
+    assert fingerprints(Path("north/ca.pem")) == fingerprints(Path("server/ca.pem"))
+    outcome = admit(joined)
+    assert outcome.status == 0
+    agreement = read_agreement(Path("server/run.agreement"))
+    assert [(site.name, site.key) for site in agreement.sites] == [
+        (name, Path(name, f"{name}.pub").read_text().strip()) for name in ("north", "south")
+    ]
+    assert list(agreement.server_ca) == fingerprints(Path("server/ca.pem"))
+    assert agreement.problem.people == 60
+    assert words_in(outcome.out, "words") == words.words_of(agreement.digest)
+    for site in ("north", "south"):
+        accept = ("accept", "server/run.agreement", "--policy", f"{site}/site.toml", "--yes")
+        assert joined(*accept).status == 0
+
+
+def test_words_are_the_same_on_both_sides_and_are_asked_for(
+    invited: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+
+    said = [words_in(join(invited, site).out, "words") for site in ("north", "south")]
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    outcome = admit(invited, yes=False)
+    assert outcome.status == 1
+    assert not Path("server/run.agreement").exists()
+    assert [words_in(outcome.out, site) for site in ("north", "south")] == said
+    assert said[0] != said[1]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        (("--url", "http://localhost:8443"), "url = http://localhost:8443: write it as"),
+        (("--url", "https://localhost/x"), "write it as https://HOST:PORT"),
+        ((*URL, "--channel", "mixed"), "channel = mixed"),
+        ((*URL, "--set", "num_clients=1", "--quorum", "4"), "quorum = 4"),
+        ((*URL, "--set", "shuffle=true"), "shuffle"),
+    ],
+)
+def test_what_cannot_be_run_is_not_invited_to(
+    deploy: Callable[..., Any], more: tuple[str, ...], part: str
+) -> None:
+    assert part in deploy(*INVITE, *more).assert_refused()
+    assert not Path("server/run.invite").exists()
+
+
+def test_keys_of_a_server_are_made_once_and_are_for_its_name(invited: Callable[..., Any]) -> None:
+    assert "is there already" in invited(*INVITE, *URL).assert_refused()
+    first = Path("server/ca.pem").read_bytes()
+    Path("server/run.invite").unlink()
+    assert invited(*INVITE, *URL).status == 0
+    assert Path("server/ca.pem").read_bytes() == first
+    Path("server/run.invite").unlink()
+    other = invited(*INVITE, "--url", "https://server.example.org:8443").assert_refused()
+    assert "it is not for server.example.org" in other
+    assert Path("server/server.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("change", "more", "part"),
+    [
+        (None, ("--budget", "0"), "budget = 0: give a finite number above 0"),
+        (None, ("--budget", "inf"), "budget = inf: give a finite number"),
+        (None, ("--site", "../north"), "give a name of letters"),
+        (None, ("--label-column", "sick"), "sick"),
+        (None, ("--people", "16"), "are of 15 persons; state no more"),
+        ("chmod", (), "others may read it; run chmod 600"),
+        ("column", (), "age"),
+        ("class", (), "dead"),
+        ("person", (), "patient"),
+    ],
+)
+def test_data_are_checked_before_anything_is_written(
+    invited: Callable[..., Any], change: str | None, more: tuple[str, ...], part: str
+) -> None:
+    table = Path("north/patients.csv")
+    old = {"column": "age", "class": "ill", "person": "north3,"}.get(change or "", "")
+    new = {"column": "years", "class": "dead", "person": ","}.get(change or "", "")
+    table.write_text(table.read_text().replace(old, new) if old else table.read_text())
+    if change == "chmod":
+        table.chmod(0o644)
+    assert part in join(invited, "north", *more).assert_refused()
+    assert [file.name for file in Path("north").iterdir()] == ["patients.csv"]
+
+
+def test_without_a_budget_it_is_said_what_a_run_costs(invited: Callable[..., Any]) -> None:
+    line = invited(
+        *("join", "server/run.invite", "--site", "north", "--data", "north/patients.csv")
+    ).assert_refused()
+    assert re.search(r"costs rho 0\.\d+ for each person; give --budget LIMIT", line)
+    line = invited("join", "server/run.invite", "--site", "north").assert_refused()
+    assert "data is not set: give --data FILE" in line
+
+
+@pytest.mark.slow
+def test_a_site_answers_another_invite_by_the_same_key_and_ledger(
+    joined: Callable[..., Any],
+) -> None:
+    key = Path("north/north.key").read_bytes()
+    Path("server/run.invite").unlink()
+    assert joined(*INVITE, *URL).status == 0
+    for site in ("north", "south"):
+        assert "is there already, with data" in join(joined, site).assert_refused()
+        assert joined("join", "server/run.invite", "--site", site).status == 0
+    assert Path("north/north.key").read_bytes() == key
+    assert (
+        "leave them out here"
+        in joined(
+            *("join", "server/run.invite", "--site", "north", "--budget", "3")
+        ).assert_refused()
+    )
+    assert admit(joined).status == 0
+
+
+def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]) -> None:
+    assert (
+        "one key has both" in admit(joined, "north/north.join", "north/north.join").assert_refused()
+    )
+    assert join(joined, "north", "--folder", "other").status == 0
+    line = admit(joined, "north/north.join", "other/north.join").assert_refused()
+    assert "two sites are called north" in line
+    shutil.copytree("north", "third")
+    assert joined("join", "server/run.invite", "--site", "n2", "--folder", "third").status == 0
+    line = admit(joined, "north/north.join", "third/n2.join").assert_refused()
+    assert "north/north.join and third/n2.join: one key has both" in line
+    Path("server/run.invite").rename("old.invite")
+    assert joined(*INVITE, *URL).status == 0
+    line = admit(joined).assert_refused()
+    assert "join file north/north.join: site north answers another invite" in line
+    assert not Path("server/run.agreement").exists()
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("file", "change", "part"),
+    [
+        ("north/north.join", {"name": "nord"}, "it was changed since the site signed it"),
+        ("north/north.join", {"key": "0" * 64}, "it was changed since the site signed it"),
+        ("north/north.join", {"join": 2}, "damaged at join, or of another version"),
+        ("north/north.join", {"version": "9.9"}, "written by fedldp 9.9, and this is"),
+        ("north/north.join", {"age": 3}, "damaged at age"),
+        ("server/run.invite", {"invite": 2}, "damaged at invite, or of another version"),
+        ("server/run.invite", {"version": "9.9"}, "written by fedldp 9.9, and this is"),
+        ("server/run.invite", {"ca": ["AAAA"]}, "damaged at ca"),
+        ("server/run.invite", {"deadline_seconds": 5.0}, "answers another invite"),
+        ("server/run.invite", None, "damaged"),
+    ],
+)
+def test_a_file_that_was_changed_on_the_way_is_refused(
+    joined: Callable[..., Any], file: str, change: dict[str, Any] | None, part: str
+) -> None:
+    path = Path(file)
+    text = path.read_text()
+    path.write_text(text[:-40] if change is None else json.dumps({**json.loads(text), **change}))
+    assert part in admit(joined).assert_refused()
+    assert not Path("server/run.agreement").exists()
+
+
+def test_an_invite_that_names_code_is_refused_before_it_is_imported(
+    invited: Callable[..., Any],
+) -> None:
+    path = Path("server/run.invite")
+    found = json.loads(path.read_text())
+    found["config"]["system"] = "none_such:Mine"
+    path.write_text(json.dumps(found))
+    assert "this is code that is none of fedldp's own" in join(invited, "north").assert_refused()
+
+
+@pytest.mark.slow
+def test_sites_that_nothing_protects_are_not_asked(
+    deploy: Callable[..., Any],
+) -> None:
+    recipe = ("invite", "fedavg-quickstart", "-o", "server/run.invite", "--channel", "named")
+    assert deploy(*recipe, *URL, "--set", "num_clients=2").status == 0
+    line = join(deploy, "north").assert_refused()
+    assert "unprotected, which no budget covers" in line
+
+
+def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_were_told_of(
+    joined: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    assert join(joined, "stranger", "--data", "south/patients.csv").status == 0
+    assert admit(joined).status == 0
+    agreement = read_agreement(Path("server/run.agreement"))
+    told = words.words_of(agreement.digest).split()
+    other = words.words_of(b"other").split()
+
+    def accept(site: str, *said: str) -> Any:
+        return joined("accept", *said, "--policy", f"{site}/site.toml", "--yes")
+
+    reached = OverHttps("127.0.0.1:0", Path("server/server.pem"), Path("server/server.key"))
+    with reached.pipe(agreement) as pipe:
+        for site in ("north", "south", "stranger"):
+            policy = Path(site, "site.toml")
+            found = tomllib.loads(policy.read_text())["server"]["url"]
+            policy.write_text(
+                policy.read_text().replace(found, f"https://localhost:{pipe.address[1]}")
+            )
+        assert "the server has another one" in accept("north", *other).assert_refused()
+        assert "give its file" in accept("north", *told[:9]).assert_refused()
+        assert "does not know this site's key" in accept("stranger", *told).assert_refused()
+        assert not Path("north/state").exists()
+        outcome = accept("north", " ".join(told).upper())
+        assert outcome.status == 0, outcome.err
+        assert accept("south", agreement.digest.hex()).status == 0
+        assert pipe.nodes(0.0) == []  # it was no session of an agent
+    (accepted,) = Path("north/state/accepted").iterdir()
+    assert read_agreement(accepted).digest == agreement.digest
+    assert "refused" in accept("north", *told).assert_refused()  # nobody listens any more
+
+
+def test_ten_words_stand_for_a_digest() -> None:
+    found = words.words_of(b"\x01" * 32)
+    assert len(found.split()) == 10
+    assert found == words.words_of(b"\x01" * 32) != words.words_of(b"\x02" * 32)
+    assert words.are_words(found.upper().split())
+    assert not words.are_words(found.split()[1:])
+    assert len({word[:4] for word in words._LIST}) == len(words._LIST) == 1024
+
+
+@pytest.mark.slow
+def test_the_roster_can_be_of_fewer_than_were_expected(joined: Callable[..., Any]) -> None:
+    invite = joining.read_invite(Path("server/run.invite"))
+    assert invite.agreement({"north": "0" * 64}).config.num_clients == 1
+    assert invite.expected().config.num_clients == 2
