@@ -489,6 +489,39 @@ def server(
         text.print_result(Console(), served.summary(), "the server's test set", {}, None)
 
 
+@deploy_app.command()
+def enable(
+    file: Annotated[Path, typer.Argument(help="a site's policy, or a server's agreement")],
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="of a server, if not 0.0.0.0:8443")
+    ] = None,
+    test: Annotated[
+        str | None, typer.Option(help="of a server: see `fedldp deploy server`")
+    ] = None,
+) -> None:
+    """Print a unit for systemd, by which a site's agent or a server runs and starts again.
+
+    It changes nothing. The line on stderr says how to install it.
+    """
+    from fedldp.deployment.units import unit_of_server, unit_of_site
+
+    if file.suffix == ".toml":
+        if listen is not None or test is not None:
+            raise ConfigError("listen, test: these are a server's; leave them out for a site")
+        name, text = unit_of_site(file)
+    else:
+        options = [] if listen is None else ["--listen", listen]
+        if test is not None:
+            options += ["--test", str(Path(test).absolute()) if Path(test).exists() else test]
+        name, text = unit_of_server(file, options)
+    typer.echo(text, nl=False)
+    typer.echo(
+        f"install it by: ... | sudo tee /etc/systemd/system/{name} && sudo systemctl enable --now "
+        f"{name.removesuffix('.service')}",
+        err=True,
+    )
+
+
 @deploy_app.command("flower-app")
 def flower_app(
     folder: Annotated[Path, typer.Argument(help="where to write the app")],

@@ -25,5 +25,6 @@ __all__ = [
     "restored",
     "running",
     "site_ledger",
+    "units",
     "words",
 ]

@@ -1,0 +1,179 @@
+"""Units for systemd: an agent, or a server, over HTTPS, which starts again by itself.
+
+Each runs as the user who owns its folder, can write nowhere else, and gets no rights beyond that.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.agreement import read_agreement
+from fedldp.deployment.identity import read_private
+from fedldp.deployment.policy import read_policy
+
+_UNIT = """\
+[Unit]
+Description={description}
+After=network-online.target
+Wants=network-online.target
+# It is tried again for ever.
+StartLimitIntervalSec=0
+
+[Service]
+User={user}
+WorkingDirectory={folder}
+ExecStart={command}
+Restart={restart}
+RestartSec={pause}
+TimeoutStopSec=60
+UMask=0077
+
+# Nothing of its memory gets onto a disk, and it cannot take the whole machine's.
+LimitCORE=0
+MemoryMax=80%
+MemorySwapMax=0
+TasksMax=1024
+
+{writable}
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices={private_devices}
+ProtectProc=invisible
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+KeyringMode=private
+RemoveIPC=yes
+
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+LockPersonality=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit_of_site(policy: Path) -> tuple[str, str]:
+    """Return the name and the text of the unit of a site's agent.
+
+    Args:
+        policy: the site's.
+
+    Raises:
+        FedldpError: the policy is none, has no server, or root owns its folder.
+    """
+    terms, place = read_policy(policy), policy.absolute()
+    if terms.server is None:
+        raise ConfigError(
+            f"policy {policy}: server is not set: over Flower an agent and a SuperNode need two "
+            "users; their units are in docs/systemd"
+        )
+    read_private(terms.key)  # which no other user could
+    writable = {terms.ledger.parent, terms.state.parent, terms.key.parent}
+    # A witness that is not mounted is for the agent to refuse, in words.
+    optional = set() if terms.witness is None else {terms.witness}
+    text = _UNIT.format(
+        description=f"fedldp agent of site {_plain(terms.key.stem)}",
+        user=_owner(place.parent),
+        folder=_path(place.parent),
+        command=_command("site", str(place)),
+        restart="always",
+        pause=10,
+        writable=_writable(writable, optional),
+        private_devices="yes" if terms.device == "cpu" else "no",
+    )
+    return f"fedldp-{_plain(terms.key.stem)}.service", text
+
+
+def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
+    """Return the name and the text of the unit of a run's server, which ends with the run.
+
+    Args:
+        agreement: of the run; its run folder will be beside it, and have its name.
+        options: more of ``fedldp deploy server``.
+
+    Raises:
+        FedldpError: the agreement is none, is over Flower, or root owns its folder.
+    """
+    found, place = read_agreement(agreement, own=None), agreement.absolute()
+    if found.link == "flower":
+        raise ConfigError(
+            f"agreement {agreement}: link = flower: its server needs a SuperLink of another user; "
+            "their units are in docs/systemd"
+        )
+    text = _UNIT.format(
+        description=f"fedldp server of run {found.run[:8]}",
+        user=_owner(place.parent),
+        folder=_path(place.parent),
+        command=_command("server", str(place.with_suffix("")), str(place), *options),
+        restart="on-failure",
+        pause=30,
+        writable=_writable({place.parent}, set()),
+        private_devices="yes",
+    )
+    return f"fedldp-server-{_plain(place.stem)}.service", text
+
+
+def _owner(folder: Path) -> str:
+    """Return the user who owns a folder."""
+    uid = folder.stat().st_uid
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    if uid == 0:
+        raise ConfigError(
+            f"folder {folder}: root owns it, so this would run as root; give it to a user of its "
+            "own, by chown -R"
+        )
+    return name
+
+
+def _command(*words: str) -> str:
+    program = Path(sysconfig.get_path("scripts")) / "fedldp"
+    if not os.access(program, os.X_OK):
+        raise ConfigError(f"{program}: it is not there; run this by an installed fedldp")
+    return " ".join(map(_quoted, [str(program), "deploy", *words]))
+
+
+def _quoted(word: str) -> str:
+    """Return a word as systemd reads it back."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if escaped.isprintable() and " " not in escaped else f'"{escaped}"'
+
+
+def _writable(folders: set[Path], optional: set[Path]) -> str:
+    paths = [_path(each) for each in sorted(folders)]
+    paths += [f"-{_path(each)}" for each in sorted(optional)]
+    return "\n".join(f"ReadWritePaths={each}" for each in paths)
+
+
+def _path(path: Path) -> str:
+    """Return a path for a unit's setting that takes paths alone."""
+    text = str(path)
+    if not text.isprintable() or any(each in text for each in " \\\"'%:"):
+        raise ConfigError(f"path {text!r}: it has signs that mean something in a unit; rename it")
+    return text
+
+
+def _plain(name: str) -> str:
+    """Return a name without what has a meaning in a unit."""
+    return "".join(each if each.isalnum() or each in "-_." else "-" for each in name)

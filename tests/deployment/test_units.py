@@ -1,0 +1,108 @@
+"""Units for systemd, as ``fedldp deploy enable`` prints them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from https_ends import write_tls
+from worlds import World, make_world
+
+from fedldp.deployment import units
+from fedldp.deployment.certificates import fingerprints
+from fedldp.deployment.policy import read_policy
+
+ANALYZE = shutil.which("systemd-analyze")
+NO_ONE = 47_011
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    write_tls(tmp_path / "tls")
+    server = {"url": "https://127.0.0.1:8443", "ca": "../tls/ca.pem"}
+    found = make_world(
+        tmp_path,
+        policy={"socket": None, "server": server},
+        link="https",
+        server_ca=fingerprints(tmp_path / "tls" / "ca.pem"),
+    )
+    (tmp_path / "run.agreement").write_bytes(found.agreement.to_bytes())
+    if os.geteuid() == 0:
+        for folder in (tmp_path, tmp_path / "site-0"):
+            os.chown(folder, NO_ONE, -1)
+    return found
+
+
+def test_units_say_what_they_may_do(world: World, fedldp_command: Callable[..., Any]) -> None:
+    policy, agreement = world.folder / "site-0" / "site.toml", world.folder / "run.agreement"
+    outcome = fedldp_command("deploy", "enable", policy)
+    assert outcome.status == 0
+    assert "sudo systemctl enable --now fedldp-site" in outcome.err
+    lines = outcome.out.splitlines()
+    for line in (
+        "Restart=always",
+        "LimitCORE=0",
+        "SystemCallFilter=@system-service",
+        f"ReadWritePaths={policy.parent}",
+        "PrivateDevices=yes",
+    ):
+        assert line in lines
+    assert "User=root" not in lines
+    (command,) = [line for line in lines if line.startswith("ExecStart=")]
+    assert command.endswith(f"/fedldp deploy site {policy}")
+    outcome = fedldp_command("deploy", "enable", agreement, "--listen", "0.0.0.0:9000")
+    assert outcome.status == 0
+    (command,) = [line for line in outcome.out.splitlines() if line.startswith("ExecStart=")]
+    folder = world.folder / "run"
+    assert command.endswith(f"/fedldp deploy server {folder} {agreement} --listen 0.0.0.0:9000")
+    assert "Restart=on-failure" in outcome.out
+
+
+def test_what_cannot_be_enabled_is_refused(
+    world: World, fedldp_command: Callable[..., Any]
+) -> None:
+    policy = world.folder / "site-0" / "site.toml"
+    line = fedldp_command("deploy", "enable", policy, "--test", "digits").assert_refused()
+    assert "these are a server's" in line
+    text = policy.read_text()
+    policy.write_text('socket = "run/site.sock"\n' + re.sub(r"\[server\]\n.*\n.*\n", "", text))
+    line = fedldp_command("deploy", "enable", policy).assert_refused()
+    assert "units are in docs/systemd" in line
+    policy.write_text(text)
+    spaced = world.folder / "two words"
+    shutil.copytree(policy.parent, spaced)
+    if os.geteuid() == 0:
+        os.chown(spaced, NO_ONE, -1)
+    line = fedldp_command("deploy", "enable", spaced / "site.toml").assert_refused()
+    assert "rename it" in line
+    if os.geteuid() == 0:
+        os.chown(policy.parent, 0, 0)
+        line = fedldp_command("deploy", "enable", policy).assert_refused()
+        assert "this would run as root" in line
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
+def test_systemd_finds_nothing_to_say_of_them(world: World) -> None:
+    assert ANALYZE is not None
+    policy = world.folder / "site-0" / "site.toml"
+    witness = f'witness = "{world.folder}/witness"\n'
+    policy.write_text(witness + policy.read_text())
+    assert read_policy(policy).witness is not None
+    found = [
+        units.unit_of_site(policy),
+        units.unit_of_server(world.folder / "run.agreement", ["--test", "a % $b"]),
+    ]
+    for name, text in found:
+        unit = world.folder / name
+        unit.write_text(text)
+        done = subprocess.run(
+            [ANALYZE, "verify", "--man=no", unit], capture_output=True, text=True, check=False
+        )
+        assert done.stdout + done.stderr == ""
+        assert done.returncode == 0
