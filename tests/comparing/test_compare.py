@@ -431,6 +431,7 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
         (("quickstart", "--set", "seed=3"), "give the seeds that are measured as --seeds"),
         (("quickstart", "--set", "num_clients=1"), "clients is held out"),
         (("quickstart", "--out", "taken"), "out = taken: it exists already"),
+        (("quickstart", "--workers", "1", "--cluster", "auto"), "its nodes say how many there are"),
         (("no-such-recipe",), "no-such-recipe"),
     ],
 )  # fmt: skip

@@ -66,6 +66,12 @@ def compare(
     workers: Annotated[
         int | None, typer.Option(help="how many runs at once; else one for each core")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="auto or HOST:PORT: a Ray cluster in place of --workers, a run on each of its CPUs"
+        ),
+    ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -102,7 +108,7 @@ def compare(
                 tries=tries,
                 seeds=seeds,
             )
-            result = carry_out(design, None, data_dir, place, budget, workers, say)
+            result = carry_out(design, None, data_dir, place, budget, workers, say, cluster)
     except KeyboardInterrupt:
         say(f"interrupted; go on with the same command and --out {place}")
         raise typer.Exit(130) from None

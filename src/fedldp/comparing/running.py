@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, cast
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.comparing.cells import Cell, Try
@@ -40,11 +40,17 @@ from fedldp.simulation.sweeps.folder import locked
 from fedldp.simulation.sweeps.grid import read_seeds
 from fedldp.simulation.sweeps.processes import DIED, Processes
 
+if TYPE_CHECKING:
+    from fedldp.simulation.sweeps.cluster_tasks import ClusterTasks
+
 NAME = "compare.json"
 DELTA = 1e-5
 
 RunOf = tuple[Cell, Try, Purpose, int]
 """A run: of a cell, with a try, for choosing or measuring, on a seed."""
+
+Makers: TypeAlias = "Processes[RunOf] | ClusterTasks[RunOf]"
+"""Who makes runs, several at the same time."""
 
 
 def compare(
@@ -61,6 +67,7 @@ def compare(
     dataset: Dataset | tuple[Any, Any] | str | Path | None = None,
     data_dir: Path | str | None = None,
     workers: int | None = None,
+    cluster: str | None = None,
     say: Callable[[str], None] = lambda line: None,
     **settings: Any,
 ) -> Compared:
@@ -89,6 +96,8 @@ def compare(
         data_dir: the data folder.
         workers: how many runs at once, each in a process of its own; one for each core where it is
             None. With 1, they are made in this process.
+        cluster: "auto" or the address of a Ray cluster, of which each CPU makes a run, in place of
+            ``workers``; see docs/cluster.md.
         say: is told every run, in a line.
         settings: changed in all recipes that have them.
 
@@ -123,6 +132,7 @@ def compare(
         budget,
         workers,
         say,
+        cluster,
     )
 
 
@@ -192,6 +202,7 @@ def carry_out(
     budget: str | float | None,
     workers: int | None,
     say: Callable[[str], None],
+    cluster: str | None = None,
 ) -> Compared:
     """Make the runs that are missing, and return what all of them gave; see ``compare``.
 
@@ -200,6 +211,11 @@ def carry_out(
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
+    if workers is not None and cluster is not None:
+        raise ConfigError(
+            f"workers = {workers}: with cluster = {cluster} its nodes say how many there are; "
+            "leave out workers"
+        )
     seconds = read_time(budget) if isinstance(budget, str) else budget
     if seconds is not None and seconds <= 0:
         raise ConfigError(f"budget = {seconds:g}: give seconds above 0, or a time such as 20m")
@@ -218,8 +234,10 @@ def carry_out(
         stack.enter_context(locked(folder, "comparison"))
         replace_file(folder / NAME, as_json(document))
         results = Results(folder / "results.jsonl")
+        makers = _makers(work, workers, cluster, data_dir)
+        stack.enter_context(makers)
         failed = measure_all(
-            stack.enter_context(Processes(work, min(workers or cores(), cores()))),
+            makers,
             comparison,
             results,
             cells,
@@ -230,6 +248,15 @@ def carry_out(
         if out is not None:
             found.write(out)
     return found
+
+
+def _makers(work: Runs, workers: int | None, cluster: str | None, data_dir: Path | None) -> Makers:
+    """Return who makes the runs: processes of this machine, or tasks of a cluster."""
+    if cluster is None:
+        return Processes(work, min(workers or cores(), cores()))
+    from fedldp.simulation.sweeps.cluster_tasks import ClusterTasks  # imports torch
+
+    return ClusterTasks(cluster, Runs(work.design, work.data, data_dir))
 
 
 class Source(Protocol):
@@ -294,7 +321,7 @@ class Runs:
 
 
 def measure_all(
-    processes: Processes[RunOf],
+    makers: Makers,
     comparison: Comparison,
     results: Results,
     cells: Sequence[Cell],
@@ -329,7 +356,7 @@ def measure_all(
             say(f"{number}/{len(left)}  {words}: {end}")
 
         if left:
-            processes.do(left, done=done, go_on=go_on)
+            makers.do(left, done=done, go_on=go_on)
 
     for epsilon in dict.fromkeys(cell.epsilon for cell in cells):
         here = [cell for cell in cells if cell.epsilon == epsilon]

@@ -110,6 +110,20 @@ def test_what_clients_keep_stays(
     assert list((tmp_path / "cluster").glob("*/clients/client-0/*"))
 
 
+def test_a_comparison_is_that_of_one_process(cluster: Any, tmp_path: Path) -> None:
+    given = {
+        "guarantee": "client-run:server", "epsilon": 16, "tries": 2, "seeds": [0, 1],
+        "num_clients": 12, "rounds": 1, "local_epochs": 1,
+    }  # fmt: skip
+    recipes = ["privunit-fl-digits", "nbafl-digits", "fedavg-digits"]
+    on_cluster, alone = (
+        fedldp.compare(recipes, out=tmp_path / name, **given, **where)
+        for name, where in (("cluster", {"cluster": "auto"}), ("alone", {"workers": 1}))
+    )
+    assert on_cluster.rows == alone.rows
+    assert [row["seeds"] for row in alone.rows] == [2, 2, 0]
+
+
 def test_data_of_your_own_are_sent(cluster: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = fedldp.Dataset.from_arrays(rng.random((60, 4), dtype=np.float32), rng.integers(0, 2, 60))

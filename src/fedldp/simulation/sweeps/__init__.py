@@ -6,6 +6,7 @@ from fedldp.simulation.sweeps.sweeps import sweep
 __all__ = [
     "Sweep",
     "chart",
+    "cluster_tasks",
     "folder",
     "grid",
     "one_run",

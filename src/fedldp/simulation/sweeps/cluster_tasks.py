@@ -1,0 +1,84 @@
+"""Several tasks at once on a Ray cluster, one on each CPU; ``Processes`` does them here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Self
+
+import torch
+
+from fedldp.core.errors import FedldpError
+from fedldp.simulation.memory import keep_freed_memory
+from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
+from fedldp.simulation.sweeps.processes import DIED, Task, Work
+
+_TICK = 0.5
+
+
+class ClusterTasks(Generic[Task]):
+    """Does tasks on the CPUs of a cluster, as a context.
+
+    Args:
+        address: of the cluster; see ``Cluster``.
+        work: what tasks share, with their data; each node gets one copy.
+
+    Raises:
+        FedldpError: the cluster cannot be reached, or does not take ``work``.
+    """
+
+    def __init__(self, address: str, work: Work[Task]) -> None:
+        self._cluster = Cluster(address)
+        try:
+            self._task = self._cluster.task(_carried_out)
+            self._sent = self._cluster.put(work), self._cluster.put(versions())
+        except BaseException:
+            self._cluster.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.close()
+
+    def do(
+        self,
+        tasks: Sequence[Task],
+        *,
+        done: Callable[[Task, Any], None],
+        go_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Do tasks; see ``Processes.do``.
+
+        Raises:
+            FedldpError: a node is not like this machine.
+        """
+        waiting, running = deque(tasks), dict[Any, Task]()
+        while waiting or running:
+            if waiting and not go_on():
+                waiting.clear()
+            while waiting and len(running) < self._cluster.num_cpus():
+                task = waiting.popleft()
+                running[self._task.remote(*self._sent, task)] = task
+            ended, _ = self._cluster.ray.wait(list(running), timeout=_TICK) if running else ([], [])
+            for reference in ended:
+                task = running.pop(reference)
+                try:
+                    (result,) = self._cluster.result(reference, "a run")
+                except LostTask:
+                    result = DIED
+                done(task, result)
+
+
+def _carried_out(
+    work: Work[Any], expected: Mapping[str, str], task: Any
+) -> tuple[Any] | FedldpError:
+    """Do a task on a node; what came of it stands alone in a tuple, for it may be an error too."""
+    try:
+        check_versions(expected)
+    except FedldpError as error:
+        return error
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    return (work.carry_out(task),)
