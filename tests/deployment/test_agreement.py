@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -213,9 +214,30 @@ def test_every_run_has_a_name_of_its_own_and_every_term_changes_the_digest() -> 
         replace(found, deadline_seconds=601.0),
         replace(found, test_seed=0),
         replace(found, statement={}),
+        replace(found, version="0.1.99"),
         agreed(),
     ]
     assert len({found.digest, *(each.digest for each in others)}) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    ("other", "fits"),
+    [("0.1.0", True), ("0.1.9", True), ("0.2.0", False), ("1.1.0", False), ("0.10.0", False)],
+)
+def test_all_parties_have_one_version_but_for_what_only_mends(other: str, fits: bool) -> None:
+    document = json.loads(agreed().to_bytes())
+    assert document["fedldp"] == version("fedldp")
+    found = parse_agreement(json.dumps({**document, "fedldp": other}).encode())
+    if fits:
+        found.check()
+    else:
+        words = refusal(found.check)
+        assert f"fedldp = {other}" in words
+        assert f"install fedldp {'.'.join(other.split('.')[:2])}" in words
+    del document["fedldp"]  # as every agreement of before
+    earlier = parse_agreement(json.dumps(document).encode())
+    earlier.check()
+    assert earlier.document == document
 
 
 def test_only_what_sites_need_is_told() -> None:

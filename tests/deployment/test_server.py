@@ -219,8 +219,10 @@ def test_too_few_sites_end_a_run_in_one_line_that_says_who_and_it_goes_on(
         world.serve(pipe)
     line = str(found.value)
     assert "\n" not in line
-    assert "2 of 3 sites took part" in line
+    assert "0 of 3 sites took part" in line
     assert "site-1 did not answer" in line
+    assert "site-0 was not asked" in line
+    assert world.releases(0) == world.releases(2) == []
     assert bits(world.serve()) == simulated
 
 

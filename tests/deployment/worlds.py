@@ -70,6 +70,9 @@ class FakePipe:
     def nodes(self, timeout: float) -> list[int]:
         return list(self.agents)
 
+    def present(self) -> None:
+        return None
+
     def ask(self, node: int, body: bytes, ttl: int) -> int:
         self._tag += 1
         agent = self.agents.get(node)

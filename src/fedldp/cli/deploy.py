@@ -457,6 +457,14 @@ def server(
         typer.Option(help="examples to test the model on: .npz, .csv, or a data set's name"),
     ] = None,
     data_dir: DataDir = None,
+    tries: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="end when so many tries of one round found too few sites; else it is tried again "
+            "until enough answer",
+        ),
+    ] = None,
     check: Check = False,
     as_json: Json = False,
 ) -> None:
@@ -482,7 +490,7 @@ def server(
     else:
         reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
     console = Console(stderr=True)
-    served = run_server(folder, agreement, reached, test, data_dir, console)
+    served = run_server(folder, agreement, reached, test, data_dir, console, tries)
     if as_json:
         print_json(served.summary())
     else:

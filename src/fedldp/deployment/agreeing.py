@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 
 from pydantic import ValidationError
 
@@ -76,6 +77,7 @@ def agree(
             link=link,
             server_ca=tuple(server_ca),
             budgets=own,
+            version=version("fedldp"),
         )
         check_budgets(candidate, [site.key for site in roster], own)
         found = replace(found, config=candidate.with_schedule(found.selecting(None)))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -131,6 +132,7 @@ class _Document(BaseModel):
     features: _Mapped | None = None
     budgets: list[SignedBudget] | None = None
     link: Literal["https"] | None = None
+    fedldp: Annotated[str, Field(pattern=r"^\d+\.\d+\.[A-Za-z0-9.+-]{1,48}$")] | None = None
     server_ca: list[Annotated[str, Field(pattern=_KEY)]] | None = None
 
 
@@ -155,6 +157,7 @@ class Agreement:
             server's, over HTTPS; empty: that is for each site to say.
         budgets: of each site's own, in the roster's order, where ``epsilon`` is a list of them;
             each signed by its site, for all sites are told them.
+        version: of fedldp, which made it; None: one that did not say so, and any may take part.
     """
 
     run: str
@@ -170,6 +173,7 @@ class Agreement:
     link: Link = "flower"
     server_ca: tuple[str, ...] = ()
     budgets: tuple[SignedBudget, ...] = ()
+    version: str | None = None
 
     def check(self) -> None:
         """Refuse what cannot be deployed, or does not fit together. This imports the model.
@@ -177,6 +181,7 @@ class Agreement:
         Raises:
             ConfigError: it cannot be; the line says why.
         """
+        _check_version(self.version)
         _check_roster(self.sites)
         if not 1 <= self.deadline_seconds <= _LONGEST:
             raise ConfigError(f"deadline_seconds = {self.deadline_seconds}: give 1 to {_LONGEST:g}")
@@ -274,6 +279,7 @@ class Agreement:
             **({} if self.features is None else {"features": self.features}),
             **({"budgets": [b.model_dump() for b in self.budgets]} if self.budgets else {}),
             **({} if self.link == "flower" else self._https),
+            **({} if self.version is None else {"fedldp": self.version}),
         }
 
     @property
@@ -450,6 +456,7 @@ def parse_agreement(
         link=found.link or "flower",
         server_ca=tuple(found.server_ca or ()),
         budgets=tuple(found.budgets or ()),
+        version=found.fedldp,
     )
     told = None if found.features is None else found.features.model_dump()
     if told != agreement.features:
@@ -523,6 +530,30 @@ def _check_features(problem: Problem) -> None:
         raise ConfigError(
             f"features: there are {len(set(names))} different names, and an example has the shape "
             f"{problem.input_shape}; give one name for each of its numbers"
+        )
+
+
+def fits_version(agreed: str | None, other: str) -> bool:
+    """Return whether a party with another version of fedldp may take part in a run.
+
+    Versions with the same MAJOR.MINOR compute the same, bit for bit, and speak the same messages; a
+    third number only mends. What is claimed is no question of it: each site computes that with its
+    own code.
+    """
+    return agreed is None or _minor(agreed) == _minor(other)
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _check_version(agreed: str | None) -> None:
+    own = version("fedldp")
+    if agreed is not None and not fits_version(agreed, own):
+        wanted = ".".join(_minor(agreed))
+        raise ConfigError(
+            f"fedldp = {agreed}: the agreement was made with this version, and {own} is installed "
+            f"here; install fedldp {wanted}, or agree anew with one version everywhere"
         )
 
 

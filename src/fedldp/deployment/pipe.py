@@ -116,6 +116,9 @@ class FlowerPipe:
                 raise ConnectionLost("Flower's ServerApp did not say which nodes there are")
             return sorted(self._nodes)
 
+    def present(self) -> None:
+        """Return nothing: Flower does not know whose a node is."""
+
     def ask(self, node: int, body: bytes, ttl: int) -> int:
         """Send ``body`` to a node's agent, and return the tag that its answer will bear.
 

@@ -113,8 +113,9 @@ def run_server(
     test: str | None,
     data_dir: Path | None,
     console: Console,
+    tries: int | None = None,
 ) -> Served:
-    """Run a server's rounds, and return what they gave."""
+    """Run a server's rounds, and return what they gave; see ``Server.serve``."""
     _log_to_stderr()
     os.umask(0o077)
     found = read_agreement(agreement, own=None)
@@ -126,7 +127,7 @@ def run_server(
         progress = RunProgress(found.config.rounds, console)
         with reach as pipe, progress:
             try:
-                return server.serve(pipe, progress.show)
+                return server.serve(pipe, progress.show, tries)
             finally:
                 pipe.end()
 

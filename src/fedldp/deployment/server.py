@@ -6,6 +6,7 @@ agreement          what was agreed
 secret             of the server: first weights, who takes part
 journal/           what was asked in the current round (see ``journal``)
 sums.json          how many clients were in the sum of each round
+status.json        what the server sees of its sites (see ``watch``)
 
 Beside the run folders lies ``receipts``: the last receipt of each site in any run (see
 ``receipts``).
@@ -20,6 +21,7 @@ import hashlib
 import json
 import logging
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +42,9 @@ from fedldp.deployment.channels import server_side
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.reports import Reports
-from fedldp.deployment.sites import Pipe, Sites
+from fedldp.deployment.sites import Pipe, QuorumMissed, Sites
 from fedldp.deployment.statement import stated
+from fedldp.deployment.watch import Watch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
 from fedldp.protocol.client_keys import read_secret
@@ -65,6 +68,8 @@ from fedldp.training.tensors import load_weights, one_thread
 log = logging.getLogger("fedldp.server")
 
 _SUMS = "sums.json"
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a round is tried again that too few sites answered: at first, and at most."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,8 @@ class Server:
         if saved is None:
             saved = self._side.initial(self._draws(0)), [], MemoryLedger()
         self._state, self.rounds, self._ledger = saved
+        names, rounds = [site.name for site in self.agreement.sites], self.agreement.config.rounds
+        self.watch = Watch(folder, names, rounds)
 
     @property
     def privacy(self) -> dict[str, Any]:
@@ -170,12 +177,17 @@ class Server:
             simulated=agreement.test_seed is not None,
         )
 
-    def serve(self, pipe: Pipe, after_round: Callable[[Round], None]) -> Served:
+    def serve(
+        self, pipe: Pipe, after_round: Callable[[Round], None], tries: int | None = 1
+    ) -> Served:
         """Go through the rounds that are left.
 
         Args:
             pipe: to the sites' nodes.
             after_round: is shown every record, those of earlier rounds too.
+            tries: how often a round is tried that too few sites answer, in the same words: whoever
+                answered before gives the same bytes, and pays nothing. None: until enough do; then
+                the deadline runs only while the quorum is there and has accepted.
 
         Raises:
             RunError: a round ended without enough sites. What was complete is kept.
@@ -186,8 +198,17 @@ class Server:
             self._journal.forget_before(self._state.round)
         for record in self.rounds:
             after_round(record)
+        self.watch.complete(len(self.rounds))
         reports = Reports(self.agreement, self._side, self._draws, self._state)
-        sites = Sites(self.agreement, pipe, self._journal, self._receipts, reports.check)
+        sites = Sites(
+            self.agreement,
+            pipe,
+            self._journal,
+            self._receipts,
+            reports.check,
+            self.watch,
+            patient=tries is None,
+        )
         loop = Loop(
             run=self.agreement.run,
             server=self._side,
@@ -201,15 +222,44 @@ class Server:
 
         def keep(state: State, record: Round) -> None:
             reports.state = self._state = state
-            self._count(self._ledger, record.round, self._reported(sites))
+            reported = self._reported(sites)
+            self._count(self._ledger, record.round, reported)
             self.rounds.append(record)
             self.folder.write_round(state, self.rounds, self._ledger)
             self.folder.write_json("privacy.json", self.privacy)
             self._journal.forget_before(record.round + 1)
+            self.watch.complete(record.round, record.seconds, reported)
             after_round(record)
 
-        self._state = loop.go(self._state, keep)
-        return self._finished()
+        try:
+            self._go(loop, keep, tries)
+            served = self._finished()
+            self.watch.goes_on("the run is complete")
+        except BaseException as error:
+            self.watch.goes_on(f"stopped: {error}" if str(error) else "stopped")
+            raise
+        finally:
+            self.watch.write(now=True)
+        return served
+
+    def _go(self, loop: Loop, keep: Callable[[State, Round], None], tries: int | None) -> None:
+        """Go to the end; try rounds again that too few sites answered."""
+        round, missed = 0, 0
+        while True:
+            try:
+                self._state = loop.go(self._state, keep)
+                return
+            except QuorumMissed as error:
+                missed = missed + 1 if self._state.round == round else 1
+                round = self._state.round
+                self.watch.missed()
+                if tries is not None and missed >= tries:
+                    raise
+                pause = min(_FIRST_PAUSE * 2.0 ** min(missed - 1, 30), _LONGEST_PAUSE)
+                log.warning("%s; it is tried again in %g s", error.what, pause)
+                self.watch.goes_on(f"tries again soon: {error.what}")
+                self.watch.write(now=True)
+                time.sleep(pause)
 
     def _begin(self, round: int) -> Sequence[int]:
         """Return who takes part in a round, once the statement says what it may release."""

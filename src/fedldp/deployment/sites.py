@@ -3,9 +3,13 @@
     question -> journal -> nodes that said who they are -> answers, until all are in or the deadline
 
 A site that does not answer, or cannot, is asked again in the same words until the deadline; it
-gives the same bytes. An answer counts once, for the site whose identity signed for its node. Once
-the quorum is there, nobody waits for a site that has not been heard of in the last rounds; it is
-asked all the same, and waited for again as soon as it says who it is, or answers, if only too late.
+gives the same bytes. An answer counts once, for the site whose identity signed for its node.
+
+Before the first question, and after a round that too few answered, nobody is asked until the quorum
+is there and has accepted the agreement: a report costs its site something, and would be of no use.
+Once the quorum has answered, nobody waits for a site that has not been heard of in the last rounds;
+it is asked all the same, and waited for again as soon as it says who it is, or answers, if only too
+late.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedldp.core.errors import RunError, WireError
-from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.agreement import Agreement, fits_version
 from fedldp.deployment.identity import is_signed
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import (
@@ -37,6 +41,7 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.deployment.receipts import KeptReceipts
+from fedldp.deployment.watch import TAKES_PART, Presence, Watch
 from fedldp.protocol.transport import Content, Delivery
 from fedldp.protocol.wire import (
     Reason,
@@ -57,6 +62,8 @@ _AGAIN = 60.0
 deadline is short, a third of it."""
 _LOOK = 2.0
 """Seconds between looks for nodes."""
+_SEE = 1.0
+"""Seconds between looks at who is there, where the pipe knows it."""
 _GREET_AGAIN = 15.0
 """Seconds after which a node that did not say who it is is greeted again, beside the first time: a
 SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a message hands each
@@ -66,6 +73,9 @@ _GREETED_AGAIN_AT_ONCE = 32
 
 _GIVEN_UP = 2
 """So many rounds in a row a site leaves a phase unanswered before it is not waited for there."""
+
+_STRANGER_AGAIN = 5.0
+"""Seconds after which a node is greeted again whose site had not accepted the agreement."""
 
 RELEASED_TWICE = "it may have released twice"
 """What a log says of a site that gave two different answers to one question."""
@@ -78,6 +88,28 @@ _NOTHING_RELEASED = {
     Reason.OVER_BUDGET,
 }
 """Whoever refuses for one of these never answered the question."""
+
+
+_FOR_GOOD = {
+    Reason.OVER_BUDGET,
+    Reason.OUT_OF_RANGE,
+    Reason.ASKED_OTHERWISE,
+    Reason.NOT_KEPT,
+    Reason.WRONG_ROUND,
+}
+"""Whoever refuses for one of these refuses again, as a question is put in the same words."""
+
+
+class QuorumMissed(RunError):
+    """Too few sites took part in a round, which may be otherwise when it is tried again.
+
+    Attributes:
+        what: was missed, without a remedy.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; what was complete is kept: run the same command again")
+        self.what = what
 
 
 class Pipe(Protocol):
@@ -95,6 +127,10 @@ class Pipe(Protocol):
 
     def nodes(self, timeout: float) -> list[int]:
         """Return the numbers of the nodes that are there."""
+        ...
+
+    def present(self) -> Sequence[Presence] | None:
+        """Return what is known of each site, whose number is its node's; None: nothing is."""
         ...
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
@@ -132,6 +168,9 @@ class Sites:
         journal: of the server.
         receipts: the last one of each site; they are kept up to date.
         check: refuses a report that no site would send, with a WireError.
+        watch: is told what happens.
+        patient: whether the deadline runs only once the quorum is there, at first and after a round
+            that was missed; else it runs at once.
     """
 
     def __init__(
@@ -141,8 +180,11 @@ class Sites:
         journal: Journal,
         receipts: KeptReceipts,
         check: Callable[[RoundRequest, Report, int], None],
+        watch: Watch,
+        *,
+        patient: bool = False,
     ) -> None:
-        self._check = check
+        self._check, self._watch, self._patient = check, watch, patient
         self._agreement, self._pipe, self._journal = agreement, pipe, journal
         self._receipts = receipts
         self._nodes: dict[int, int] = {}
@@ -155,11 +197,16 @@ class Sites:
         """When each node is greeted again that has not answered."""
         self._known_by: dict[int, int] = {}
         """The tag of the greeting that told where each site is: no earlier one tells better."""
-        self._looked = -_LOOK
+        self._looked, self._saw = -_LOOK, -_SEE
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
         """Which site was asked each question of a phase that is over, by the question's tag."""
         self._released: dict[int, set[int]] = {}
+        self._round = 0
+        self._gathers = True
+        """Whether the next question waits for the quorum to be there."""
+        self._unfit: set[int] = set()
+        """Sites that are there with another version of fedldp than the agreement's."""
         self._unanswered: Counter[tuple[int, int]] = Counter()
         """In how many rounds in a row a site left a phase unanswered, by site and phase."""
 
@@ -178,13 +225,14 @@ class Sites:
             RunError: fewer than the quorum sent a report before the deadline.
         """
         round, phase = question.broadcast.round, question.phase
-        if phase == 0:
+        if round != self._round:
+            self._round = round
             self._released.clear()
         message = None if question.own else pack_request(question)
         asked_before = self._journal.begun(round, phase)
         self._journal.ask(round, phase, _kept(question) if message is None else message)
         # Before a restart: whom, nobody knows any more.
-        self._released[phase] = set(clients) if asked_before else set()
+        self._released.setdefault(phase, set(clients) if asked_before else set())
         waiting = _Waiting(question, message, set(clients))
         closed = self._journal.closed(round, phase)
         if closed is not None:
@@ -199,7 +247,11 @@ class Sites:
                     silent = client in waiting.open
                     self._unanswered[client, phase] = silent * (self._unanswered[client, phase] + 1)
             if len(waiting.reported) < self._agreement.quorum:
-                raise self._too_few(waiting, len(clients))
+                error = self._too_few(waiting, len(clients))
+                self._gathers = True
+                for client in waiting.open:  # whoever is there says so again
+                    self._nodes.pop(client, None)
+                raise error
             if self._agreement.channel == "sum":
                 self._journal.close(round, phase, waiting.answers)
 
@@ -207,13 +259,19 @@ class Sites:
         left, last = self._agreement.deadline_seconds, time.monotonic()
         while waiting.open and left > 0 and not self._waits_in_vain(waiting):
             now = time.monotonic()
+            self._look_at_sites(now)
             if self._pipe.connected:
-                left -= now - last  # time without anybody behind the pipe is no site's fault
+                if not (self._gathers and self._patient):
+                    left -= now - last  # time without anybody behind the pipe is no site's fault
                 self._look_for_nodes(waiting, now)
-                self._ask(waiting, now, left)
+                self._gathers &= not self._has_quorum(waiting)
+                if not self._gathers:
+                    self._ask(waiting, now, left)
             else:
                 self._rate_limited(self._pipe.absent)
             last = now
+            self._watch.goes_on(self._waits_for(waiting))
+            self._watch.write()
             for tag, body in self._pipe.take(min(0.5, max(left, 0.01))):
                 if tag in self._greeted:
                     self._met(tag, body)
@@ -224,6 +282,46 @@ class Sites:
                     content = self._read(waiting, client, body)
                     if content is not None:
                         yield client, content
+
+    def _look_at_sites(self, now: float) -> None:
+        """See who is there, and with which version, where the pipe knows it."""
+        if now - self._saw < _SEE:
+            return
+        self._saw = now
+        agreed = self._agreement.version
+        for client, found in enumerate(self._pipe.present() or ()):
+            if found.silent is None:
+                continue
+            self._watch.heard(client, found.silent)
+            unfit = found.there and not fits_version(agreed, found.version)
+            (self._unfit.add if unfit else self._unfit.discard)(client)
+            if unfit:
+                self._nodes.pop(client, None)
+                detail = f"{found.version}; the agreement has {agreed}, and it waits for that"
+                self._watch.is_now(client, "other-version", detail)
+            elif not found.there:
+                self._watch.is_now(client, "away")
+                if self._gathers:
+                    self._nodes.pop(client, None)
+            elif client in self._nodes and self._watch.state_of(client) == "away":
+                self._watch.is_now(client, "ready")
+
+    def _has_quorum(self, waiting: _Waiting) -> bool:
+        there = waiting.open & self._nodes.keys()
+        return len(there) + len(waiting.reported) >= self._agreement.quorum
+
+    def _waits_for(self, waiting: _Waiting) -> str:
+        """Return what a round waits for, for people."""
+        names = [self._agreement.sites[client].name for client in sorted(waiting.open)]
+        round, quorum = waiting.question.broadcast.round, self._agreement.quorum
+        if not self._gathers:
+            return f"round {round}: waits for {', '.join(names)}"
+        there = sorted(waiting.open & self._nodes.keys())
+        rest = [self._agreement.sites[c].name for c in sorted(waiting.open - set(there))]
+        return (
+            f"round {round}: waits until {quorum} sites are there and have accepted: {len(there)} "
+            f"have, and not {', '.join(rest)}"
+        )
 
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
         """Return whether the quorum is there, and no site is left that was heard of lately."""
@@ -247,7 +345,11 @@ class Sites:
         except WireError:
             return  # the pipe is gone, which the round waits out
         known = set(self._nodes.values())
-        due = [n for n in there if n not in known and now >= self._greet_again.get(n, now)]
+        due = [
+            n
+            for n in there
+            if n not in known and n not in self._unfit and now >= self._greet_again.get(n, now)
+        ]
         silent = [node for node in due if self._greetings[node] == 1][:_GREETED_AGAIN_AT_ONCE]
         if silent:
             many = f"node {silent[0]}" + (f" and {len(silent) - 1} more" if len(silent) > 1 else "")
@@ -270,9 +372,13 @@ class Sites:
         except WireError:
             hello = None
         if isinstance(hello, Stranger):
-            self._rate_limited(
-                f"node {node}: its site has not accepted the agreement, or not this one"
-            )
+            self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
+            if self._pipe.present() is None:
+                self._rate_limited(
+                    f"node {node}: its site has not accepted the agreement, or not this one"
+                )
+            else:
+                self._watch.is_now(node, "not-accepted")
         if not isinstance(hello, Hello) or hello.index >= len(self._agreement.sites):
             return
         site = self._agreement.sites[hello.index]
@@ -289,7 +395,9 @@ class Sites:
         self._known_by[hello.index] = tag
         if self._nodes.get(hello.index) != node:
             self._nodes[hello.index] = node
-            log.info("site %s is there", site.name)
+        self._watch.heard(hello.index)
+        if self._watch.state_of(hello.index) not in TAKES_PART:
+            self._watch.is_now(hello.index, "ready")
 
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
         for client in sorted(waiting.open & self._nodes.keys()):
@@ -300,12 +408,17 @@ class Sites:
             body = pack(Ask(self._agreement.digest, receipt, message))
             self._released[waiting.question.phase].add(client)
             tag = self._pipe.ask(self._nodes[client], body, max(1, int(left) + 1))
+            self._watch.passed(client, sent=len(body))
+            self._watch.is_now(client, "asked")
             waiting.tags[tag] = client
             waiting.due[client] = now + min(_AGAIN, self._agreement.deadline_seconds / 3)
 
     def _read(self, waiting: _Waiting, client: int, body: bytes | None) -> Content:
         """Return what a site answered, or None where it is to be asked again."""
         name = self._agreement.sites[client].name
+        if body:
+            self._watch.heard(client)
+            self._watch.passed(client, received=len(body))
         if client not in waiting.open:
             self._compare(waiting, client, body)
             return None
@@ -313,6 +426,7 @@ class Sites:
         if not body:
             # Its node may have come back under another number.
             self._nodes.pop(client, None)
+            self._watch.is_now(client, "away")
             self._rate_limited(f"site {name} could not be reached; it is asked again")
             return None
         try:
@@ -326,6 +440,7 @@ class Sites:
             self._rate_limited(f"site {name}: its answer was not used: {error}", f"unused {name}")
             return None
         waiting.strangers.add(client)
+        self._watch.is_now(client, "not-accepted")
         self._rate_limited(f"site {name} does not accept the agreement (any more)")
         return None
 
@@ -336,6 +451,7 @@ class Sites:
         except WireError:
             return
         if isinstance(message, Answered):
+            self._watch.heard(client)
             self._receipts.keep(client, message.receipt)
             self._heard_of(client)
 
@@ -362,6 +478,7 @@ class Sites:
             self._check(waiting.question, content, client)
         if isinstance(content, Refusal):
             waiting.refused[client] = content
+            self._watch.is_now(client, "refused", content.reason.value)
             if content.reason == Reason.LEDGER:
                 self._rate_limited(
                     f"site {self._agreement.sites[client].name} refuses: its ledger cannot be "
@@ -371,6 +488,7 @@ class Sites:
                 self._released[waiting.question.phase].discard(client)
         else:
             waiting.reported.add(client)
+            self._watch.is_now(client, "answered")
         waiting.answers[client] = answer
         waiting.open.discard(client)
         return content
@@ -384,19 +502,26 @@ class Sites:
                 what = "has not accepted the agreement"
             elif client in waiting.unused:
                 what = "gave no answer that can be used"
+            elif self._gathers and client in self._nodes:
+                what = "was not asked, as too few were there"
             why.append(f"{names[client]} {what}")
-        spent = sum(each.reason is Reason.OVER_BUDGET for each in waiting.refused.values())
-        kept = "what was complete is kept: run the same command again"
-        if asked - spent < self._agreement.quorum:
-            kept = (
-                "what was complete is kept, and the same command would end here too, for the "
-                "budgets of sites are used up: agree on a run that costs less, with fewer rounds "
-                "or a smaller epsilon"
-            )
-        return RunError(
+        what = (
             f"round {waiting.question.broadcast.round}: {len(waiting.reported)} of {asked} sites "
             f"took part within {self._agreement.deadline_seconds:g} s, and "
-            f"{self._agreement.quorum} must ({'; '.join(why)}); {kept}"
+            f"{self._agreement.quorum} must ({'; '.join(why)})"
+        )
+        for_good = [each.reason for each in waiting.refused.values() if each.reason in _FOR_GOOD]
+        if asked - len(for_good) >= self._agreement.quorum:
+            return QuorumMissed(what)
+        remedy = "these sites go on to refuse: agree on another run"
+        if Reason.OVER_BUDGET in for_good:
+            remedy = (
+                "the budgets of sites are used up: agree on a run that costs less, with fewer "
+                "rounds or a smaller epsilon"
+            )
+        return RunError(
+            f"{what}; what was complete is kept, and the same command would end here too, for "
+            f"{remedy}"
         )
 
 

@@ -29,9 +29,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fedldp.core.errors import ConfigError, RunError, WireError
+from fedldp.deployment.agreement import fits_version
 from fedldp.deployment.https.connections import Connections
 from fedldp.deployment.https.hello import LONGEST, TAG, TOKEN_BYTES, Nonces, SignedHello
 from fedldp.deployment.rate_limited_log import RateLimitedLog
+from fedldp.deployment.watch import Presence
 
 log = logging.getLogger("fedldp.server")
 
@@ -170,12 +172,19 @@ class HttpsPipe:
 
     def nodes(self, timeout: float) -> list[int]:
         """Return the numbers of the sites that are there."""
+        return [index for index, site in enumerate(self.present()) if site.there]
+
+    def present(self) -> list[Presence]:
+        """Return what is known of each site, by its number."""
         now = time.monotonic()
         with self._changed:
             return [
-                index
-                for index, site in enumerate(self._sites)
-                if site.token and (site.at_work or now - site.heard < _ALIVE_SECONDS)
+                Presence(
+                    there=bool(site.token and (site.at_work or now - site.heard < _ALIVE_SECONDS)),
+                    silent=now - site.heard if site.token else None,
+                    version=site.version,
+                )
+                for site in self._sites
             ]
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
@@ -308,9 +317,10 @@ class HttpsPipe:
             site.token = hashlib.sha256(token).digest()
             self._tokens[site.token] = index
             site.heard, site.at_work, site.receiving = time.monotonic(), False, False
+            site.version = version
         site.wake.set()  # whoever waits in the session before
         self._rate_limited(f"site {name} is connected", level=logging.INFO)
-        if version != self._version:
+        if not fits_version(self._version, version):
             self._rate_limited(
                 f"site {name} has fedldp {version}, and this is {self._version}: install the same"
             )

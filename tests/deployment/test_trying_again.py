@@ -1,0 +1,174 @@
+"""A server that waits for its sites: until they have accepted, and round by round."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import FakePipe, World, assert_each_once, bits, make_world, whole
+
+from fedldp.core.errors import RunError
+from fedldp.deployment import server, sites
+from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.deployment.watch import Presence, Watch, read_status
+from fedldp.protocol.wire import read_request
+from fedldp.simulation.engine import simulate
+
+Body = bytes | None
+CHANNELS = pytest.mark.parametrize(
+    "channel", ["named", pytest.param("sum", marks=pytest.mark.slow)]
+)
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_PAUSE", "_LOOK", "_SEE", "_STRANGER_AGAIN"):
+        monkeypatch.setattr(sites, name, 0.0)
+    monkeypatch.setattr(server, "_FIRST_PAUSE", 0.01)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+
+
+class Knowing(FakePipe):
+    """A pipe that knows its sites, as that over HTTPS does: a node is a site's number."""
+
+    versions: tuple[str, ...] = ()
+
+    def present(self) -> Any:
+        versions = self.versions or ("0.1.0",) * len(self.agents)
+        return [
+            Presence(there=self.agents[site] is not None, silent=0.0, version=version)
+            for site, version in enumerate(versions)
+        ]
+
+
+def knowing(world: World) -> Knowing:
+    return Knowing({index: world.agent(index).answer for index in range(len(world.policies))})
+
+
+def places(pipe: FakePipe) -> list[tuple[int, int]]:
+    """Return round and phase of everything that was asked."""
+    found = [read_by_site(asked) for _node, asked, _answer in pipe.seen]
+    asked = [read_request(each.question) for each in found if isinstance(each, Ask)]
+    return [(each.broadcast.round, each.phase) for each in asked]
+
+
+def status(world: World) -> dict[str, str]:
+    found = read_status(world.folder / "server")
+    return {site["name"]: site["state"] for site in found["sites"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
+    tmp_path: Path, channel: str, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """At every question one site is gone for longer than the deadline: nobody releases twice."""
+    world = make_world(tmp_path, channel=channel, deadline=1.0)
+    pipe, lost = world.pipe(), Counter[tuple[int, int]]()
+
+    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+        message = read_by_site(asked)
+        if node != 101 or not isinstance(message, Ask):
+            return [answer]
+        question = read_request(message.question)
+        place = question.broadcast.round, question.phase
+        if lost[place] == 0:
+            lost[place] += 1
+            pipe.agents[101] = None  # until the round is tried again
+        return [answer if pipe.agents[101] else None]
+
+    agent = pipe.agents[101]
+
+    def again(record: logging.LogRecord) -> bool:
+        if "it is tried again" in record.getMessage():
+            pipe.agents[101] = agent
+        return True
+
+    pipe.meddle = meddle
+    log = logging.getLogger("fedldp.server")
+    log.addFilter(again)
+    try:
+        served = world.server().serve(pipe, lambda record: None, None)
+    finally:
+        log.removeFilter(again)
+    assert bits(served) == expected
+    assert_each_once(world, pipe)
+    assert set(lost) == set(whole(world))
+    assert caplog.text.count("it is tried again in") == len(lost)
+    found = read_status(world.folder / "server")
+    assert (found["missed"], found["missed_ever"]) == (0, len(lost))
+    assert [site["rounds"] for site in found["sites"]] == [2, 2, 2]
+
+
+@pytest.mark.slow
+def test_a_stated_number_of_tries_ends_it_and_the_next_start_goes_on(
+    tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    world = make_world(tmp_path, deadline=1.0)
+    pipe = world.pipe()
+    pipe.agents[101] = None
+    with pytest.raises(RunError, match="site-1 did not answer"):
+        world.server().serve(pipe, lambda record: None, 2)
+    found = read_status(world.folder / "server")
+    assert found["missed"] == 2
+    assert found["next"].startswith("stopped: round 1")
+    assert bits(world.serve()) == expected
+
+
+def test_budgets_that_are_used_up_are_not_waited_for(tmp_path: Path) -> None:
+    world = make_world(
+        tmp_path, "rounds=1", deadline=1.0, policy={"budget": {"kind": "pure", "limit": 1.0}}
+    )
+    with pytest.raises(RunError, match="budgets of sites are used up"):
+        world.server().serve(world.pipe(), lambda record: None, None)
+
+
+@pytest.mark.slow
+def test_nobody_is_asked_before_the_quorum_has_accepted_and_has_the_version(
+    tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """However long that takes: the deadline of a second runs only from then on."""
+    caplog.set_level(logging.INFO)
+    world = make_world(tmp_path, deadline=1.0)
+    pipe, seen = knowing(world), list[dict[str, str]]()
+    (accepted,) = world.policies[1].accepted.glob("*.agreement")
+    content = accepted.read_bytes()
+    accepted.unlink()
+    pipe.versions = ("0.1.7", "0.1.0", "0.2.0")
+    take, real = pipe.take, Watch.write
+
+    def taken(timeout: float) -> list[tuple[int, Body]]:
+        looks = len(seen)
+        if looks == 40:
+            accepted.write_bytes(content)
+        if looks == 80:
+            pipe.versions = ("0.1.7", "0.1.0", "0.1.1")
+        if looks < 80:
+            assert places(pipe) == []
+        return take(timeout)
+
+    def written(watch: Watch, **given: Any) -> None:
+        real(watch, now=True)
+        seen.append(status(world))
+
+    pipe.take = taken  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Watch, "write", written)
+        served = world.server().serve(pipe, lambda record: None, None)
+    assert bits(served) == expected
+    assert seen[30] == {"site-0": "ready", "site-1": "not-accepted", "site-2": "other-version"}
+    assert seen[70] == {"site-0": "ready", "site-1": "ready", "site-2": "other-version"}
+    assert set(seen[-1].values()) == {"answered"}
+    for line in (
+        "site-1 is there, and has not accepted",
+        "site-1 is there, and has accepted",
+        "site-2 is there with another version (0.2.0; the agreement has 0.1.0",
+    ):
+        assert caplog.text.count(line) == 1
