@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+import numpy as np
 import pytest
 from worlds import World, ask, content, make_world, question_of, write_policy
 
@@ -544,11 +545,32 @@ def open_to_others(world: World) -> None:
     world.policies[0].state.chmod(0o755)
 
 
+def with_another_policy(world: World) -> None:
+    place = folder_of(world)
+    world.policies[0] = write_policy(place, channels=["sum"], budget=world_budget(world))
+
+
+def with_other_shapes(world: World) -> None:
+    file = world.policies[0].data
+    np.savez(file, features=np.zeros((5, 3), np.float32), labels=np.zeros(5, np.int64))
+
+
+def without_witness(world: World) -> None:
+    place, budget = folder_of(world), world_budget(world)
+    world.policies[0] = write_policy(place, witness="gone/witness", budget=budget)
+
+
+def of_another_version(world: World) -> None:
+    world.agreement = replace(world.agreement, run="e" * 32, version="9.9.9")
+    write_accepted(world.policies[0], world.agreement)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "breaks",
     [without_secret, with_another_key, without_budget, with_other_data, without_cuda,
-     not_accepted_as_it_is, open_to_others, None],
+     not_accepted_as_it_is, open_to_others, with_another_policy, with_other_shapes,
+     without_witness, of_another_version, None],
     ids=lambda breaks: getattr(breaks, "__name__", "whole"),
 )  # fmt: skip
 def test_a_check_says_ok_only_where_the_agent_answers(

@@ -12,6 +12,7 @@ import typer
 
 from fedldp.cli._common import DataDir, Json, Settings, print_json
 from fedldp.cli.deploy_restored import restored
+from fedldp.cli.deploy_status import Log, Metrics, logged, retire, status
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -406,6 +407,8 @@ def accept(
 def site(
     policy: Annotated[Path, typer.Argument(help="this site's policy")],
     check: Check = False,
+    metrics: Metrics = None,
+    log: Log = "text",
     test_keys: Annotated[bool, typer.Option("--test-keys", hidden=True)] = False,
 ) -> None:
     """Run the site agent: answer what accepted agreements allow, and nothing else."""
@@ -419,10 +422,13 @@ def site(
         return
     from fedldp.deployment.running import run_site
 
-    run_site(terms, test_keys=test_keys)
+    with logged(log) as as_json:
+        run_site(terms, test_keys=test_keys, metrics=metrics, json_log=as_json)
 
 
 deploy_app.command()(restored)
+deploy_app.command()(retire)
+deploy_app.command()(status)
 
 
 @deploy_app.command()
@@ -465,6 +471,8 @@ def server(
             "until enough answer",
         ),
     ] = None,
+    metrics: Metrics = None,
+    log: Log = "text",
     check: Check = False,
     as_json: Json = False,
 ) -> None:
@@ -489,8 +497,11 @@ def server(
         reached = OverFlower(place, socket_group)
     else:
         reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
-    console = Console(stderr=True)
-    served = run_server(folder, agreement, reached, test, data_dir, console, tries)
+    with logged(log) as json_log:
+        console = Console(stderr=True, quiet=json_log)
+        served = run_server(
+            folder, agreement, reached, test, data_dir, console, tries, metrics, json_log
+        )
     if as_json:
         print_json(served.summary())
     else:

@@ -25,6 +25,7 @@ __all__ = [
     "restored",
     "running",
     "site_ledger",
+    "status",
     "units",
     "words",
 ]

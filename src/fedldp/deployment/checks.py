@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -12,28 +13,26 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.errors import ConfigError, FedldpError, WireError
 from fedldp.core.formatting import number
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
-from fedldp.deployment.channels import client_side
-from fedldp.deployment.examples import (
-    check_people,
-    check_unchanged,
-    examples_for,
-    is_about_people,
-)
+from fedldp.deployment.examples import check_people, is_about_people
+from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.policy import SitePolicy, accepted_agreement, own_place, private_to_owner
-from fedldp.deployment.site import check_randomness, check_secret
+from fedldp.deployment.listening import is_held
+from fedldp.deployment.policy import SitePolicy, accepted_agreement, private_to_owner
+from fedldp.deployment.site import check_randomness, check_secret, open_run
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
 from fedldp.deployment.source import open_source
+from fedldp.deployment.watch import read_status
 from fedldp.ledgers.budget import total_of
 from fedldp.ledgers.sqlite import Release, SqliteLedger, in_list
 from fedldp.protocol.client_keys import SecretKeys, read_secret
-from fedldp.protocol.client_store import FolderStore
-from fedldp.simulation.inputs import choose_device
+
+_CLOCKS_AGREE = 5.0
+"""Seconds that two clocks may be apart before that is told."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,8 @@ class Found:
 def check_site(policy: SitePolicy) -> list[Found]:
     """Return what was found of a site's files, ledger and accepted agreements; it changes nothing.
 
-    Where there is no ledger or secret yet, the agent makes them.
+    It opens what the agent opens, by the same functions, and may do so while the agent runs. Where
+    there is no ledger or secret yet, the agent makes them.
     """
     return [found for each in _site_checks(policy) for found in each]
 
@@ -111,6 +111,8 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         found = kept.ledger
         found.verify()
         entries = kept.look()
+        _check_writable(policy.ledger.parent)
+        _check_writable(policy.mark.parent)
         amounts = []
         for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
             if left < 0:
@@ -133,12 +135,22 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
             return f"{policy.state}: not there yet"
         if not private_to_owner(policy.state):
             raise FedldpError(f"{policy.state}: others may read it; run chmod 700 on it")
+        _check_writable(policy.state)
         if policy.ledger.exists():
             check_secret(policy, SiteLedger(policy, look=True).ledger.releases())
         if (policy.state / "secret").exists():
             read_secret(policy.state / "secret")
         return f"{policy.state}: readable by its owner only"
 
+    def agent() -> str:
+        if not is_held(policy.state / "lock"):
+            return "it does not run now"
+        refuses = read_status(policy.state).get("refuses")
+        if refuses:
+            raise FedldpError(f"it runs, and refuses: {refuses}")
+        return "it runs"
+
+    yield _one("agent", agent)
     yield _one("data", data)
     yield _one("ledger", ledger)
     yield _one("key", key)
@@ -153,7 +165,8 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         yield _one("ca", lambda: _valid(flower.ca))
         yield _one("superlink", lambda: _reach(flower.superlink, flower.ca))
     for path in sorted(policy.accepted.glob("*.agreement")):
-        yield _one("accepted", lambda path=path: _accepted(policy, path))  # type: ignore[misc]
+        if not path.with_suffix(".retired").exists():
+            yield _one("accepted", lambda path=path: _accepted(policy, path))  # type: ignore[misc]
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
@@ -182,9 +195,7 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     if agreement is None:
         raise FedldpError(f"{path}: not there any more")
     key = read_private(policy.key)
-    index = own_place(agreement, key.public_key().public_bytes_raw().hex())
     check_randomness(agreement)
-    client_side(agreement, index, key, choose_device(policy.device))
     source = open_source(policy.data, policy.label_column, policy.person_column)
     # Its operator is told what is amiss.
     source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
@@ -192,18 +203,8 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     ledger = SqliteLedger(policy.ledger) if policy.ledger.exists() else None
     entries = [] if ledger is None else ledger.releases()
     secret = policy.state / "secret"  # without it, nothing was drawn yet, and nothing released
-    if agreement.draws_once and (secret.exists() or agreement.config.rows_per_person is None):
-        most = agreement.config.algorithm(agreement.problem).most_examples()
-        examples = examples_for(
-            agreement,
-            source,
-            policy.data,
-            most,
-            lambda purpose: SecretKeys(read_secret(secret), agreement.run).kept(purpose),
-        )
-        store = FolderStore(policy.state / "kept", agreement.run)
-        begun = any(entry.run == agreement.run for entry in entries)
-        check_unchanged(examples, store, policy.data, begun=begun)
+    keys = SecretKeys(read_secret(secret) if secret.exists() else os.urandom(32), agreement.run)
+    index = open_run(policy, agreement, key, source, keys, entries).index
     if ledger is not None:
         _check_can_pay(ledger, agreement, index, entries)
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {agreement.sites[index].name}"
@@ -243,8 +244,15 @@ def _valid(path: Path) -> str:
 
 def _connect(url: str, ca: Path) -> str:
     """Return that a server answers over HTTPS with a certificate that the site knows."""
-    host, _, port = url.removeprefix("https://").partition("]:" if "[" in url else ":")
-    return _reach(f"{host.strip('[]')}:{port or 443}", ca)
+    try:
+        ahead = seconds_ahead(url, ca)
+    except WireError as error:
+        raise FedldpError(f"{url}: {error}; see to the network, and to {ca}") from error
+    clock = ""
+    if ahead is not None and abs(ahead) > _CLOCKS_AGREE:
+        way = "ahead of" if ahead > 0 else "behind"
+        clock = f"; its clock is about {abs(ahead):.0f} s {way} this one's"
+    return f"{url}: answers, with a certificate of {ca.name}{clock}"
 
 
 def _reach(address: str, ca: Path) -> str:
@@ -259,6 +267,11 @@ def _reach(address: str, ca: Path) -> str:
             return f"{address}: answers, with a certificate of {ca.name}"
     except OSError as error:
         raise FedldpError(f"{address}: {error}; see to the network, and to {ca}") from error
+
+
+def _check_writable(folder: Path) -> None:
+    if folder.exists() and not os.access(folder, os.W_OK):
+        raise FedldpError(f"{folder}: the agent cannot write there; see to its owner and its disk")
 
 
 def _ask(place: Path) -> str:

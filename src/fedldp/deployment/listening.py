@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ log = logging.getLogger("fedldp.site")
 
 _MOST_CONNECTIONS = 32
 _SECONDS_TO_READ = 60.0
+_LOOKS = 5
+"""At a lock that somebody holds, before that is an error."""
 
 
 class Listening:
@@ -99,10 +102,29 @@ def alone(file: Path, what: str) -> Iterator[None]:
     except OSError as error:
         raise RunError(f"{file}: {error.strerror}; see to the folder") from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RunError(f"{file}: another {what} runs there; stop that first") from error
+        for left in reversed(range(_LOOKS)):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if not left:
+                    raise RunError(f"{file}: another {what} runs there; stop that first") from error
+                time.sleep(0.02)  # perhaps somebody only looks
         yield
     finally:
         os.close(handle)
+
+
+def is_held(file: Path) -> bool:
+    """Return whether a process holds ``file`` by :func:`alone`; it is not made for that."""
+    try:
+        handle = os.open(file, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -436,6 +436,32 @@ def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
     return agreement
 
 
+def retire(policy: SitePolicy, digest: bytes) -> None:
+    """Let an accepted agreement, whose run is over, not be loaded any more.
+
+    It is not removed: after a restore from an older copy its rounds are charged as others' are. To
+    accept it again undoes this.
+
+    Raises:
+        ConfigError: it was not accepted here, or the file cannot be written.
+    """
+    if not policy.accepted_as(digest).exists():
+        raise ConfigError(f"digest {digest.hex()}: no such agreement is accepted here")
+    try:
+        _retired(policy, digest).touch(mode=0o600)
+    except OSError as error:
+        raise ConfigError(f"state {policy.state}: {error.strerror}; see to the folder") from error
+
+
+def is_retired(policy: SitePolicy, digest: bytes) -> bool:
+    """Return whether an accepted agreement is not to be loaded any more."""
+    return _retired(policy, digest).exists()
+
+
+def _retired(policy: SitePolicy, digest: bytes) -> Path:
+    return policy.accepted / f"{digest.hex()}.retired"
+
+
 def own_place(agreement: Agreement, public: str) -> int:
     """Return a site's number in the roster.
 
@@ -472,6 +498,7 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
                 f"({other}); refuse this one, and ask for one of a run of its own"
             )
     path.unlink(missing_ok=True)
+    _retired(policy, agreement.digest).unlink(missing_ok=True)
     new_file(path, agreement.to_bytes(), 0o600)
     return path
 

@@ -22,11 +22,15 @@ from fedldp.core.registry import check_extra
 from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
+from fedldp.deployment.json_log import JsonLines
 from fedldp.deployment.listening import Listening, alone
+from fedldp.deployment.metrics import Metric, of_server, of_site, serving
 from fedldp.deployment.pipe import FlowerPipe
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent, largest_message
+from fedldp.deployment.status import budgets_of
+from fedldp.protocol.server_loop import Round
 from fedldp.reporting import text
 from fedldp.reporting.progress import RunProgress
 
@@ -34,19 +38,33 @@ if TYPE_CHECKING:
     from fedldp.deployment.https.server import HttpsPipe
 
 
-def run_site(policy: SitePolicy, *, test_keys: bool) -> None:
-    """Run a site's agent until it is told to stop, by SIGTERM or Ctrl-C."""
-    _log_to_stderr()
+def run_site(
+    policy: SitePolicy, *, test_keys: bool, metrics: str | None = None, json_log: bool = False
+) -> None:
+    """Run a site's agent until it is told to stop, by SIGTERM or Ctrl-C.
+
+    Args:
+        policy: of the site.
+        test_keys: see ``Agent``.
+        metrics: see ``metrics.serving``.
+        json_log: whether the log has one JSON object a line.
+    """
+    _log_to_stderr(json_log)
     os.umask(0o077)  # whatever the agent makes is its owner's only
     with alone(policy.state / "lock", "agent"):
         agent = Agent(policy, test_keys=test_keys)
-        with _until_told() as stop:
+
+        def now() -> list[Metric]:
+            entries = agent.shown
+            return of_site(agent.watch.document(), budgets_of(agent.ledger, entries), len(entries))
+
+        with serving(metrics, now), _until_told() as stop:
             _serve_links(policy, agent, stop)
 
 
 def _serve_links(policy: SitePolicy, agent: Agent, stop: threading.Event) -> None:
     """Answer what comes over the links that a policy has, until ``stop`` is set."""
-    serving: list[Callable[[threading.Event], None]] = []
+    serve_all: list[Callable[[threading.Event], None]] = []
     if policy.server is not None:
         check_extra("deploy", "a site over HTTPS")
         from fedldp.deployment.https.site import HttpsLink
@@ -58,8 +76,9 @@ def _serve_links(policy: SitePolicy, agent: Agent, stop: threading.Event) -> Non
             agent.key,
             partial(agent.answer, link="https"),
             lambda: agent.largest_message,
+            lambda amiss: agent.watch.reached() if amiss is None else agent.watch.lost(amiss),
         )
-        serving.append(link.serve)
+        serve_all.append(link.serve)
     if policy.socket is not None:
         listening = Listening(
             policy.socket,
@@ -68,8 +87,8 @@ def _serve_links(policy: SitePolicy, agent: Agent, stop: threading.Event) -> Non
             lambda: agent.largest_message,
         )
         logging.getLogger("fedldp.site").info("listens at %s", policy.socket)
-        serving.append(listening.serve)
-    threads = [threading.Thread(target=serve, args=(stop,)) for serve in serving]
+        serve_all.append(listening.serve)
+    threads = [threading.Thread(target=serve, args=(stop,)) for serve in serve_all]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -114,9 +133,11 @@ def run_server(
     data_dir: Path | None,
     console: Console,
     tries: int | None = None,
+    metrics: str | None = None,
+    json_log: bool = False,
 ) -> Served:
     """Run a server's rounds, and return what they gave; see ``Server.serve``."""
-    _log_to_stderr()
+    _log_to_stderr(json_log)
     os.umask(0o077)
     found = read_agreement(agreement, own=None)
     examples = None if test is None else _test(test, found, data_dir)
@@ -125,11 +146,25 @@ def run_server(
         server = Server(folder, agreement.read_bytes(), examples)
         text.print_statement(console, server.privacy, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
-        with reach as pipe, progress:
+
+        def after_round(record: Round) -> None:
+            progress.show(record)
+            if json_log:
+                _log_round(record, found.config.rounds)
+
+        with serving(metrics, lambda: of_server(server.watch.document())), reach as pipe, progress:
             try:
-                return server.serve(pipe, progress.show, tries)
+                return server.serve(pipe, after_round, tries)
             finally:
                 pipe.end()
+
+
+def _log_round(record: Round, rounds: int) -> None:
+    tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.4f}"
+    logging.getLogger("fedldp.server").info(
+        "round %d of %d: %d sites%s, %.1f s",
+        *(record.round, rounds, record.clients, tested, record.seconds),
+    )
 
 
 def _test(name: str, agreement: Agreement, data_dir: Path | None) -> Examples:
@@ -139,10 +174,11 @@ def _test(name: str, agreement: Agreement, data_dir: Path | None) -> Examples:
     return load_dataset(name, data_dir=data_dir).test
 
 
-def _log_to_stderr() -> None:
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
-    )
+def _log_to_stderr(as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(name)s %(message)s")
+    handler.setFormatter(JsonLines() if as_json else plain)
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     # Some libraries set logging up as they are imported: the line above then does nothing.
     logging.getLogger("fedldp").setLevel(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it has a line for every request

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.core.formatting import number
+from fedldp.data import Examples
 from fedldp.deployment.agreement import Agreement, Link
 from fedldp.deployment.channels import client_side
 from fedldp.deployment.examples import begin_with, check_unchanged, examples_for
@@ -42,6 +43,7 @@ from fedldp.deployment.messages import (
 from fedldp.deployment.policy import (
     SitePolicy,
     accepted_agreement,
+    is_retired,
     make_accepted,
     own_place,
     private_to_owner,
@@ -49,12 +51,14 @@ from fedldp.deployment.policy import (
 from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.deployment.receipts import Receipts
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
-from fedldp.deployment.source import open_source
-from fedldp.ledgers.sqlite import LOST, Release
+from fedldp.deployment.source import Source, open_source
+from fedldp.deployment.watch import SiteWatch
+from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger
 from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys, read_secret
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
+from fedldp.protocol.roles import ClientRole
 from fedldp.protocol.wire import Reason, Refusal, pack_reply, read_reply, read_request
 from fedldp.simulation.inputs import choose_device
 from fedldp.training.tensors import one_thread
@@ -94,6 +98,7 @@ class Agent:
         make_accepted(policy)
         if not private_to_owner(policy.state):
             raise PrivacyError(f"state {policy.state}: it is open to others; run chmod 700 on it")
+        self.watch = SiteWatch(policy.state)
         self._kept = SiteLedger(policy)
         self._ledger = self._kept.ledger
         self._secret = _secret(policy, self._ledger.releases())
@@ -105,13 +110,21 @@ class Agent:
         self._beginning, self._answering = threading.Lock(), threading.Lock()
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
+        self.shown: list[Release] = []
+        """What the ledger held when the latest answer left, for metrics: no later look at it, which
+        would tell when training ended."""
         try:
-            self._kept.keep()
+            self.shown = self._kept.keep()
         except LedgerUnusable as error:  # whoever asks is told, and need not wait for this site
             self._refuses(error)
         for path in sorted(policy.accepted.glob("*.agreement")):
             with suppress(ValueError):
                 self._run(bytes.fromhex(path.stem))
+
+    @property
+    def ledger(self) -> SqliteLedger:
+        """The site's ledger."""
+        return self._ledger
 
     @property
     def key(self) -> Ed25519PrivateKey:
@@ -126,6 +139,7 @@ class Agent:
             link: over which it came. What was agreed on for another link is unknown here: each link
                 has its own way to know the server. None where there is no link between the two.
         """
+        self.watch.reached()
         try:
             message = read_by_site(body)
         except WireError:
@@ -146,16 +160,18 @@ class Agent:
             # Its own time, and held until it leaves: of questions that come together, how long the
             # last one waits would tell how long all the others took.
             asked = time.monotonic()
-            answered, left = self._answered(run, message)
+            answered, left, entries = self._answered(run, message)
             answer = pack(answered)
             self._wait_since(asked)
-            self._left[message.digest] = left
+            self._left[message.digest], self.shown = left, entries
+            self.watch.passed(sent=len(answer), received=len(body))
         return answer
 
     def _run(self, digest: bytes) -> _Run | None:
         """Return the run of an accepted agreement, which is looked up once."""
         with self._beginning:
-            if not self.policy.accepted_as(digest).exists():  # or not any more
+            there = self.policy.accepted_as(digest).exists()
+            if not there or is_retired(self.policy, digest):  # or not any more
                 self._runs.pop(digest, None)
                 self._refused.discard(digest)
                 return None
@@ -180,25 +196,20 @@ class Agent:
             return self._runs[digest]
 
     def _begun(self, agreement: Agreement) -> _Run:
-        index = own_place(agreement, self._public)
         config, problem = agreement.config, agreement.problem
-        side = client_side(agreement, index, self._key, choose_device(self.policy.device))
         keys: Keys = SecretKeys(self._secret, agreement.run)
         if agreement.test_seed is not None:
             if not self._test_keys:
                 check_randomness(agreement)
-            keys = SimulationKeys(agreement.test_seed, index)
-        examples = examples_for(
-            agreement, self._source, self.policy.data, side.most_examples, keys.kept
-        )
-        store = FolderStore(self.policy.state / "kept", agreement.run)
-        if agreement.draws_once:
-            begun = any(entry.run == agreement.run for entry in self._ledger.releases())
-            if not check_unchanged(examples, store, self.policy.data, begun=begun):
-                begin_with(examples, store)
+            keys = SimulationKeys(agreement.test_seed, own_place(agreement, self._public))
+        entries = self._ledger.releases()
+        opened = open_run(self.policy, agreement, self._key, self._source, keys, entries)
+        index, side, store = opened.index, opened.side, opened.store
+        if agreement.draws_once and not opened.noted:
+            begin_with(opened.examples, store)
         runtime = ClientRuntime.of_one(
             index=index,
-            examples=examples,
+            examples=opened.examples,
             side=side,
             policy=Policy(
                 run=agreement.run,
@@ -230,8 +241,8 @@ class Agent:
         # training ended.
         return Hello(run.index, self._key.sign(signed), self._left[message.digest])
 
-    def _answered(self, run: _Run, message: Ask) -> tuple[Answered, bytes]:
-        """Return an answer, and the receipt to greet with once it has left."""
+    def _answered(self, run: _Run, message: Ask) -> tuple[Answered, bytes, list[Release]]:
+        """Return an answer; and once it has left, what to greet with and what to show."""
         shown, left = message.receipt, self._left[message.digest]
         try:
             before = self._kept.check()
@@ -241,15 +252,17 @@ class Agent:
             entries = self._kept.keep()
             own = self._receipt(run, entries)
             self._tell(run, answer, entries, len(before))
+            self.watch.refuses(None)
         except LedgerUnusable as error:
             self._refuses(error)
             # The server's own receipt: it goes on to show it.
-            return Answered(shown, self._refused_for_ledger(run, message)), left
+            return Answered(shown, self._refused_for_ledger(run, message)), left, self.shown
         answered = Answered(self._later(shown, own, entries), answer)
-        return answered, self._later(left, own, entries)
+        return answered, self._later(left, own, entries), entries
 
     def _refuses(self, error: LedgerUnusable) -> None:
         self._rate_limited(f"refused: {error}", "refused for the ledger")
+        self.watch.refuses(str(error))
 
     def _tell(self, run: _Run, answer: bytes, entries: list[Release], before: int) -> None:
         name, _exchange, content = read_reply(answer)
@@ -350,6 +363,47 @@ class Agent:
             return pack_reply(Refusal(round=0, reason=Reason.MALFORMED), run="", phase=0)
         refusal = Refusal(round=question.broadcast.round, reason=Reason.LEDGER)
         return pack_reply(refusal, run=run.agreement.run, phase=question.phase)
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """What a site needs to take part in a run.
+
+    Attributes:
+        index: its place in the roster.
+        side: what it computes.
+        examples: as the agreement wants them.
+        store: what it keeps for the run.
+        noted: whether the examples are those that the run was begun with.
+    """
+
+    index: int
+    side: ClientRole
+    examples: Examples
+    store: FolderStore
+    noted: bool
+
+
+def open_run(
+    policy: SitePolicy,
+    agreement: Agreement,
+    key: Ed25519PrivateKey,
+    source: Source,
+    keys: Keys,
+    entries: list[Release],
+) -> OpenedRun:
+    """Return what a site needs to take part in a run; nothing is written.
+
+    Raises:
+        FedldpError: it cannot take part.
+    """
+    index = own_place(agreement, key.public_key().public_bytes_raw().hex())
+    side = client_side(agreement, index, key, choose_device(policy.device))
+    examples = examples_for(agreement, source, policy.data, side.most_examples, keys.kept)
+    store = FolderStore(policy.state / "kept", agreement.run)
+    begun = any(entry.run == agreement.run for entry in entries)
+    noted = agreement.draws_once and check_unchanged(examples, store, policy.data, begun=begun)
+    return OpenedRun(index, side, examples, store, noted)
 
 
 def check_randomness(agreement: Agreement) -> None:

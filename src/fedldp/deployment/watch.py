@@ -1,8 +1,8 @@
-"""What a server knows of its rounds and sites, for its operator: a file, log lines, metrics.
+"""What a server, or a site's agent, knows of how things stand: for its operator alone.
 
-Nothing here decides anything, and nothing is asked of a site for it. It holds what the server sees
-anyway: who was there when, who has accepted, who was asked and answered, and how many bytes passed.
-Dates are by the server's clock.
+Nothing here decides anything, and nothing is asked of the other side for it. A server holds what it
+sees anyway: who was there when, who has accepted, who was asked and answered, and how many bytes
+passed. An agent holds when it reached its server. Dates are by the own clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ from fedldp.deployment.rate_limited_log import RateLimitedLog
 log = logging.getLogger("fedldp.server")
 
 FILE = "status.json"
-"""In a server's folder."""
+"""In a server's folder, and in a site's state."""
 
 State = Literal[
     "unseen", "away", "not-accepted", "other-version", "ready", "asked", "answered", "refused"
@@ -85,19 +85,18 @@ class Watch:
     """
 
     def __init__(self, folder: Path, sites: Sequence[str], rounds: int) -> None:
-        self._path = folder / FILE
+        self._file = _File(folder)
         self._lock = threading.Lock()
         self._sites = [WatchedSite(name) for name in sites]
         self._of, self._done, self._missed, self._missed_ever = rounds, 0, 0, 0
         self._seconds: float | None = None
         self._next = "begins"
-        self._written, self._changed = -_IDLE_SECONDS, True
+        self._changed = True
         self._rate_limited = RateLimitedLog(log)
-        self._remember()
+        self._remember(read_status(folder))
 
-    def _remember(self) -> None:
+    def _remember(self, before: dict[str, Any]) -> None:
         """Take over what a server on this folder knew before it ended."""
-        before = read_status(self._path.parent)
         for site, known in zip(self._sites, before.get("sites", []), strict=False):
             with suppress(KeyError, TypeError, ValueError):
                 if known["name"] == site.name:
@@ -174,27 +173,98 @@ class Watch:
             }
 
     def write(self, *, now: bool = False) -> None:
-        """Bring the file up to date: now, or if it is time to.
+        """Bring the file up to date: now, or if it is time to."""
+        changed, self._changed = self._changed, False
+        if not self._file.write(self.document, changed=changed, now=now):
+            self._changed |= changed
 
-        It is not synced, and where it cannot be written the run goes on without it.
-        """
+
+class SiteWatch:
+    """Keeps what a site's agent knows of its link; safe for several threads.
+
+    Args:
+        folder: the site's state.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = _File(folder)
+        self._lock = threading.Lock()
+        known = read_status(folder).get("last_seen")
+        self._last_seen = known if isinstance(known, str) else None
+        self._amiss: str | None = "has not reached its server yet"
+        self._refuses: str | None = None
+        self._sent = self._received = 0
+
+    def reached(self) -> None:
+        """Note that the server was heard of."""
+        self._set(last_seen=_iso(datetime.now(UTC)), amiss=None)
+
+    def lost(self, why: str) -> None:
+        """Note that the server could not be reached."""
+        self._set(amiss=why)
+
+    def refuses(self, why: str | None) -> None:
+        """Note why the agent refuses whatever is asked; None: it does not."""
+        self._set(refuses=why)
+
+    def passed(self, *, sent: int, received: int) -> None:
+        """Count bytes of answers and questions."""
+        with self._lock:
+            self._sent += sent
+            self._received += received
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it as JSON-ready values."""
+        with self._lock:
+            return {
+                "last_seen": self._last_seen,
+                "connected": self._amiss is None,
+                "amiss": self._amiss,
+                "refuses": self._refuses,
+                "sent_bytes": self._sent,
+                "received_bytes": self._received,
+                "written": _iso(datetime.now(UTC)),
+            }
+
+    def _set(self, **changes: str | None) -> None:
+        with self._lock:
+            changed = any(
+                name != "last_seen" and getattr(self, f"_{name}") != value
+                for name, value in changes.items()
+            )
+            for name, value in changes.items():
+                setattr(self, f"_{name}", value)
+        self._file.write(self.document, changed=changed, now=changed)
+
+
+class _File:
+    """Writes a status file: not synced, and where it cannot be written all goes on without it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._written = -_IDLE_SECONDS
+
+    def write(self, document: Callable[[], dict[str, Any]], *, changed: bool, now: bool) -> bool:
+        """Write it, now or if it is time to; return whether it was."""
         since = time.monotonic() - self._written
-        if not (now or since >= (_SECONDS if self._changed else _IDLE_SECONDS)):
-            return
-        self._written, self._changed = time.monotonic(), False
-        partial = self._path.with_name(f"{FILE}.partial")
+        if not (now or since >= (_SECONDS if changed else _IDLE_SECONDS)):
+            return False
+        self._written = time.monotonic()
+        partial = self._path.with_name(f"{FILE}.{threading.get_ident()}.partial")
         with suppress(OSError):
-            partial.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps(document(), indent=1) + "\n", encoding="utf-8")
             os.replace(partial, self._path)
+        return True
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Return what a server wrote last; nothing where there is no such file, or it is damaged."""
+    """Return what was written last; nothing where there is no such file, or it is damaged."""
     try:
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    whole = isinstance(found, dict) and isinstance(found.get("sites", []), list)
+    return found if whole else {}
 
 
 def _site(site: WatchedSite) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import random
 import ssl
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,6 +28,7 @@ log = logging.getLogger("fedldp.site")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 """Seconds before the first and the latest attempts to reach a server again, about."""
 _SECONDS = httpx.Timeout(60.0, connect=15.0)
+_OTHER = "it is none of fedldp's servers, or one of another version"
 _REFUSED = {
     401: "it does not know this session (any more)",
     403: "it does not know this site's key, or has another certificate than it shows",
@@ -42,6 +45,7 @@ class HttpsLink:
         key: the site's identity.
         answer: what the site says to a question.
         largest: how many bytes a question may have now.
+        tell: is told, each time the server was heard of, None; or why it cannot be reached.
 
     Raises:
         ConfigError: the authorities cannot be read.
@@ -54,7 +58,9 @@ class HttpsLink:
         key: Ed25519PrivateKey,
         answer: Callable[[bytes], bytes],
         largest: Callable[[], int],
+        tell: Callable[[str | None], None] = lambda amiss: None,
     ) -> None:
+        self._told = tell
         self._url, self._key, self._answer, self._largest = url, key, answer, largest
         self._context = tls_of_site(ca)
         self._rate_limited = RateLimitedLog(log)
@@ -76,6 +82,7 @@ class HttpsLink:
                     token = _said_who(client, self._key, "/v1/hello", TOKEN_BYTES)
                     self._tell(f"is connected to {self._url}", logging.INFO)
                     while not self._stop.is_set():
+                        self._told(None)
                         self._one(client, token)
                         pause = _FIRST_PAUSE
             except (httpx.HTTPError, OSError, WireError) as error:
@@ -109,6 +116,8 @@ class HttpsLink:
 
     def _tell(self, state: str, level: int = logging.WARNING) -> None:
         """Log what became of the connection, where it is another than before."""
+        if level == logging.WARNING:
+            self._told(state)
         if state != self._state:
             self._state = state
             self._rate_limited(state, level=level)
@@ -136,6 +145,30 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> b
         ) from error
 
 
+def seconds_ahead(url: str, ca: Path) -> float | None:
+    """Reach a server as the agent does, and say nothing to it; return how far its clock is ahead.
+
+    Returns:
+        Seconds, to a second or so, by the date of its answer; None where that has none. Nothing but
+        the dates of certificates depends on it.
+
+    Raises:
+        ConfigError: the authorities cannot be read.
+        WireError: it cannot be reached, or is no server of fedldp.
+    """
+    try:
+        with _client(url, tls_of_site(ca)) as client, client.stream("GET", "/v1/nonce") as response:
+            if len(_read(response, NONCE_BYTES)) != NONCE_BYTES:
+                raise WireError(_OTHER)
+            date = response.headers.get("date")
+    except (httpx.HTTPError, OSError) as error:
+        raise WireError(_in_words(error)) from error
+    try:
+        return (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):
+        return None
+
+
 def _client(url: str, context: ssl.SSLContext) -> httpx.Client:
     own = {"accept-encoding": "identity", "user-agent": "fedldp"}
     return httpx.Client(base_url=url, verify=context, timeout=_SECONDS, headers=own)
@@ -148,7 +181,7 @@ def _said_who(client: httpx.Client, key: Ed25519PrivateKey, place: str, limit: i
         secured = response.extensions["network_stream"].get_extra_info("ssl_object")
         certificate = secured.getpeercert(True)
     if len(nonce) != NONCE_BYTES:
-        raise WireError("it is none of fedldp's servers, or one of another version")
+        raise WireError(_OTHER)
     hello = SignedHello.signed(key, nonce, certificate, version("fedldp"))
     with client.stream("POST", place, content=hello.pack()) as response:
         return _read(response, limit)

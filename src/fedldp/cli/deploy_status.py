@@ -1,0 +1,114 @@
+"""fedldp deploy status and retire, and what server and site log and measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedldp.cli._common import Json, print_json
+from fedldp.core.errors import ConfigError, FedldpError
+
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="answer Prometheus there with numbers; only on this machine, if HOST is not given",
+    ),
+]
+Log = Annotated[str, typer.Option(help="text, or json: one JSON object a line")]
+
+
+@contextmanager
+def logged(form: str) -> Iterator[bool]:
+    """Give whether the log is JSON; if so, let what ends the command be a line of it, too."""
+    if form not in ("text", "json"):
+        raise ConfigError(f"log = {form}: choose text or json")
+    try:
+        yield form == "json"
+    except FedldpError as error:
+        if form == "text":
+            raise
+        import logging
+
+        logging.getLogger("fedldp").error("%s", error)
+        raise typer.Exit(2) from error
+
+
+def status(
+    place: Annotated[Path, typer.Argument(help="a server's folder, or a site's policy")],
+    as_json: Json = False,
+) -> None:
+    """Say how a run stands: of a server's folder, or at a site; it may run or not."""
+    from fedldp.deployment.policy import read_policy
+    from fedldp.deployment.status import status_of_server, status_of_site
+
+    server = place.is_dir() or not place.exists()
+    found = status_of_server(place) if server else status_of_site(read_policy(place))
+    if as_json:
+        print_json(found)
+        return
+    for line in _server_lines(found) if server else _site_lines(found):
+        typer.echo(line)
+    typer.echo(f"next       {found['next']}")
+    for warning in found["warnings"]:
+        typer.echo(f"warning    {warning}")
+
+
+def _server_lines(found: dict[str, Any]) -> Iterator[str]:
+    yield f"run        {found['run']}: {found['state']}"
+    yield f"rounds     {found['rounds']['done']} of {found['rounds']['of']}"
+    for site in found["sites"]:
+        seen = f"last seen {site['last_seen']}" if site["last_seen"] else "never seen"
+        detail = f" ({site['detail']})" if site["detail"] else ""
+        rounds = f"{site['rounds']} rounds"
+        yield f"site       {site['name']}: {site['state']}{detail}, {rounds}, {seen}"
+
+
+def _site_lines(found: dict[str, Any]) -> Iterator[str]:
+    (site,) = found["sites"]
+    server = f" to {found['server']}" if found["server"] else ""
+    seen = f"{site['last_seen']}" if site["last_seen"] else "never"
+    yield f"site       {site['name']}: {site['state']}; the last connection{server}: {seen}"
+    for run in found["runs"]:
+        rounds = f"{run['rounds']['done']} of {run['rounds']['of']} rounds"
+        yield f"run        {run['run'][:8]}: {run['system']}, {rounds} answered, {run['state']}"
+    for budget in site["budget_left"] or ():
+        yield f"budget     {_budget(budget)}"
+    yield f"last       {found['last_release']}"
+
+
+def _budget(budget: dict[str, Any]) -> str:
+    import math
+
+    from fedldp.core.formatting import number
+    from fedldp.ledgers.budget import Budget
+
+    limit, spent, left = (
+        math.inf if budget[name] is None else budget[name] for name in ("limit", "spent", "left")
+    )
+    own = Budget(budget["kind"], limit, budget["unit"])
+    return f"{own}: {number(spent)} spent, {number(left, up=False)} left"
+
+
+def retire(
+    digest: Annotated[str, typer.Argument(help="an accepted agreement's, or its first digits")],
+    policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
+) -> None:
+    """Let an agreement whose run is over not be loaded any more; accept undoes it."""
+    from fedldp.deployment.policy import read_policy
+    from fedldp.deployment.policy import retire as retire_it
+
+    terms = read_policy(policy)
+    found = [path.stem for path in sorted(terms.accepted.glob("*.agreement"))]
+    meant = [each for each in found if each.startswith(digest.lower())]
+    if len(meant) != 1 or len(digest) < 8:
+        raise ConfigError(
+            f"digest {digest}: give 8 digits or more of one that is accepted here: "
+            f"{', '.join(each[:16] for each in found) or 'there is none'}"
+        )
+    retire_it(terms, bytes.fromhex(meant[0]))
+    typer.echo(f"retired: {meant[0]}")

@@ -1,0 +1,232 @@
+"""Numbers for Prometheus, in its text format, at an address that is local unless said otherwise.
+
+It is written by hand, in the place of a dependency: a few gauges, read where they are asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from ipaddress import ip_address
+from typing import Any
+
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.watch import TAKES_PART
+
+log = logging.getLogger("fedldp.metrics")
+
+_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS_TO_ASK = 2.0
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: without ``fedldp_``; what only grows ends with ``_total``.
+        help: one line.
+        values: labels and value of each.
+    """
+
+    name: str
+    help: str
+    values: tuple[tuple[dict[str, str], float], ...]
+
+
+def text_of(metrics: Iterable[Metric]) -> str:
+    """Return metrics in Prometheus' text format."""
+    lines = []
+    for metric in metrics:
+        kind = "counter" if metric.name.endswith("_total") else "gauge"
+        name = f"fedldp_{metric.name}"
+        lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {kind}"]
+        for labels, value in metric.values:
+            inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+            lines.append(
+                f"{name}{{{inside}}} {_value(value)}" if inside else f"{name} {_value(value)}"
+            )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _value(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))
+
+
+@contextmanager
+def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Iterator[int | None]:
+    """Answer ``GET /metrics`` as long as the context lasts; give the port.
+
+    Args:
+        address: PORT, of the loopback interface, or HOST:PORT; None for nothing.
+        metrics: what to answer with, at that time.
+
+    Raises:
+        ConfigError: the address is written otherwise, or nothing can listen there.
+    """
+    if address is None:
+        yield None
+        return
+    host, port = _parts(address)
+    try:
+        server = _server(host, port, metrics)
+    except OSError as error:
+        raise ConfigError(
+            f"metrics = {address}: {error.strerror or error}; see to who listens there, or take "
+            "another port"
+        ) from error
+    if not _is_local(host):
+        log.warning("metrics: whoever reaches %s can read them", address)
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _parts(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ConfigError(
+            f"metrics = {address}: write it as PORT, as 9464, or HOST:PORT, as 127.0.0.1:9464"
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _server(host: str, port: int, metrics: Callable[[], Iterable[Metric]]) -> HTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _SECONDS_TO_ASK  # one at a time: whoever says nothing is hung up on
+
+        def do_GET(self) -> None:
+            found = self.path == "/metrics"
+            body = text_of(metrics()).encode() if found else b"see /metrics\n"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", _TYPE if found else "text/plain")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def version_string(self) -> str:
+            return "fedldp"
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: whoever asks would fill the log."""
+
+    class Server(HTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Say nothing, for the same reason."""
+
+    return Server((host, port), Handler)
+
+
+def of_server(known: dict[str, Any]) -> list[Metric]:
+    """Return what ``Watch.document`` holds as metrics."""
+    sites = known["sites"]
+
+    def each(value: Callable[[dict[str, Any]], float | None]) -> tuple[Any, ...]:
+        values = [({"site": site["name"]}, value(site)) for site in sites]
+        return tuple((labels, found) for labels, found in values if found is not None)
+
+    return [
+        Metric(
+            "rounds_complete", "Rounds of the run that are complete.", _one(known["rounds"]["done"])
+        ),
+        Metric("rounds", "Rounds of the run.", _one(known["rounds"]["of"])),
+        Metric(
+            "round_seconds", "Seconds that the last complete round took.", _one(known["seconds"])
+        ),
+        Metric(
+            "missed_quorums_total",
+            "Tries of rounds in which too few sites took part.",
+            _one(known["missed_ever"]),
+        ),
+        Metric(
+            "site_takes_part",
+            "1: the site is there and has accepted the agreement.",
+            each(lambda site: float(site["state"] in TAKES_PART)),
+        ),
+        Metric(
+            "site_last_seen_seconds",
+            "When the site was heard of, in seconds since 1970.",
+            each(lambda site: _seconds(site["last_seen"])),
+        ),
+        Metric("site_rounds", "Rounds that the site answered.", each(lambda site: site["rounds"])),
+        Metric(
+            "site_sent_bytes_total", "Bytes of questions.", each(lambda site: site["sent_bytes"])
+        ),
+        Metric(
+            "site_received_bytes_total",
+            "Bytes of answers.",
+            each(lambda site: site["received_bytes"]),
+        ),
+    ]
+
+
+def of_site(
+    known: dict[str, Any], budgets: Iterable[dict[str, Any]], releases: int
+) -> list[Metric]:
+    """Return what ``SiteWatch.document`` and the ledger hold as metrics.
+
+    How long training takes is not among them: that depends on how many examples there are.
+    """
+    budgets = list(budgets)
+
+    def each(name: str) -> tuple[Any, ...]:
+        return tuple(
+            (
+                {"kind": budget["kind"], "unit": budget["unit"]},
+                math.inf if budget[name] is None else budget[name],
+            )
+            for budget in budgets
+        )
+
+    return [
+        Metric("connected", "1: the server is reached.", _one(known["connected"])),
+        Metric(
+            "refuses", "1: the agent refuses all questions.", _one(known["refuses"] is not None)
+        ),
+        Metric(
+            "server_last_seen_seconds",
+            "When the server was heard of, in seconds since 1970.",
+            _one(_seconds(known["last_seen"])),
+        ),
+        Metric("releases", "Releases in the site's ledger.", _one(releases)),
+        Metric("budget_limit", "Limit of the site's budget.", each("limit")),
+        Metric("budget_spent", "What is spent of the site's budget.", each("spent")),
+        Metric("budget_left", "What is left of the site's budget.", each("left")),
+        Metric("sent_bytes_total", "Bytes of answers.", _one(known["sent_bytes"])),
+        Metric("received_bytes_total", "Bytes of questions.", _one(known["received_bytes"])),
+    ]
+
+
+def _one(value: float | None) -> tuple[Any, ...]:
+    return () if value is None else (({}, float(value)),)
+
+
+def _seconds(at: str | None) -> float | None:
+    return None if at is None else datetime.fromisoformat(at).timestamp()

@@ -1,0 +1,222 @@
+"""How a run stands, at its server or at a site: read from what these keep, beside them or later.
+
+Each side tells of its own alone. A server does not know what is left of a site's budget: what a run
+costs at most is public, and a site's limit, and what else it has released, are the site's own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.deployment.agreement import Agreement, parse_agreement, read_agreement
+from fedldp.deployment.identity import read_private
+from fedldp.deployment.listening import is_held
+from fedldp.deployment.policy import SitePolicy, is_retired
+from fedldp.deployment.site_ledger import SiteLedger, was_begun
+from fedldp.deployment.watch import read_status
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger
+
+
+def status_of_server(folder: Path) -> dict[str, Any]:
+    """Return how the run in a server's folder stands, as ``fedldp deploy status --json`` prints it.
+
+    Raises:
+        FedldpError: it is no folder of a server, or its agreement is damaged.
+    """
+    file = folder / "agreement"
+    if not file.is_file():
+        raise ConfigError(
+            f"{folder}: no folder of a server, which has a file named agreement; give the folder "
+            "that fedldp deploy server was given, or a site's policy"
+        )
+    agreement = parse_agreement(file.read_bytes(), own=None)
+    known, done = read_status(folder), _lines(folder / "metrics.jsonl")
+    of, complete = agreement.config.rounds, (folder / "summary.json").exists()
+    runs = is_held(folder.with_name(f"{folder.name}.lock"))
+    before = {each.get("name"): each for each in known.get("sites", ()) if isinstance(each, dict)}
+    sites = [
+        {
+            "name": site.name,
+            "last_seen": before.get(site.name, {}).get("last_seen"),
+            "state": before.get(site.name, {}).get("state", "unseen"),
+            "budget_left": None,
+            **{
+                key: before.get(site.name, {}).get(key, otherwise)
+                for key, otherwise in _MORE.items()
+            },
+        }
+        for site in agreement.sites
+    ]
+    if complete:
+        following = f"the run is complete: see {folder / 'report.html'}"
+    elif runs:
+        following = str(known.get("next", "begins"))
+    else:
+        following = "start fedldp deploy server again, which goes on after the last complete round"
+    return {
+        "rounds": {"done": done, "of": of},
+        "sites": sites,
+        "next": following,
+        "warnings": [] if complete else list(_of_server(runs, known, sites)),
+        "run": agreement.run,
+        "digest": agreement.digest.hex(),
+        "state": "complete" if complete else "runs" if runs else "stopped",
+        "seconds": known.get("seconds"),
+    }
+
+
+_MORE = {"detail": None, "rounds": 0, "sent_bytes": 0, "received_bytes": 0}
+
+
+def _of_server(runs: bool, known: dict[str, Any], sites: Iterable[dict[str, Any]]) -> Iterable[str]:
+    if not runs:
+        yield "the server does not run"
+        ended = str(known.get("next", ""))
+        if ended.startswith("stopped: "):
+            yield ended
+    missed = known.get("missed", 0)
+    if missed:
+        yield f"the round under way was tried {missed} times, and too few sites took part"
+    for site in sites:
+        detail = f" ({site['detail']})" if site["detail"] else ""
+        if site["state"] in _AMISS:
+            yield f"{site['name']} {_AMISS[site['state']]}{detail}"
+
+
+_AMISS = {
+    "unseen": "was never there",
+    "away": "is not there",
+    "not-accepted": "has not accepted the agreement",
+    "other-version": "has another version of fedldp",
+    "refused": "refused",
+}
+
+
+def status_of_site(policy: SitePolicy) -> dict[str, Any]:
+    """Return how a site stands, in the same form; of its ledger it tells what is the site's own."""
+    runs, known = is_held(policy.state / "lock"), read_status(policy.state)
+    warnings = [] if runs else ["the agent does not run"]
+    budgets: list[dict[str, Any]] | None = None
+    entries, last = list[Release](), "no release yet"
+    try:
+        if policy.ledger.exists() or was_begun(policy):
+            kept = SiteLedger(policy, look=True)
+            entries = kept.look()
+            last = kept.last_words(entries)
+            budgets = budgets_of(kept.ledger, entries)
+        else:
+            limits = [budget.limit for budget in policy.budgets]
+            budgets = _left(policy.budgets, [0.0] * len(limits), limits)
+    except FedldpError as error:
+        warnings.append(str(error))
+    if runs and known.get("refuses"):
+        warnings.append(f"the agent refuses: {known['refuses']}")
+    connected = bool(runs and known.get("connected"))
+    if runs and policy.server is not None and not connected:
+        warnings.append(f"the server is not reached: {known.get('amiss')}")
+    found, names, own = list[dict[str, Any]](), list[str](), _own(policy)
+    for path in sorted(policy.accepted.glob("*.agreement")):
+        try:
+            agreement = read_agreement(path, policy.data_dir, own=policy.own_code)
+        except FedldpError as error:
+            warnings.append(str(error))
+            continue
+        places = [place for place, site in enumerate(agreement.sites) if site.key == own]
+        names += [agreement.sites[place].name for place in places]
+        of = agreement.rounds_of(places[0]) if places else 0
+        found.append(_run(policy, agreement, entries, of))
+    under_way = [each for each in found if each["state"] == "under way"]
+    state = "stopped" if not runs else "refused" if known.get("refuses") else "ready"
+    return {
+        "rounds": {
+            "done": sum(each["rounds"]["done"] for each in found if each["state"] != "retired"),
+            "of": sum(each["rounds"]["of"] for each in found if each["state"] != "retired"),
+        },
+        "sites": [
+            {
+                "name": names[-1] if names else policy.key.stem,
+                "last_seen": known.get("last_seen"),
+                "state": "away" if state == "ready" and policy.server and not connected else state,
+                "budget_left": budgets,
+            }
+        ],
+        "next": _next_of_site(runs, under_way, found),
+        "warnings": warnings,
+        "runs": found,
+        "last_release": last,
+        "server": None if policy.server is None else policy.server.url,
+    }
+
+
+def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
+    """Return limit, spent and left of each budget of a ledger; None for infinity."""
+    return _left(ledger.budgets, ledger.all_spent(entries), ledger.all_remaining(entries))
+
+
+def _left(
+    budgets: Iterable[Budget], spent: Iterable[float], left: Iterable[float]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": budget.kind,
+            "limit": _finite(budget.limit),
+            "unit": budget.unit,
+            "spent": _finite(used),
+            "left": _finite(rest),
+        }
+        for budget, used, rest in zip(budgets, spent, left, strict=True)
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _run(
+    policy: SitePolicy, agreement: Agreement, entries: list[Release], of: int
+) -> dict[str, Any]:
+    of_run = [entry for entry in entries if entry.run == agreement.run]
+    answered = {entry.round for entry in of_run if entry.question != LOST.hex()}
+    done = len(answered)
+    over = "all rounds answered" if done >= of else "under way"
+    return {
+        "run": agreement.run,
+        "digest": agreement.digest.hex(),
+        "system": agreement.config.name(),
+        "rounds": {"done": done, "of": of},
+        "state": "retired" if is_retired(policy, agreement.digest) else over,
+    }
+
+
+def _next_of_site(runs: bool, under_way: list[dict[str, Any]], found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "accept an agreement: fedldp deploy accept run.agreement"
+    if not runs:
+        return "start the agent: fedldp deploy site site.toml"
+    if under_way:
+        return "answers " + ", ".join(f"run {each['run'][:8]}" for each in under_way)
+    done = [each["digest"][:16] for each in found if each["state"] != "retired"]
+    if done:
+        return f"all is answered; once the server is done: fedldp deploy retire {done[0]}"
+    return "accept an agreement: fedldp deploy accept run.agreement"
+
+
+def _own(policy: SitePolicy) -> str | None:
+    """Return the site's public key, where its file can be read."""
+    try:
+        return read_private(policy.key).public_key().public_bytes_raw().hex()
+    except FedldpError:
+        return None
+
+
+def _lines(path: Path) -> int:
+    try:
+        return sum(1 for line in path.read_text(encoding="utf-8").splitlines() if json.loads(line))
+    except (OSError, ValueError):
+        return 0

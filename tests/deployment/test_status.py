@@ -1,0 +1,316 @@
+"""How a run stands: what server and site say, log and measure, beside a run and after it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from https_ends import Ends, eventually, write_tls
+from worlds import World, ask, content, make_world, question_of, write_policy
+
+from fedldp.core.errors import ConfigError, FedldpError, RunError, WireError
+from fedldp.deployment.checks import check_site
+from fedldp.deployment.https.site import seconds_ahead
+from fedldp.deployment.json_log import JsonLines
+from fedldp.deployment.listening import alone, is_held
+from fedldp.deployment.messages import Challenge, Hello, Stranger, pack, read_by_server
+from fedldp.deployment.metrics import Metric, of_server, of_site, serving, text_of
+from fedldp.deployment.policy import retire, write_accepted
+from fedldp.deployment.restored import charge_lost
+from fedldp.deployment.status import budgets_of, status_of_server, status_of_site
+from fedldp.protocol.wire import Report
+
+CONTRACT = {"rounds", "sites", "next", "warnings"}
+SITE = {"name", "last_seen", "state", "budget_left"}
+SAMPLE = re.compile(r'fedldp_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? \S+')
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = make_world(tmp_path_factory.mktemp("served"), seeded=False)
+    world.serve()
+    return world
+
+
+def assert_contract(found: dict[str, Any]) -> None:
+    assert found.keys() >= CONTRACT
+    assert found["rounds"].keys() == {"done", "of"}
+    assert all(site.keys() >= SITE for site in found["sites"])
+    json.dumps(found, allow_nan=False)
+
+
+# The server
+
+
+@pytest.mark.slow
+def test_a_server_tells_of_every_round_beside_the_run_and_after_it(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False)
+    folder, seen = tmp_path / "server", list[dict[str, Any]]()
+    server = world.server()
+    seen.append(status_of_server(folder))
+    with alone(folder.with_name("server.lock"), "server"):
+        server.serve(world.pipe(), lambda record: seen.append(status_of_server(folder)))
+    seen.append(status_of_server(folder))
+    for found in seen:
+        assert_contract(found)
+        assert [site["name"] for site in found["sites"]] == ["site-0", "site-1", "site-2"]
+        # What is left there is each site's own.
+        assert {site["budget_left"] for site in found["sites"]} == {None}
+    assert [each["rounds"] for each in seen] == [{"done": n, "of": 2} for n in (0, 1, 2, 2)]
+    assert [each["state"] for each in seen] == ["stopped", "runs", "runs", "complete"]
+    assert seen[0]["warnings"][0] == "the server does not run"
+    last = seen[-1]
+    assert last["warnings"] == []
+    assert {(site["state"], site["rounds"]) for site in last["sites"]} == {("answered", 2)}
+    assert all(site["last_seen"] and site["received_bytes"] > 0 for site in last["sites"])
+
+
+@pytest.mark.slow
+def test_a_server_that_missed_the_quorum_tells_who_was_missing(tmp_path: Path) -> None:
+    world = make_world(tmp_path, deadline=1.0)
+    pipe = world.pipe()
+    pipe.agents[101] = None
+    with pytest.raises(RunError):
+        world.serve(pipe)
+    found = status_of_server(tmp_path / "server")
+    assert "site-1 was never there" in found["warnings"]
+    assert any(line.startswith("stopped: round 1: 0 of 3") for line in found["warnings"])
+    assert found["next"].startswith("start fedldp deploy server again")
+
+
+def test_a_status_file_that_is_damaged_tells_nothing_and_stops_nothing(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    world.server()
+    for damaged in ("", "[]", '{"sites": 3}', '{"sites": [3, {"name": "site-0"}]}'):
+        (tmp_path / "server" / "status.json").write_text(damaged)
+        assert_contract(status_of_server(tmp_path / "server"))
+        assert world.server().watch.document()["rounds"]["of"] == 2
+
+
+def test_no_server_s_folder_is_said_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no folder of a server"):
+        status_of_server(tmp_path)
+
+
+# A site
+
+
+@pytest.mark.slow
+def test_a_site_tells_of_its_own_ledger(served: World) -> None:
+    policy, ledger = served.policies[0], served.ledger(0)
+    found = status_of_site(policy)
+    assert_contract(found)
+    assert found["rounds"] == {"done": 2, "of": 2}
+    (site,) = found["sites"]
+    assert (site["name"], site["state"]) == ("site-0", "stopped")
+    (budget,) = site["budget_left"]
+    assert budget["spent"] == ledger.spent() > 0
+    assert budget["left"] == ledger.remaining()
+    assert ledger.releases()[-1].hash in found["last_release"]
+    (run,) = found["runs"]
+    assert (run["run"], run["state"]) == (served.agreement.run, "all rounds answered")
+    assert found["warnings"] == ["the agent does not run"]
+    with alone(policy.state / "lock", "agent"):
+        assert status_of_site(policy)["sites"][0]["state"] == "ready"
+
+
+def test_a_site_that_has_done_nothing_yet_has_all_of_its_budget(tmp_path: Path) -> None:
+    world = make_world(tmp_path, policy={"budget": {"kind": "pure", "limit": float("inf")}})
+    found = status_of_site(world.policies[0])
+    assert_contract(found)
+    (budget,) = found["sites"][0]["budget_left"]
+    assert (budget["limit"], budget["spent"], budget["left"]) == (None, 0.0, None)
+    assert not world.policies[0].ledger.exists()  # to look makes nothing
+
+
+@pytest.mark.slow
+def test_a_site_whose_ledger_was_set_back_says_so_and_tells_no_budget(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False)
+    policy = world.policies[0]
+    world.agent(0)
+    before = policy.ledger.read_bytes()
+    ask(world.agent(0), world, question_of(world))
+    policy.ledger.write_bytes(before)
+    agent = world.agent(0)
+    found = status_of_site(policy)
+    assert found["sites"][0]["budget_left"] is None
+    assert any("this is an older copy" in line for line in found["warnings"])
+    assert "this is an older copy" in agent.watch.document()["refuses"]
+    with alone(policy.state / "lock", "agent"):
+        assert status_of_site(policy)["sites"][0]["state"] == "refused"
+        amiss = [each.what for each in check_site(policy) if not each.ok]
+    assert any("it runs, and refuses" in line for line in amiss)
+
+
+# Retired agreements
+
+
+def is_served(agent: Any, world: World) -> bool:
+    asked = pack(Challenge(world.agreement.digest, bytes(32)))
+    answer = read_by_server(agent.answer(asked))
+    assert isinstance(answer, Hello | Stranger)
+    return isinstance(answer, Hello)
+
+
+@pytest.mark.slow
+def test_a_retired_agreement_is_loaded_no_more_and_still_charged_after_a_restore(
+    tmp_path: Path,
+) -> None:
+    world = make_world(tmp_path, seeded=False)
+    policy, agent = world.policies[0], world.agent(0)
+    assert is_served(agent, world)
+    retire(policy, world.agreement.digest)
+    assert not is_served(agent, world)
+    assert not is_served(world.agent(0), world)
+    assert status_of_site(policy)["runs"][0]["state"] == "retired"
+    assert not any(each.what.startswith("accepted") for each in check_site(policy))
+    write_accepted(policy, world.agreement)
+    assert is_served(agent, world)
+    assert isinstance(content(ask(agent, world, question_of(world))), Report)
+    retire(policy, world.agreement.digest)
+    (lost,) = charge_lost(policy, [])
+    assert (lost.run, lost.rounds) == (world.agreement.run, 1)
+
+
+def test_what_was_not_accepted_cannot_be_retired(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    with pytest.raises(ConfigError, match="no such agreement is accepted here"):
+        retire(world.policies[0], bytes(32))
+
+
+# Locks, and checks beside an agent
+
+
+def test_who_looks_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
+    file, over = tmp_path / "lock", threading.Event()
+    assert not is_held(file)
+    assert not file.exists()
+    with alone(file, "agent"):
+        assert is_held(file)
+        with pytest.raises(RunError, match="another agent runs there"), alone(file, "agent"):
+            pass
+    looks = threading.Thread(target=lambda: [is_held(file) for _ in iter(over.is_set, True)])
+    looks.start()
+    try:
+        for _ in range(30):
+            with alone(file, "agent"):
+                assert is_held(file)
+    finally:
+        over.set()
+        looks.join()
+
+
+@pytest.mark.slow
+def test_a_check_reaches_the_server_as_the_agent_does_and_beside_it(tmp_path: Path) -> None:
+    write_tls(tmp_path / "tls")
+    write_tls(tmp_path / "other")
+    world = make_world(tmp_path, seeded=False)
+    policy = world.policies[0]
+    ends = Ends(tmp_path / "tls", [world.agent(i)._key for i in range(2)])
+
+    def server_line(ca: str) -> tuple[bool, str]:
+        table = {"url": ends.url, "ca": f"../{ca}/ca.pem"}
+        own = write_policy(policy.key.parent, socket=None, server=table)
+        ((ok, what),) = [(f.ok, f.what) for f in check_site(own) if f.what.startswith("server ")]
+        return ok, what
+
+    with ends.pipe() as pipe:
+        ahead = seconds_ahead(ends.url, tmp_path / "tls" / "ca.pem")
+        assert ahead is not None
+        assert abs(ahead) < 5
+        with ends.link(0), alone(policy.state / "lock", "agent"):
+            eventually(lambda: pipe.nodes(0.0) == [0])
+            token = pipe._sites[0].token
+            ok, what = server_line("tls")
+            assert ok, what
+            assert pipe._sites[0].token == token  # the agent's session goes on
+            ok, what = server_line("other")
+            assert not ok
+            assert "CERTIFICATE_VERIFY_FAILED" in what
+    assert not server_line("tls")[0]
+    with pytest.raises(WireError):
+        seconds_ahead(ends.url, tmp_path / "tls" / "ca.pem")
+
+
+# Metrics and logs
+
+
+@pytest.mark.slow
+def test_metrics_are_in_prometheus_form_and_tell_what_is_known(served: World) -> None:
+    text = text_of(of_server(served.server().watch.document()))
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(SAMPLE.fullmatch(line) for line in lines)
+    assert 'fedldp_site_rounds{site="site-1"} 2.0' in lines
+    assert "fedldp_rounds 2.0" in lines
+    agent = served.agent(0)
+    metrics = of_site(
+        agent.watch.document(), budgets_of(agent.ledger, agent.shown), len(agent.shown)
+    )
+    own = text_of(metrics)
+    ledger = served.ledger(0)
+    assert f'fedldp_budget_spent{{kind="zcdp",unit="client"}} {ledger.spent()!r}\n' in own
+    assert "fedldp_releases 2.0\n" in own
+    # How long training took would tell how many examples there are.
+    assert not any("second" in each.name and "seen" not in each.name for each in metrics)
+    odd = Metric("odd", "one", (({"site": 'a"b\\c\nd'}, float("inf")),))
+    assert text_of([odd]).splitlines()[-1] == 'fedldp_odd{site="a\\"b\\\\c\\nd"} +Inf'
+
+
+@pytest.mark.slow
+def test_metrics_are_served_on_this_machine_alone_unless_said_otherwise(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rounds = [1.0]
+    found = lambda: [Metric("rounds", "Rounds.", (({}, rounds[0]),))]  # noqa: E731
+    with serving("0", found) as port:
+        url = f"http://127.0.0.1:{port}/metrics"
+        for rounds[0] in (1.0, 2.0):
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                assert answer.read().decode().endswith(f"fedldp_rounds {rounds[0]}\n")
+                assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        with pytest.raises(ConfigError, match=f"metrics = {port}: "), serving(str(port), found):
+            pass
+    assert "whoever reaches" not in caplog.text
+    with serving("0.0.0.0:0", found):
+        assert "whoever reaches 0.0.0.0:0 can read them" in caplog.text
+    with serving(None, found) as port:
+        assert port is None
+    for wrong in ("x", "1:2:x", "70000", "127.0.0.1:"):
+        with pytest.raises(ConfigError, match="write it as PORT"), serving(wrong, found):
+            pass
+
+
+def test_every_line_of_a_json_log_is_one_object_with_the_same_keys() -> None:
+    form, log = JsonLines(), logging.getLogger("fedldp.server")
+    for message, given in (("two\nlines %s", ("é\x1b[2J",)), ("plain", ()), ("100%", ())):
+        try:
+            raise FedldpError("why")
+        except FedldpError:
+            error: Any = None if given else __import__("sys").exc_info()
+        record = log.makeRecord(log.name, logging.WARNING, "", 0, message, given, error)
+        line = form.format(record)
+        assert line.isascii()
+        assert "\n" not in line
+        found = json.loads(line)
+        assert list(found) == ["time", "level", "logger", "message"]
+        assert (found["level"], found["logger"]) == ("warning", "fedldp.server")
+
+
+@pytest.mark.slow
+def test_metrics_tell_of_a_release_once_it_has_left(tmp_path: Path) -> None:
+    """A look at the ledger while an answer waits for its time would tell when training ended."""
+    world = make_world(tmp_path, seeded=False, policy={"answer_after_seconds": 1.5})
+    agent = world.agent(0)
+    asking = threading.Thread(target=ask, args=(agent, world, question_of(world)))
+    asking.start()
+    eventually(lambda: world.releases(0))
+    assert agent.shown == []
+    assert asking.is_alive()
+    asking.join()
+    assert len(agent.shown) == 1
