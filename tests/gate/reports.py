@@ -389,7 +389,8 @@ def _agreement(config: RunConfig, channel: Any) -> dict[str, str] | None:
             return None
     return {
         "statement": digest(json.dumps(found.statement).encode()),
-        "rest": replace(found, statement={}).digest.hex(),
+        # As agreements were that named no version: what is recorded is of all versions.
+        "rest": replace(found, statement={}, version=None).digest.hex(),
     }
 
 
