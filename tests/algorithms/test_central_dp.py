@@ -296,3 +296,76 @@ def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} = ") as refused:
         config_of(**{name: value})
     assert "\n" not in str(refused.value)
+
+
+# With exact noise on exact sums
+
+
+def discrete_of(**settings: Any) -> RunConfig:
+    return fedldp.recipe("central-dp-digits-discrete", **settings)
+
+
+def test_exact_noise_guarantees_what_gaussian_rounds_do_without_sampling() -> None:
+    for per_round in (None, 10):
+        config = discrete_of(
+            noise_multiplier=4.0, rounds=15, delta=1e-3, clients_per_round=per_round
+        )
+        found = lines(config)
+        line = found["client-run", "downlink"]
+        # Neighbours are two clips apart: mu = 2 sqrt(T)/sigma, in whichever rounds one is drawn.
+        mu = 2 * math.sqrt(15) / 4.0 * (1 - 1e-6)  # the clip is rounded down to whole steps
+        assert gaussian_delta(line["epsilon"], mu) <= 1e-3
+        assert gaussian_delta(line["epsilon"] * (1 - 1e-4), mu) > 1e-3
+        assert found["client-run", "server"]["kind"] == "none"
+        assert not any("idealised" in text for text in line["assumptions"])
+        assert any("is trusted" in text for text in line["assumptions"])
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    return float(
+        norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    )
+
+
+def test_exact_noise_is_on_the_clipped_sum_and_new_for_another_sum() -> None:
+    config = discrete_of(clip=1.5, noise_multiplier=1e-3, num_clients=3)
+    halves, state = Halves(config, PROBLEM), State(weights=np.zeros(SIZE, np.float32))
+    updates = updates_of([0.5, 3.0, 10.0])
+    scaled = updates / np.maximum(1, np.array([0.5, 3.0, 10.0]) / 1.5)[:, None]
+    steps = config.algorithm(PROBLEM).release(0).mechanism
+
+    def following(rows: NDArray[np.float64], secret: int = 1) -> NDArray[Any]:
+        payloads = [(row / steps.ball.step).round().astype("<i8").tobytes() for row in rows]
+        reports = [Report(round=1, size=SIZE, payload=each, chunk=SIZE) for each in payloads]
+        draw = draws_of_secret(bytes([secret]) * 32, "run")(1)
+        return halves.server.aggregate(state, reports, draw)[0].weights
+
+    # What comes by itself is clipped again, whatever its sender says.
+    np.testing.assert_allclose(following(updates), scaled.mean(axis=0), atol=4e-3)
+    np.testing.assert_array_equal(following(updates), following(updates))
+    noise = [following(rows) - rows.mean(axis=0) for rows in (scaled, scaled * (1 - 1e-6))]
+    assert abs(np.corrcoef(noise)[0, 1]) < 0.2
+    assert abs(np.corrcoef(noise[0], following(scaled, 2) - scaled.mean(axis=0))[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"clip": None}, "set clip"),
+        ({"untrusted_clients": 1}, "every client is charged for every round"),
+        ({"channel": "sum"}, "set channel = central"),
+        ({"noise": "laplace"}, "noise"),
+    ],
+)
+def test_settings_that_do_not_go_with_exact_noise_are_refused(
+    settings: dict[str, Any], part: str
+) -> None:
+    with pytest.raises(ConfigError, match=part):
+        discrete_of(**settings)
+
+
+def test_the_multiplier_of_exact_noise_can_be_solved_for() -> None:
+    target = {"unit": "client-run", "adversary": "downlink", "epsilon": 3.0, "delta": 1e-3}
+    planned = plan(discrete_of(rounds=5, target=target), PROBLEM)
+    line = lines(planned.config.changed(delta=1e-3))["client-run", "downlink"]
+    assert 2.97 < line["epsilon"] <= 3.0

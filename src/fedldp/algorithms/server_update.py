@@ -17,6 +17,7 @@ Classification", 2019) and FedAdam (Algorithm 2).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Protocol, TypeAlias
@@ -29,8 +30,10 @@ from fedldp.accounting.events import Event
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import Diverged, RunError
 from fedldp.mechanisms import Counts, Mechanism, SumAggregate
+from fedldp.mechanisms.bounded_steps import BoundedSteps
 from fedldp.mechanisms.counting import count
 from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.summing import INTEGER
 from fedldp.protocol.roles import (
     Arrays,
     Draw,
@@ -280,6 +283,46 @@ class NoisySum:
             raise RunError("no report came in: there is no mean to take")
         total += mechanism.noise(total.size, draw("mechanism"))
         return Estimated(values=factor * (total * (mechanism.ball.step / self.number)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyTotal:
+    """The noisy mean of updates that clients clip on a grid: the server adds noise to their sum.
+
+    It divides by the number that was agreed, as ``NoisySum`` does. It clips again what comes by
+    itself, which leaves an honest report as it is; what is in a secure sum nobody can.
+
+    Attributes:
+        steps: what clips the updates, and has the noise.
+        number: of clients in a round, as agreed.
+    """
+
+    needs: ClassVar[Needs] = "sum"
+    gives: ClassVar[Sent] = "update"
+
+    steps: BoundedSteps
+    number: int
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the noisy mean change; see ``Estimate``."""
+        size, ball = state.weights.size, self.steps.ball
+        found = self.steps.aggregate(size)
+        for report in whole(reports):
+            if report.weight is not None:
+                found.add(report.payload, int(report.weight))
+                continue
+            alone = self.steps.aggregate(size)
+            alone.add(report.payload)
+            clipped = ball.clip(alone.mean())
+            found.add(clipped.astype(INTEGER).tobytes())
+        total = found.total()
+        # Another sum of one round, after a crash say, gets other noise: with the same, the two
+        # broadcasts would tell their difference exactly.
+        stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
+        total = self.steps.noisy(total, self.number, stream)
+        return Estimated(values=factor * (total * (ball.step / self.number)))
 
 
 def read_plain(payload: bytes, size: int) -> Values:

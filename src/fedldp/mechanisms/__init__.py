@@ -32,6 +32,7 @@ __all__ = [
     "Mechanism",
     "MechanismSettings",
     "SumAggregate",
+    "bounded_steps",
     "categories",
     "cldp",
     "codes",

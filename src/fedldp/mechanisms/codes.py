@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -16,11 +15,9 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
 from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP
-from fedldp.mechanisms.summing import Summing, Words, signed
-from fedldp.protocol.wire import Report
+from fedldp.mechanisms.summing import INTEGER, Summing, sums_of_integers
 
 LARGEST_BITS = 52
-_WORD = np.dtype("<i8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +88,11 @@ class ClippedCodes(Mechanism):
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return 64 bits for each value; see ``Mechanism.encode``. Nothing is drawn."""
-        return self.codes(values).astype(_WORD).tobytes()
+        return self.codes(values).astype(INTEGER).tobytes()
 
     def payload_bits(self, size: int) -> int:
         """Return 64 for each value."""
-        return 8 * _WORD.itemsize * size
+        return 8 * INTEGER.itemsize * size
 
     def aggregate(self, size: int) -> CodesSum:
         """Return an empty sum of reports of ``size`` values."""
@@ -103,8 +100,7 @@ class ClippedCodes(Mechanism):
 
     def summing(self, size: int, most: int) -> Summing:
         """Return how codes are added up, exactly."""
-        bits = self.sum_bits(most)
-        return Summing(size=size, bits=bits, words=_codes_of, total=partial(_total, size, bits))
+        return sums_of_integers(size, self.sum_bits(most))
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values``, clipped and rounded."""
@@ -153,12 +149,12 @@ class CodesSum(SumAggregate):
         Raises:
             RunError: it has the wrong length for a report.
         """
-        if len(payload) != self._sum.size * _WORD.itemsize:
+        if len(payload) != self._sum.size * INTEGER.itemsize:
             raise RunError(
                 f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
                 "client and server run different models"
             )
-        self._sum += np.frombuffer(payload, _WORD)
+        self._sum += np.frombuffer(payload, INTEGER)
         self._clients += clients
 
     def mean(self) -> NDArray[np.float64]:
@@ -166,17 +162,3 @@ class CodesSum(SumAggregate):
         if not self._clients:
             raise RunError("no report came in: there is no mean to take")
         return self._codes.decode(self._sum) / self._clients
-
-
-def _codes_of(report: Report) -> NDArray[np.int64]:
-    return np.frombuffer(report.payload, _WORD).astype(np.int64)
-
-
-def _total(size: int, bits: int, round: int, words: Words, reports: int) -> Report:
-    return Report(
-        round=round,
-        size=size,
-        payload=signed(words, bits).astype(_WORD).tobytes(),
-        chunk=size,
-        weight=float(reports),
-    )

@@ -15,6 +15,9 @@ from fedldp.protocol.wire import Counted, Report
 Words = NDArray[np.unsignedinteger]
 """Unsigned integers, which are added modulo a power of two."""
 
+INTEGER = np.dtype("<i8")
+"""A whole number of a report, or of a total of such reports."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summing:
@@ -55,10 +58,26 @@ def counts_of_bits(size: int, most_reports: int) -> Summing:
     )
 
 
+def sums_of_integers(size: int, bits: int) -> Summing:
+    """Return how reports of integers in 64 bits each are added up, modulo 2^bits."""
+    return Summing(
+        size=size, bits=bits, words=_integers_of, total=partial(_total_of_integers, size, bits)
+    )
+
+
 def signed(words: Words, bits: int) -> NDArray[np.int64]:
     """Return the integers from -2^(bits - 1) to 2^(bits - 1) - 1 that words modulo 2^bits mean."""
     away = 64 - bits
     return (words.astype(np.uint64) << np.uint64(away)).view(np.int64) >> np.int64(away)
+
+
+def _integers_of(report: Report) -> NDArray[np.int64]:
+    return np.frombuffer(report.payload, INTEGER).astype(np.int64)
+
+
+def _total_of_integers(size: int, bits: int, round: int, words: Words, reports: int) -> Report:
+    payload = signed(words, bits).astype(INTEGER).tobytes()
+    return Report(round=round, size=size, payload=payload, chunk=size, weight=float(reports))
 
 
 def _bits_of(size: int, report: Report) -> NDArray[np.uint8]:

@@ -17,19 +17,38 @@ Perspective", 2017, Algorithm 1. Nothing protects a client from the server. Who 
 alone sees noise whose scale is the median of private norms: that has no guarantee. With a fixed
 `clip`, which is ours, there is one; see McMahan, Ramage, Talwar, Zhang 2018. The noise comes from
 the server's own randomness: whoever knows that, in a simulation the seed, can take it off.
+
+With ``noise = "discrete-gaussian"``, ours too, no step before the broadcast is in floats: a client
+rounds its change to a public grid and clips it there, by integers; the sum is exact, and so is the
+discrete Gaussian that the server adds. That is proven of what is computed, so it can be deployed:
+
+    encoder       change w - W in whole grid steps, of norm S at most   Report: d words of 64 bits
+    server_step   W + step (sum + discrete Gaussian of deviation sigma S)/m
+
+A secure sum carries such reports, too: the server then sees their exact sum. The line of the
+broadcasts counts on no sampling: every client is charged for every round.
 """
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 from fedldp.accounting.numerics.moments import moments_epsilon
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import Central
 from fedldp.algorithms.composition import Composition, EstimateBy
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.server_noise import noisy_sum, of_broadcast
+from fedldp.algorithms.server_noise import gaussian, noisy_sum, of_broadcast
+from fedldp.algorithms.server_update import NoisyTotal
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, NormBound, Offer
+from fedldp.core.errors import ConfigError
+from fedldp.core.frozen_config import LEFT_OUT
+from fedldp.mechanisms.bounded_steps import BoundedSteps
 from fedldp.mechanisms.none import Plain
+
+_EVERY_ROUND = "with noise = discrete-gaussian every client is charged for every round"
 
 
 @preset(
@@ -44,11 +63,20 @@ from fedldp.mechanisms.none import Plain
         "where it is not set",
         default=None,
     ),
+    Offer(
+        "noise",
+        Annotated[Literal["gaussian", "discrete-gaussian"], LEFT_OUT],
+        "of the server: gaussian, as published, whose line is for real numbers; discrete-gaussian, "
+        "whole steps on sums of whole steps, as deployments have it",
+        "gaussian",
+    ),
     calibrated="noise_multiplier",
     inverse=True,
 )
 def central_dp(settings: Settings) -> Composition:
     """Central DP: its release is at the server, which clients trust."""
+    if settings.noise == "discrete-gaussian":
+        return discrete(settings)
     claim, unused = None, {}
     if settings.clip is None:
         unused["untrusted_clients"] = "no line of the statement rests on it while clip is not set"
@@ -76,4 +104,30 @@ def central_dp(settings: Settings) -> Composition:
         downlink=lambda size, problem: of_broadcast(settings, size),
         claim=claim,
         unused=unused,
+    )
+
+
+def discrete(settings: Settings) -> Composition:
+    """Return it with exact noise on exact sums of what clients clip themselves.
+
+    Raises:
+        ConfigError: there is no fixed clip, which the public grid follows from.
+    """
+    if settings.clip is None:
+        raise ConfigError(
+            "noise = discrete-gaussian: its grid follows from the norm bound, which must be "
+            "public; set clip"
+        )
+    steps = BoundedSteps(gaussian(settings, settings.clip))
+    return Composition(
+        bound=InNorm(clip=settings.clip, send="update"),
+        calibration=Fixed(every=steps),
+        estimate=EstimateBy(
+            make=lambda release: NoisyTotal(steps=steps, number=settings.round_size),
+            needs="sum",
+            setting="system = central_dp",
+        ),
+        channel=Central(),
+        downlink=lambda size, problem: steps.noised(size),
+        unused={"untrusted_clients": _EVERY_ROUND},
     )

@@ -1,0 +1,157 @@
+"""Vectors clipped in L2 norm, as whole grid steps without noise: a server adds that to their sum.
+
+Source: Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy", NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import GaussianReport, InClear
+from fedldp.core.bounding import GridBall, check_releasable
+from fedldp.core.errors import RunError
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.summing import INTEGER, Summing, signed, sums_of_integers
+
+_FARTHEST = 64
+"""Deviations of noise for which the modulus has room; beyond them it wraps, which tells nothing."""
+
+
+@dataclass(frozen=True)
+class BoundedSteps(Mechanism):
+    """The grid vectors of ``noise``, of norm at most its clip, as they are: 64 bits a coordinate.
+
+    Guarantee of a report: none. ``noised`` is that of a sum with the noise: replacing one client's
+    whole input moves the sum of all by 2 radius steps at most, for each vector is in the ball after
+    it was rounded, by a comparison of integers (``GridBall.clip``). So a sum with discrete Gaussian
+    noise is what ``Gaussian`` states of one vector, whoever the others are and whatever they send.
+    That holds modulo 2^bits, too, where the noise is added before the sum is read as signed
+    numbers (``noisy``): a sum that others have pushed to where it wraps, read first, would tell
+    neighbours apart whatever the noise.
+
+    Args:
+        noise: that the server adds to a sum; its grid and its clip are those of the vectors.
+    """
+
+    name: ClassVar[str] = "bounded_steps"
+    is_setting: ClassVar[bool] = False
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
+
+    noise: Gaussian
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> BoundedSteps:
+        """Return that for the noise of ``settings.epsilon`` and ``settings.delta``."""
+        return cls(Gaussian.from_settings(settings))
+
+    @property
+    def ball(self) -> GridBall:
+        """The vectors that are sent."""
+        return self.noise.ball
+
+    def event(self, size: int) -> InClear:
+        """Return that they are in clear.
+
+        Raises:
+            ConfigError: a vector of ``size`` is too long (see ``GridBall.check_size``).
+        """
+        self.ball.check_size(size)
+        return InClear(what="clipped updates (in a secure sum their exact sum)")
+
+    def noised(self, size: int) -> GaussianReport:
+        """Return what a sum of such vectors with the noise releases of one of them."""
+        return self.noise.event(size)
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return 64 bits for each coordinate; see ``Mechanism.encode``. Nothing is drawn."""
+        check_releasable(values)
+        return self.ball.clip(values.reshape(-1)).astype(INTEGER).tobytes()
+
+    def payload_bits(self, size: int) -> int:
+        """Return 64 for each coordinate."""
+        return 8 * INTEGER.itemsize * size
+
+    def aggregate(self, size: int) -> StepSum:
+        """Return an empty sum of reports of ``size`` coordinates."""
+        return StepSum(size, self.ball.step)
+
+    def summing(self, size: int, most: int) -> Summing:
+        """Return how reports are added up: the modulus holds the sum of all, and its noise."""
+        return sums_of_integers(size, self._bits(most))
+
+    def noisy(self, total: NDArray[np.int64], most: int, stream: Stream) -> NDArray[np.int64]:
+        """Return a sum of reports with noise, in steps, shape (d,).
+
+        Args:
+            total: the sum, modulo 2^bits.
+            most: reports in one sum, as for ``summing``.
+            stream: of the server.
+        """
+        drawn = total + self.noise.noise(total.size, stream)  # modulo 2^64
+        return signed(drawn.view(np.uint64), self._bits(most))
+
+    def _bits(self, most: int) -> int:
+        widest = most * self.ball.radius + (_FARTHEST << self.noise.scale_bits)
+        return widest.bit_length() + 1
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return ``values`` rounded to the grid and clipped by norm."""
+        return self.noise.bound(values)
+
+    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return zeros."""
+        return np.zeros(values.shape)
+
+    @classmethod
+    def examples(cls) -> Sequence[BoundedSteps]:
+        """Return instances for tests."""
+        return [cls(each) for each in Gaussian.examples()]
+
+
+class StepSum(SumAggregate):
+    """The sum of whole grid steps: exact, in any order.
+
+    Args:
+        size: coordinates of a report.
+        step: of the grid, in the unit of the values.
+    """
+
+    def __init__(self, size: int, step: float) -> None:
+        self._step = step
+        self._sum = np.zeros(size, np.int64)
+        self._clients = 0
+
+    def add(self, payload: bytes, clients: int = 1) -> None:
+        """Take in one report, or the sum of those of some clients.
+
+        Raises:
+            RunError: it has the wrong length for a report.
+        """
+        if len(payload) != self._sum.size * INTEGER.itemsize:
+            raise RunError(
+                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
+                "client and server run different models"
+            )
+        self._sum += np.frombuffer(payload, INTEGER)
+        self._clients += clients
+
+    def total(self) -> NDArray[np.int64]:
+        """Return the sum, in steps, shape (d,).
+
+        Raises:
+            RunError: there is no report in it.
+        """
+        if not self._clients:
+            raise RunError("no report came in: there is no mean to take")
+        return self._sum
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the mean of the reports' vectors, shape (d,)."""
+        return self.total() * np.float64(self._step / max(1, self._clients))

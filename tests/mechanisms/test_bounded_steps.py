@@ -1,0 +1,120 @@
+"""Clipped integers, and a server's exact noise on their sum: the claim, and what breaks it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedldp.accounting.events import InClear
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms.bounded_steps import BoundedSteps
+from fedldp.mechanisms.discrete import discrete_gaussian
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.summing import INTEGER, Summing
+from fedldp.protocol.wire import Report
+
+STEPS = BoundedSteps(Gaussian(0.5, 2.0))
+SIZE, MOST = 40, 5
+
+
+def secret(number: int = 0) -> Stream:
+    return Stream.derived(bytes([number]) * 32, "server", "run", "1", "noise")
+
+
+def words(values: np.ndarray) -> np.ndarray:
+    payload = STEPS.encode(values, secret())
+    return np.frombuffer(payload, INTEGER).astype(np.int64)
+
+
+@pytest.mark.sampled(50)
+@given(st.integers(0, 2**32), st.floats(1e-12, 1e30), st.floats(1e-12, 1e30))
+@settings(deadline=None)
+def test_replacing_a_client_moves_a_sum_by_the_sensitivity_at_most(
+    seed: int, one: float, other: float
+) -> None:
+    """In exact integers, rounding included: whatever length the two have, and which way they go."""
+    rng = np.random.default_rng(seed)
+    direction = rng.normal(size=SIZE)
+    first, second = words(direction * one), words(-direction * other)
+    squared = sum((int(a) - int(b)) ** 2 for a, b in zip(first, second, strict=True))
+    assert squared <= STEPS.ball.sensitivity**2
+    for each in (first, second):
+        assert sum(int(a) ** 2 for a in each) <= STEPS.ball.radius**2
+
+
+def test_the_radius_is_the_clip_in_steps_rounded_down() -> None:
+    exact = Fraction(0.5) / Fraction(2.0) * STEPS.noise.proven_scale
+    assert exact - 1 < STEPS.ball.radius <= exact
+    event = STEPS.noised(SIZE)
+    assert event == STEPS.noise.event(SIZE)
+    mu = Fraction(2 * STEPS.ball.radius) / (
+        (1 << STEPS.noise.scale_bits) - Fraction(16, 1 << STEPS.noise.scale_bits)
+    )
+    assert mu <= Fraction(event.mu) < mu * (1 + Fraction(1, 10**12))
+
+
+def test_a_report_itself_is_in_clear_and_draws_nothing() -> None:
+    event = STEPS.event(SIZE)
+    assert isinstance(event, InClear)
+    assert "clipped updates" in event.what
+    values = np.full(SIZE, 1e-3)
+    assert STEPS.encode(values, secret(1)) == STEPS.encode(values, secret(2))
+    with pytest.raises(PrivacyError):
+        STEPS.encode(np.full(SIZE, np.nan), secret())
+    with pytest.raises(ConfigError, match="too long"):
+        BoundedSteps(Gaussian(1.0, 1e4)).event(1 << 20)
+
+
+def test_the_servers_noise_is_the_exact_sampler_of_its_secret_stream() -> None:
+    total = np.arange(SIZE, dtype=np.int64)
+    found = STEPS.noisy(total, MOST, secret())
+    expected = total + discrete_gaussian(SIZE, STEPS.noise.scale_bits, secret())
+    np.testing.assert_array_equal(found, expected)
+
+
+def summed(totals: np.ndarray) -> np.ndarray:
+    """What a server reads of a secure sum, whose words add up to ``totals``."""
+    summing: Summing = STEPS.summing(SIZE, MOST)
+    modulus = 1 << summing.bits
+    raised = np.array([int(each) % modulus for each in totals], np.uint64)
+    found = summing.total(1, raised, MOST)
+    assert isinstance(found, Report)
+    assert found.weight == MOST
+    return np.frombuffer(found.payload, INTEGER).astype(np.int64)
+
+
+def test_sums_of_honest_reports_come_through_a_modulus_as_they_are() -> None:
+    one = words(np.full(SIZE, 1e9))
+    np.testing.assert_array_equal(summed(MOST * one), MOST * one)
+    noisy = STEPS.noisy(summed(MOST * one), MOST, secret())
+    expected = MOST * one + discrete_gaussian(SIZE, STEPS.noise.scale_bits, secret())
+    np.testing.assert_array_equal(noisy, expected)
+
+
+def test_noise_hides_neighbours_where_others_make_the_sum_wrap() -> None:
+    """A site that lies may push a sum to the end of the modulus, and an honest one over it.
+
+    Read as signed numbers first, neighbouring sums would be nearly the modulus apart; with the
+    noise on before, they stay neighbours around the ring.
+    """
+    modulus = 1 << STEPS.summing(SIZE, MOST).bits
+    below, above = np.full(SIZE, modulus // 2 - 1), np.full(SIZE, modulus // 2)
+    read = [summed(each) for each in (below, above)]
+    assert int(read[0][0]) - int(read[1][0]) == modulus - 1  # what is read first tells them apart
+    noisy = [STEPS.noisy(each, MOST, secret()) for each in read]
+    apart = (noisy[1] - noisy[0]) % modulus
+    np.testing.assert_array_equal(apart, np.ones(SIZE))
+    assert {each < 0 for each in noisy[0].tolist()} == {True, False}  # either way round
+    assert np.abs(noisy).max() <= modulus // 2
+
+
+def test_noise_of_many_deviations_fits_the_modulus() -> None:
+    for steps in BoundedSteps.examples():
+        bits = steps.summing(SIZE, 1000).bits
+        assert 1000 * steps.ball.radius + 64 * (1 << steps.noise.scale_bits) < 1 << (bits - 1)
+        assert bits <= 48
