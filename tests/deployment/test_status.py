@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from https_ends import Ends, eventually, write_tls
 from worlds import World, ask, content, make_world, question_of, write_policy
 
+from fedldp.cli import main
+from fedldp.cli.deploy_status import logged
 from fedldp.core.errors import ConfigError, FedldpError, RunError, WireError
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.https.site import seconds_ahead
@@ -21,7 +25,7 @@ from fedldp.deployment.json_log import JsonLines
 from fedldp.deployment.listening import alone, is_held
 from fedldp.deployment.messages import Challenge, Hello, Stranger, pack, read_by_server
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving, text_of
-from fedldp.deployment.policy import retire, write_accepted
+from fedldp.deployment.policy import is_retired, retire, write_accepted
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.status import budgets_of, status_of_server, status_of_site
 from fedldp.protocol.wire import Report
@@ -84,6 +88,7 @@ def test_a_server_that_missed_the_quorum_tells_who_was_missing(tmp_path: Path) -
     assert found["next"].startswith("start fedldp deploy server again")
 
 
+@pytest.mark.slow
 def test_a_status_file_that_is_damaged_tells_nothing_and_stops_nothing(tmp_path: Path) -> None:
     world = make_world(tmp_path)
     world.server()
@@ -146,6 +151,59 @@ def test_a_site_whose_ledger_was_set_back_says_so_and_tells_no_budget(tmp_path: 
         assert status_of_site(policy)["sites"][0]["state"] == "refused"
         amiss = [each.what for each in check_site(policy) if not each.ok]
     assert any("it runs, and refuses" in line for line in amiss)
+
+
+# The commands
+
+
+def fedldp(capsys: pytest.CaptureFixture[str], *given: object) -> tuple[int, str]:
+    """Return the exit status and what was printed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["fedldp", "deploy", *map(str, given)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out + printed.err
+
+
+@pytest.mark.slow
+def test_the_commands_print_what_the_functions_say(
+    served: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, policy = served.folder / "server", served.folder / "site-1" / "site.toml"
+    for place, found in (
+        (folder, status_of_server(folder)),
+        (policy, status_of_site(served.policies[1])),
+    ):
+        code, text = fedldp(capsys, "status", place, "--json")
+        assert (code, json.loads(text)) == (0, found)
+        code, text = fedldp(capsys, "status", place)
+        assert code == 0
+        assert found["next"] in text
+        assert all(line.isprintable() for line in text.splitlines())
+    code, text = fedldp(capsys, "status", served.folder / "nothing")
+    assert (code, text.count("\n")) == (2, 1)
+    assert "no folder of a server" in text
+
+
+@pytest.mark.slow
+def test_an_agreement_is_retired_by_the_first_digits_of_its_digest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = make_world(tmp_path)
+    digest, policy = world.agreement.digest.hex(), tmp_path / "site-0" / "site.toml"
+    for wrong in ("", digest[:7], "f" * 64):
+        code, text = fedldp(capsys, "retire", wrong, "--policy", policy)
+        assert (code, text.count("\n")) == (2, 1)
+        assert digest[:16] in text
+    assert not is_retired(world.policies[0], world.agreement.digest)
+    assert fedldp(capsys, "retire", digest[:8].upper(), "--policy", policy)[0] == 0
+    assert is_retired(world.policies[0], world.agreement.digest)
+
+
+def test_a_log_of_another_form_is_refused() -> None:
+    with pytest.raises(ConfigError, match="log = yaml: choose text or json"), logged("yaml"):
+        pass
 
 
 # Retired agreements
@@ -236,6 +294,25 @@ def test_a_check_reaches_the_server_as_the_agent_does_and_beside_it(tmp_path: Pa
     assert not server_line("tls")[0]
     with pytest.raises(WireError):
         seconds_ahead(ends.url, tmp_path / "tls" / "ca.pem")
+
+
+@pytest.mark.slow
+def test_a_hello_tells_the_version_of_a_site(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tls(tmp_path)
+    ends = Ends(tmp_path, [Ed25519PrivateKey.generate() for _ in range(2)])
+    with ends.pipe() as pipe, pytest.MonkeyPatch.context() as patch:
+        assert [each.silent for each in pipe.present()] == [None, None]
+        patch.setattr("fedldp.deployment.https.site.version", lambda name: "0.1.99")
+        with ends.link(0):
+            eventually(lambda: pipe.present()[0].there)
+        assert "install" not in caplog.text
+        patch.setattr("fedldp.deployment.https.site.version", lambda name: "7.2.0")
+        with ends.link(1):
+            eventually(lambda: pipe.present()[1].there)
+        assert [each.version for each in pipe.present()] == ["0.1.99", "7.2.0"]
+        assert "site far has fedldp 7.2.0" in caplog.text
 
 
 # Metrics and logs

@@ -242,6 +242,7 @@ class _File:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
+        self._lock = threading.Lock()
         self._written = -_IDLE_SECONDS
 
     def write(self, document: Callable[[], dict[str, Any]], *, changed: bool, now: bool) -> bool:
@@ -250,8 +251,8 @@ class _File:
         if not (now or since >= (_SECONDS if changed else _IDLE_SECONDS)):
             return False
         self._written = time.monotonic()
-        partial = self._path.with_name(f"{FILE}.{threading.get_ident()}.partial")
-        with suppress(OSError):
+        partial = self._path.with_name(f"{FILE}.partial")
+        with self._lock, suppress(OSError):
             partial.write_text(json.dumps(document(), indent=1) + "\n", encoding="utf-8")
             os.replace(partial, self._path)
         return True
