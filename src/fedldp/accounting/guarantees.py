@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -649,7 +649,13 @@ def _local_approximate(history: History, unit: Unit, delta: float) -> float:
 
 
 def summing_guarantees(
-    history: History, *, summands: int, untrusted: int, delta: float, shift: int = 1
+    history: History,
+    *,
+    summands: int,
+    untrusted: int,
+    delta: float,
+    shift: int = 1,
+    committees: bool = False,
 ) -> list[Guarantee]:
     """Return the lines of one client, whose reports the server sees within sums only.
 
@@ -666,7 +672,11 @@ def summing_guarantees(
             among ``summands``.
         delta: of the approximate lines; at 0 there are none.
         shift: how many vectors of one sum change at once, for reports with shares of noise: the sum
-            then moves as many times as far, and mu is as many times as large.
+            then moves as many times as far, and mu is as many times as large. Vectors in different
+            sums change less in all: the root of a sum of squares is at most the sum.
+        committees: whether each sum is one of several of a round, that of a committee of clients;
+            ``untrusted`` are then clients of any one committee. What other committees' sums show
+            is independent of the client's input, given what was broadcast.
 
     Raises:
         ConfigError: the client releases several kinds of bits, or of shares; or bits, and several
@@ -679,10 +689,11 @@ def summing_guarantees(
         raise ConfigError("a sum's guarantee is known for one kind of report per client only")
     ((event, rounds),) = history.items()
     (loss,) = shown
+    rests = sum_assumptions(summands, untrusted, committees)
     if isinstance(loss, Normal):
-        return _of_shares(_moved_normal(loss, shift), rounds, summands, untrusted, delta)
+        return _of_shares(_moved_normal(loss, shift), rounds, summands, rests, delta)
     if isinstance(loss, Sampled):
-        return _of_sampled_shares(loss, rounds, summands, untrusted, delta, shift)
+        return _of_sampled_shares(loss, rounds, summands, rests, delta, shift)
     if shift > 1:
         raise ConfigError("a sum of bits: nothing is known where several clients change at once")
     lines = shuffled_guarantees(event, rounds, anonymity_set=summands, chunk=1, delta=delta)
@@ -690,8 +701,7 @@ def summing_guarantees(
         replace(
             line,
             adversary="summing-server",
-            assumptions=sum_assumptions(summands, untrusted)
-            + [a for a in line.assumptions if a.startswith(TAKES_PART)],
+            assumptions=rests + [a for a in line.assumptions if a.startswith(TAKES_PART)],
             method=f"a sum of bits shows what shuffled bits show; {line.method}",
         )
         for line in lines
@@ -699,7 +709,7 @@ def summing_guarantees(
 
 
 def _of_shares(
-    loss: Normal, rounds: int, summands: int, untrusted: int, delta: float
+    loss: Normal, rounds: int, summands: int, rests: Sequence[str], delta: float
 ) -> list[Guarantee]:
     """Return the lines of reports that each add a share of discrete Gaussian noise to the sum.
 
@@ -716,7 +726,7 @@ def _of_shares(
             epsilon=_normal_epsilon([(loss, times)], summands, delta),
             delta=delta,
             assumptions=[
-                *sum_assumptions(summands, untrusted),
+                *rests,
                 DISCRETE,
                 f"each of the {summands} draws its own share of the noise",
             ]
@@ -729,7 +739,7 @@ def _of_shares(
 
 
 def _of_sampled_shares(
-    loss: Sampled, rounds: int, summands: int, untrusted: int, delta: float, shift: int
+    loss: Sampled, rounds: int, summands: int, rests: Sequence[str], delta: float, shift: int
 ) -> list[Guarantee]:
     """Return the run's line of reports on samples that each add a share of noise to the sum."""
     if delta < LEAST_FOR_MU:
@@ -743,7 +753,7 @@ def _of_sampled_shares(
             epsilon=sampled_epsilon({release: steps}, delta),
             delta=delta,
             assumptions=[
-                *sum_assumptions(summands, untrusted),
+                *rests,
                 IDEALISED,
                 f"each of the {summands} draws its own share of the noise",
                 *_taking_part(rounds),
@@ -753,16 +763,20 @@ def _of_sampled_shares(
     ]
 
 
-def sum_assumptions(summands: int, untrusted: int) -> list[str]:
+def sum_assumptions(summands: int, untrusted: int, committees: bool = False) -> list[str]:
     """Return what every line for a summing server rests on; see ``summing_guarantees``."""
+    whose, where = "participants of a round", "the sum of every round"
+    if committees:
+        whose = "clients of any one committee of a round"
+        where = "the sum of every committee that the server sees"
     return [
         FRESH,
         "the server follows the protocol of the secure sum, and whoever sees its memory sees no "
         "more than it does",
         "the keys of a sum are certified by a roster that every site accepted, and each key of it "
         "is a real site's",
-        f"at most {untrusted} participants of a round collude with the server or are missing",
-        f"{summands} honest clients in the sum of every round, which bounds nobody's report: a "
+        f"at most {untrusted} {whose} collude with the server or are missing",
+        f"{summands} honest clients in {where}, which bounds nobody's report: a "
         "client that lies may add anything",
         "when and whether messages are sent does not depend on the data",
     ]

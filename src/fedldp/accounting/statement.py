@@ -127,12 +127,25 @@ class SumInPath:
     Attributes:
         untrusted_clients: participants of a round that may collude with the server or be missing.
         clients_in_sum: how many clients' reports were in the sum, by round: of every round in which
-            some client released one, 0 where masks were removed from none. None before a run, where
-            all who take part are taken to be in it.
+            some client released one, 0 where masks were removed from none; of several sums, in the
+            smallest. None before a run, where all who take part are taken to be in it.
+        committees: whether a round may have several sums, each of one committee of the clients, the
+            same in all rounds; ``untrusted_clients`` are then those of any one committee.
+        in_other_sums: how many of those who take part are in other sums than that of the smallest
+            committee, where all of them take part.
     """
 
     untrusted_clients: int
     clients_in_sum: Mapping[int, int] | None = None
+    committees: bool = False
+    in_other_sums: int = 0
+
+
+COMMITTEES = (
+    "committee: the server sees a sum of each committee, and the lines of a summing-server are "
+    "about the smallest; a committee of which too few clients stay has no sum in that round, and "
+    "the others count"
+)
 
 
 class Assumed(NamedTuple):
@@ -199,6 +212,8 @@ def statement(
         for part in parts:
             lines += _summed_part_lines(summed, releases, part, delta, persons_at_sites)
         lines += _summed_lines(summed, reports, delta)
+        if summed.committees:
+            warnings.append(COMMITTEES)
     if own_code and any(line.kind != "none" for line in lines):
         word = f"{_WHAT}{' and '.join(own_code)}{_IS_TRUE}"
         lines = [_on_the_word_of(own_code, line, word) for line in lines]
@@ -514,6 +529,7 @@ def _summed_lines(
                 untrusted=summed.untrusted_clients,
                 delta=delta,
                 shift=shift,
+                committees=summed.committees,
             )
             # A lower bound would need the summands of every round, and each report in its sum.
             if len(sizes) > 1 or seen != crowd:
@@ -524,8 +540,8 @@ def _summed_lines(
 
 def _in_sum(summed: SumInPath, round: int, released: int) -> int:
     """Return how many reports the server saw in the sum of a round, at least."""
-    if summed.clients_in_sum is None:
-        return released
+    if summed.clients_in_sum is None:  # whoever is missing may be of the smallest committee
+        return max(1, released - summed.in_other_sums)
     if round not in summed.clients_in_sum:
         raise ConfigError(f"clients_in_sum: it lacks round {round}, in which clients released")
     return min(released, summed.clients_in_sum[round])

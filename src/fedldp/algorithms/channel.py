@@ -22,6 +22,7 @@ from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.roles import ServerRole
 from fedldp.secure_sum.client_role import Answer, Phase
+from fedldp.secure_sum.committees import Committees
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.secure_sum.server_role import summed_server
 
@@ -134,18 +135,11 @@ class Channel(ABC):
         """
         return None
 
-    def encoder(self, encoder: Encoder, clients: int) -> EncoderRole:
-        """Return what a client encodes its answers with.
-
-        Args:
-            encoder: of its report.
-            clients: of a round.
-        """
+    def encoder(self, encoder: Encoder) -> EncoderRole:
+        """Return what a client encodes its answers with; ``encoder`` is that of its report."""
         return encoder
 
-    def server(
-        self, server: ServerRole, encoder: Callable[[], Encoder], clients: int
-    ) -> ServerRole:
+    def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
         """Return the server's half; ``encoder`` gives that of reports."""
         return server
 
@@ -210,7 +204,7 @@ class ShuffleReports(Channel):
         """Always; see ``Channel``."""
         return True
 
-    def encoder(self, encoder: Encoder, clients: int) -> EncoderRole:
+    def encoder(self, encoder: Encoder) -> EncoderRole:
         """Return the encoder, which then states how its category is drawn; see ``Channel``."""
         return replace(encoder, one_category=True)
 
@@ -231,8 +225,9 @@ class MaskedSum(Sum):
     """A secure sum whose four phases are held in a simulation, too.
 
     Attributes:
-        threshold: clients needed to the end of a round; None: two thirds.
+        threshold: clients needed to the end of a sum; None: two thirds.
         dropout: chance that a client leaves in the middle of a round.
+        committees: who is in which sum.
     """
 
     phases: ClassVar[int] = len(Phase)
@@ -240,38 +235,45 @@ class MaskedSum(Sum):
 
     threshold: int | None
     dropout: float
+    committees: Committees
 
-    def setup(self, encoder: Encoder, clients: int) -> SecureSum:
-        """Return the parameters of one round's sum, where no key is certified.
+    def setup(self, summing: Summing) -> SecureSum:
+        """Return the parameters of one sum of a round, where no key is certified.
 
         Raises:
             ConfigError: a setting is out of range, or the sum would not fit into 64 bits.
         """
-        return SecureSum.of(_summing(encoder, clients), clients, self.threshold)
+        return SecureSum.of(summing, self.committees.most, self.threshold)
 
-    def encoder(self, encoder: Encoder, clients: int) -> EncoderRole:
+    def encoder(self, encoder: Encoder) -> EncoderRole:
         """Return what answers in each phase; see ``Channel``."""
-        return Answer(encoder, _summing(encoder, clients), self.setup(encoder, clients))
+        summing = _summing(encoder, self.committees.most)
+        return Answer(encoder, summing, self.setup(summing))
 
-    def server(
-        self, server: ServerRole, encoder: Callable[[], Encoder], clients: int
-    ) -> ServerRole:
+    def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
         """Return the server that holds the dialogue; see ``Channel``."""
-        summing, setup = _summing(encoder(), clients), self.setup(encoder(), clients)
-        return summed_server(server, summing, setup, dropout=self.dropout)
+        summing = _summing(encoder(), self.committees.most)
+        return summed_server(
+            server, summing, self.setup(summing), committees=self.committees, dropout=self.dropout
+        )
 
-    def check(self, summing: Summing, clients: int, fewest: int) -> None:
+    def check(self, summing: Summing, fewest: int) -> None:
         """Refuse rounds in which too few clients can be expected to stay.
 
         Args:
             summing: how reports add up, of a model of any size.
-            clients: of a round, at most.
-            fewest: of a round, at least.
+            fewest: clients of one sum, at least.
 
         Raises:
             ConfigError: they are; or see ``setup``.
         """
-        setup = SecureSum.of(summing, clients, self.threshold)
+        setup, clients = self.setup(summing), self.committees.most
+        if self.committees.number > 1 and fewest < setup.threshold:
+            raise ConfigError(
+                f"threshold = {setup.threshold} (two thirds, where it is not set): the smallest "
+                f"committee has {fewest} clients, and its sum would never be complete; give at "
+                f"most {fewest}"
+            )
         if fewest < setup.threshold:
             raise ConfigError(
                 f"participation = once and threshold = {setup.threshold} (two thirds, where it is "

@@ -390,13 +390,13 @@ class Algorithm:
 
     def encoder(self, client: int) -> EncoderRole:
         """Return what a client encodes its answers with; it states what they release."""
-        return self.parts.channel.encoder(self.report_encoder(client), self.config.round_size)
+        return self.parts.channel.encoder(self.report_encoder(client))
 
     def summing(self) -> Summing | None:
-        """Return how reports are summed, where the server needs no more than their sum."""
+        """Return how the reports of one sum add up, where the server needs no more than sums."""
         if self.parts.estimate.needs != "sum":
             return None
-        return self.report_encoder(0).summing(self.config.round_size)
+        return self.report_encoder(0).summing(self.config.committees.most)
 
     def client(self, client: int, device: torch.device) -> ClientRole:
         """Return the half of one client."""
@@ -470,7 +470,7 @@ class Algorithm:
             publish=parts.publish or publish,
             downlink=None if parts.downlink is None else parts.downlink(release.size, self.problem),
         )
-        return parts.channel.server(found, lambda: self.report_encoder(0), self.config.round_size)
+        return parts.channel.server(found, lambda: self.report_encoder(0))
 
     def inside(self) -> Algorithm:
         """Return it as it is within a secure sum, which carries its reports."""

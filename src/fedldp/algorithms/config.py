@@ -15,7 +15,7 @@ from pydantic import BaseModel, model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.composition import Algorithm, Composition
-from fedldp.algorithms.participation import Once
+from fedldp.algorithms.participation import All, Once
 from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.run_settings import RunSettings
@@ -40,6 +40,12 @@ class RunConfig(RunSettings):
     @model_validator(mode="after")
     def _check_unused(self) -> Self:
         unused = self.unused_settings()
+        if self.committee is not None and not isinstance(self.composition.participation, All):
+            raise ConfigError(
+                f"committee = {self.committee}: every client must know who is in its committee, "
+                "and not all clients take part in every round; set participation = all and leave "
+                "clients_per_round out, or leave committee out"
+            )
         if self.target is not None and self.calibrated in unused:
             raise ConfigError(
                 f"target: there is no {self.calibrated} to solve for, as "
@@ -57,6 +63,8 @@ class RunConfig(RunSettings):
         parts = self.composition
         if not parts.channel.hides_senders and parts.downlink is None:
             unused["untrusted_clients"] = f"no line of {self.name()}'s statement rests on it here"
+        if parts.channel.kind != "sum":
+            unused["committee"] = "no secure sum carries the reports, unless channel = sum"
         if self.server_optimizer == "none":
             unused["server_momentum"] = "server_optimizer = none has no momentum"
         if not parts.local.weighs_classes:

@@ -549,7 +549,7 @@ class PerPersonRun(Calibration):
         sites = settings.persons_at_sites
         alone = self.channel == "named"
         steps = max(1, rounds) * settings.steps_per_round
-        shares = settings.fewest_in_round - settings.untrusted_clients
+        shares = settings.fewest_in_sum - settings.untrusted_clients
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
         if taken < 1:

@@ -37,6 +37,7 @@ from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
 from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
 from fedldp.ledgers.budget import Budget
+from fedldp.secure_sum.committees import Committees
 
 if TYPE_CHECKING:
     pass
@@ -203,6 +204,12 @@ class RunSettings(FrozenConfig):
         description="factor on the loss of an example of each class, in the clients' training; "
         "from public shares of the classes only, never counted in private rows",
     )
+    committee: Annotated[Annotated[int, Field(ge=2)] | None, LEFT_OUT] = Field(
+        None,
+        description="clients of one secure sum, at least: all clients are dealt into committees of "
+        "that size or little more, each with a sum of its own, and the server adds these; one sum "
+        "of all where it is not set",
+    )
 
     @model_validator(mode="wrap")
     @classmethod
@@ -275,12 +282,28 @@ class RunSettings(FrozenConfig):
                 f"clients_per_round = {self.clients_per_round}: there are only num_clients = "
                 f"{self.num_clients}; give at most that"
             )
+        self._check_committees()
         if self.untrusted_clients >= self.fewest_in_round:
             raise ConfigError(
                 f"untrusted_clients = {self.untrusted_clients}: a round has {self.fewest_in_round} "
                 f"participants; give at most {self.fewest_in_round - 1}, so that one can be trusted"
             )
         return self
+
+    def _check_committees(self) -> None:
+        if self.committee is None:
+            return
+        if self.committee > self.num_clients:
+            raise ConfigError(
+                f"committee = {self.committee}: there are only num_clients = {self.num_clients}; "
+                "give at most that"
+            )
+        if self.untrusted_clients > self.committees.fewest - 2:
+            raise ConfigError(
+                f"untrusted_clients = {self.untrusted_clients}: they may all be in one committee, "
+                f"and the smallest has {self.committees.fewest} clients, of which 2 must be "
+                f"trusted; give at most {self.committees.fewest - 2}, or a larger committee"
+            )
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -332,6 +355,16 @@ class RunSettings(FrozenConfig):
         if self.answers_once:  # with fewer clients than rounds it is refused elsewhere
             return max(1, cohort_sizes(self.num_clients, self.rounds)[0])
         return self.round_size
+
+    @property
+    def committees(self) -> Committees:
+        """Who is in which secure sum, of those of a round."""
+        return Committees.of_size(self.round_size, self.committee)
+
+    @property
+    def fewest_in_sum(self) -> int:
+        """The clients of one secure sum; where sums differ by one, of the smaller ones."""
+        return self.fewest_in_round if self.committee is None else self.committees.fewest
 
     @property
     def answers_once(self) -> bool:

@@ -56,7 +56,7 @@ class SharesPerRun(Calibration):
             self.bound.bound_to(layout).size(layout.size),
             largest_mu(settings.epsilon, settings.delta)
             / math.sqrt(most_rounds(self.participation, client, settings.rounds)),
-            shares=settings.fewest_in_round - settings.untrusted_clients,
+            shares=settings.fewest_in_sum - settings.untrusted_clients,
             clients=settings.round_size,
             rounds=settings.rounds,
             bits=self.bits,

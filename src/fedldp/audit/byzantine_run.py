@@ -23,6 +23,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.forged_reports import FACTOR, Forged, Forger, Lie, against, forging
 from fedldp.audit.harness import RUN, population_of
+from fedldp.audit.inputs import check_one_sum
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import FedldpError
 from fedldp.core.randomness import Stream
@@ -200,6 +201,7 @@ def _anywhere(index: int, update: Any, broadcast: Broadcast) -> NDArray[np.float
 
 def sum_bits(config: RunConfig, problem: Problem) -> int:
     """Return the bits of the modulus of a system's sums; 64 where it has none."""
+    check_one_sum(config)
     summing = config.algorithm(problem).summing()
     return 64 if summing is None else summing.bits
 

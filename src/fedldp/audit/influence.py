@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.forged_reports import FACTOR, Forger, made_of
+from fedldp.audit.inputs import check_one_sum
 from fedldp.audit.results import Estimate, Result
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.protocol.client_keys import SimulationKeys
@@ -54,6 +55,7 @@ class Step:
     """
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
+        check_one_sum(config)
         self._config = config
         self._stores: defaultdict[int, MemoryStore] = defaultdict(MemoryStore)
         self._draws = draws_of_seed(config.seed)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import PrivacyError
+from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
 
@@ -26,6 +27,19 @@ class InputPair:
     name: str
     first: NDArray[Any]
     second: NDArray[Any]
+
+
+def check_one_sum(config: RunConfig) -> None:
+    """Refuse committees: what a single sum shows and bears is played, and not the sum of several.
+
+    Raises:
+        ConfigError: the configuration has some.
+    """
+    if config.committee is not None:
+        raise ConfigError(
+            f"committee = {config.committee}: what is played here is one sum of all clients; leave "
+            f"committee out, and set num_clients = {config.committees.fewest} for one committee"
+        )
 
 
 def whole_pairs(mechanism: Mechanism, size: int, generator: np.random.Generator) -> list[InputPair]:

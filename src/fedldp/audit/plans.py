@@ -232,7 +232,7 @@ def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
     changes: dict[str, Any] = {
         "rounds": rounds, "num_clients": 2 * rounds if config.answers_once else 2,
         "clients_per_round": None, "local_epochs": 1, "batch_size": 10,
-        "untrusted_clients": 0,
+        "untrusted_clients": 0, "committee": None,
     }  # fmt: skip
     for name in config.per_client:
         value = getattr(config, name)

@@ -731,11 +731,15 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
 
     config = agreement.config
     sums = f", of which {agreement.quorum} must be in every sum" if agreement.summing else ""
+    of = "" if config.committee is None else f" of each of {config.committees.number} committees"
     for name, value in (
         ("run", f"{agreement.run}: {config.name()}, model {config.model}, {config.rounds} rounds"),
         ("sites", ", ".join(f"{s.name} (key {s.key[:16]})" for s in agreement.sites) + sums),
         ("channel", agreement.channel),
-        ("quorum", f"{agreement.quorum} sites a round, {agreement.deadline_seconds:g} s to answer"),
+        (
+            "quorum",
+            f"{agreement.quorum} sites a round{of}, {agreement.deadline_seconds:g} s to answer",
+        ),
         ("digest", agreement.digest.hex()),
         ("words", words_of(agreement.digest)),
     ):

@@ -83,7 +83,7 @@ def agree(
         found = replace(found, config=candidate.with_schedule(found.selecting(None)))
         if quorum is not None:
             return replace(found, quorum=quorum)
-        return replace(found, quorum=min(_fewest(candidate, untrusted), found.fewest_in_round))
+        return replace(found, quorum=min(_fewest(candidate, untrusted), found.fewest_in_sum))
 
     on(config).check()
     if target is not None:
@@ -130,8 +130,8 @@ def _decided(config: RunConfig, channel: Channel) -> RunConfig:
 def _fewest(config: RunConfig, untrusted: int) -> int:
     meaning = config.composition.calibration.meaning
     if meaning is not None and meaning.adversary == "summing-server":
-        return config.fewest_in_round
-    return min((config.round_size + untrusted) // 2 + 1, config.fewest_in_round)
+        return config.fewest_in_sum
+    return min((config.committees.most + untrusted) // 2 + 1, config.fewest_in_sum)
 
 
 def _of_roster(budgets: Sequence[SignedBudget], roster: Sequence[Site]) -> tuple[SignedBudget, ...]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -146,8 +147,9 @@ class Agreement:
         problem: public facts on the data of all sites together.
         channel: see ``Channel``.
         sites: the roster; a site's place in it is its number as a client.
-        quorum: sites that must take part in a round; of a sum, also those needed to its end.
-        untrusted_clients: of those in a sum, how many may collude with the server.
+        quorum: sites that must take part in a round; of a sum, also those needed to its end. With
+            committees, of each: one that lacks them is left out, and a round needs one that is not.
+        untrusted_clients: of those in any one sum, how many may collude with the server.
         deadline_seconds: how long the server waits in one phase.
         test_seed: all randomness comes from it, and nothing is protected: for the demo alone.
         statement: what is said to be protected, if in every round as few take part as the quorum
@@ -197,9 +199,10 @@ class Agreement:
         self._check_schedule()
         check_system(config, self.problem)
         _check_features(self.problem)
-        if not 1 <= self.quorum <= self.fewest_in_round:
+        if not 1 <= self.quorum <= self.fewest_in_sum:
+            of = "round" if config.committee is None else "committee"
             raise ConfigError(
-                f"quorum = {self.quorum}: a round has {self.fewest_in_round} sites; give 1 to that"
+                f"quorum = {self.quorum}: a {of} has {self.fewest_in_sum} sites; give 1 to that"
             )
         own = getattr(config, "channel", None)
         if own is not None and own != self.channel:
@@ -253,11 +256,11 @@ class Agreement:
         return secret
 
     @property
-    def fewest_in_round(self) -> int:
-        """How many sites a round has at least."""
+    def fewest_in_sum(self) -> int:
+        """How many sites a round has at least; with committees, the smallest of them."""
         participation = self.config.composition.participation
         if not participation.told:
-            return self.config.fewest_in_round
+            return self.config.fewest_in_sum
         draws, rounds = self.selecting(None), range(1, self.config.rounds + 1)
         return min(len(participants(self.config, round, draws)) for round in rounds)
 
@@ -325,10 +328,16 @@ class Agreement:
 
     @cached_property
     def setup(self) -> SecureSum:
-        """The parameters of a round's sum, whose threshold is the quorum."""
+        """The parameters of one sum of a round, whose threshold is the quorum."""
         assert self.summing is not None
         config = self.config
-        return SecureSum.of(self.summing, config.round_size, self.quorum, self.untrusted_clients)
+        most = config.committees.most
+        return SecureSum.of(self.summing, most, self.quorum, self.untrusted_clients)
+
+    def is_enough(self, sites: Iterable[int]) -> bool:
+        """Return whether a round can go on with these sites: of some sum the quorum is there."""
+        counts = Counter(map(self.config.committees.of, sites))
+        return max(counts.values(), default=0) >= self.quorum
 
     def events_of(self, site: int) -> list[Event]:
         """Return what a site releases in one round, but for what is computed from no data."""
@@ -369,8 +378,17 @@ class Agreement:
             return config.epsilon_in_words(stated)
         return (
             f"epsilon {number(max(beyond))} {meaning}; the setting epsilon = {number(epsilon)} is "
-            f"for sums of all {config.fewest_in_round} sites of a round, and the quorum lets "
+            f"for sums of all {config.fewest_in_sum} sites of a "
+            f"{'round' if config.committee is None else 'committee'}, and the quorum lets "
             f"{self.quorum}"
+        )
+
+    def sum_in_path(self, clients_in_sum: Mapping[int, int]) -> SumInPath:
+        """Return what a statement is told of the sums; see ``SumInPath``."""
+        return SumInPath(
+            untrusted_clients=self.untrusted_clients,
+            clients_in_sum=clients_in_sum,
+            committees=self.config.committee is not None,
         )
 
     def computed_statement(self, delta: float | None = None) -> dict[str, Any]:
@@ -407,7 +425,7 @@ class Agreement:
         return stated(
             self.config,
             releases,
-            summed=SumInPath(untrusted_clients=self.untrusted_clients)
+            summed=self.sum_in_path(dict.fromkeys(asked, self.quorum))
             if self.channel == "sum"
             else None,
             simulated=self.test_seed is not None,

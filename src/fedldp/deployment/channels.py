@@ -25,7 +25,9 @@ def client_side(
     config, problem = agreement.config, agreement.problem
     if agreement.summing is None:
         return config.algorithm(problem).client(index, device)
-    identity = Identity(roster=_roster(agreement), index=index, private=key.private_bytes_raw())
+    committees = agreement.config.committees
+    members = _roster(agreement).of(committees.members(committees.of(index)))
+    identity = Identity(roster=members, index=index, private=key.private_bytes_raw())
     inner = config.algorithm(problem).inside().client(index, device)
     return summed_client(inner, agreement.summing, agreement.setup, identity)
 
@@ -39,6 +41,7 @@ def server_side(agreement: Agreement, heard: Callable[[SumOfRound], None]) -> Se
         config.algorithm(problem).inside().server(),
         agreement.summing,
         agreement.setup,
+        committees=config.committees,
         roster=_roster(agreement),
         heard=heard,
     )

@@ -101,7 +101,7 @@ class DemoEnvironment:
             roster,
             channel=channel,
             # All of a round; of rounds that the server selects, as few as it selects.
-            quorum=None if config.composition.participation.told else config.fewest_in_round,
+            quorum=None if config.composition.participation.told else config.fewest_in_sum,
             deadline_seconds=_DEADLINE,
             test_seed=config.seed,
             link=link,

@@ -5,7 +5,7 @@ The folder is a run folder as a simulation makes one (see ``reporting.record``),
 agreement          what was agreed
 secret             of the server: first weights, who takes part
 journal/           what was asked in the current round (see ``journal``)
-sums.json          how many clients were in the sum of each round
+sums.json          how many clients were in the sum of each round, of several in the smallest
 status.json        what the server sees of its sites (see ``watch``)
 
 Beside the run folders lies ``receipts``: the last receipt of each site in any run (see
@@ -32,7 +32,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
-from fedldp.accounting.statement import SumInPath
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
@@ -168,8 +167,7 @@ class Server:
     def _stated(self, ledger: MemoryLedger, in_sum: Mapping[int, int]) -> dict[str, Any]:
         agreement, summed = self.agreement, None
         if agreement.channel == "sum":
-            untrusted = agreement.untrusted_clients
-            summed = SumInPath(untrusted_clients=untrusted, clients_in_sum=in_sum)
+            summed = agreement.sum_in_path(in_sum)
         return stated(
             agreement.config,
             ledger.releases(agreement.run),
@@ -270,7 +268,7 @@ class Server:
         return participants(self.agreement.config, round, self.agreement.selecting(self._draws))
 
     def _heard(self, outcome: SumOfRound) -> None:
-        self._in_sum[outcome.round] = len(outcome.clients)
+        self._in_sum[outcome.round] = outcome.fewest
         if outcome.dropped:
             parts = (f"{count} {what}" for what, count in sorted(outcome.dropped.items()))
             log.warning("round %d: left out: %s", outcome.round, ", ".join(parts))

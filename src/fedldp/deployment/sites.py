@@ -246,7 +246,7 @@ class Sites:
                 for client in clients:
                     silent = client in waiting.open
                     self._unanswered[client, phase] = silent * (self._unanswered[client, phase] + 1)
-            if len(waiting.reported) < self._agreement.quorum:
+            if not self._agreement.is_enough(waiting.reported):
                 error = self._too_few(waiting, len(clients))
                 self._gathers = True
                 for client in waiting.open:  # whoever is there says so again
@@ -308,7 +308,7 @@ class Sites:
 
     def _has_quorum(self, waiting: _Waiting) -> bool:
         there = waiting.open & self._nodes.keys()
-        return len(there) + len(waiting.reported) >= self._agreement.quorum
+        return self._agreement.is_enough(there | waiting.reported)
 
     def _waits_for(self, waiting: _Waiting) -> str:
         """Return what a round waits for, for people."""
@@ -325,10 +325,9 @@ class Sites:
 
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
         """Return whether the quorum is there, and no site is left that was heard of lately."""
-        if len(waiting.reported) < self._agreement.quorum:
-            return False
         phase = waiting.question.phase
-        return all(self._unanswered[client, phase] >= _GIVEN_UP for client in waiting.open)
+        given_up = all(self._unanswered[client, phase] >= _GIVEN_UP for client in waiting.open)
+        return given_up and self._agreement.is_enough(waiting.reported)
 
     def _heard_of(self, client: int) -> None:
         """Wait for a site again."""
@@ -505,10 +504,11 @@ class Sites:
             elif self._gathers and client in self._nodes:
                 what = "was not asked, as too few were there"
             why.append(f"{names[client]} {what}")
+        must = "must" if self._agreement.config.committee is None else "of one committee must"
         what = (
             f"round {waiting.question.broadcast.round}: {len(waiting.reported)} of {asked} sites "
             f"took part within {self._agreement.deadline_seconds:g} s, and "
-            f"{self._agreement.quorum} must ({'; '.join(why)})"
+            f"{self._agreement.quorum} {must} ({'; '.join(why)})"
         )
         for_good = [each.reason for each in waiting.refused.values() if each.reason in _FOR_GOOD]
         if asked - len(for_good) >= self._agreement.quorum:

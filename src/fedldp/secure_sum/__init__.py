@@ -52,6 +52,12 @@ that lies only in phase 3, or seals wrong shares and then leaves, can stop sums 
 is not found out: without commitments to shares nobody can tell who lied. It must be taken off the
 roster by hand. Who sent a message is the transport's to certify.
 
+Committees. A round of many clients may have several sums, each of one committee (``committees``)
+by a protocol run of its own, in which a client takes keys of its committee's members alone. All
+above then holds within each committee: n is the clients of the largest, and u bounds those of any
+one of them that collude. The server learns each committee's sum, so whatever rests on the number of
+summands rests on that of the smallest committee.
+
 Why keys and shares are made anew in each round, and not once in a run: a finished sum has told the
 server b_u of every client u that stayed, so b_u must be new in the next, and its shares with it.
 Mask keys may not stay either. If u leaves in a later round, the others reveal its mask key; with it
@@ -70,6 +76,7 @@ It may use core, accounting, protocol, mechanisms.
 __all__ = [
     "client",
     "client_role",
+    "committees",
     "identities",
     "masks",
     "messages",

@@ -7,8 +7,8 @@ before a run, so that a server can invent no client: each signs the keys that it
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -44,6 +44,10 @@ class Roster:
                 )
         if len(set(self.keys.values())) < len(self.keys):
             raise ConfigError("roster: two clients have the same key; every site makes its own")
+
+    def of(self, clients: Container[int]) -> Roster:
+        """Return the roster of some of the clients."""
+        return replace(self, keys={c: key for c, key in self.keys.items() if c in clients})
 
     def certifies(
         self, setup: SecureSum, round: int, client: int, keys: bytes, signature: bytes

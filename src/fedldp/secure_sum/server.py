@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -71,7 +71,8 @@ class SecureSumServer:
         """Whose boxes a client could not open, by that client."""
         self._keys: dict[int, bytes] = {}
         self._context = b""
-        self._sharers: list[int] = []
+        self._sharers: dict[int, None] = {}
+        self._masked: set[int] = set()
         self._survivors: list[int] = []
         self._total: Words = np.zeros(0, setup.dtype)
 
@@ -120,7 +121,8 @@ class SecureSumServer:
         width = len(self._keys) * SEALED_BYTES
         found = dict(self._read(Kind.CLIENT_SHARES, messages, width, self._keys))
         self._check_enough(Kind.CLIENT_SHARES, len(found))
-        self._sharers = sorted(found)
+        self._sharers = dict.fromkeys(sorted(found))  # in order, and quick to look up
+        self._open_masked()
         columns = {}
         for place, client in enumerate(sorted(self._keys)):
             if client in found:
@@ -131,16 +133,27 @@ class SecureSumServer:
 
     def collect_masked(self, messages: Messages) -> bytes:
         """Add the masked vectors; return who sent one, U3. Later ones are not to be read."""
+        self._open_masked()
+        for sender, message in messages:
+            self.take_masked(sender, message)
+        return self.close_masked()
+
+    def _open_masked(self) -> None:
+        self._masked, self._total = set(), np.zeros(self.setup.size, self.setup.dtype)
+
+    def take_masked(self, sender: int | None, message: bytes) -> None:
+        """Add one masked vector; see ``collect_masked``. Raises nothing."""
         width = self.setup.size * self.setup.dtype.itemsize
-        total: Words = np.zeros(self.setup.size, self.setup.dtype)
-        found = set()
-        others = self._without_complaints(messages)
-        for client, words in self._read(Kind.CLIENT_SUM, others, width, self._sharers):
-            total += np.frombuffer(words, self.setup.dtype)
-            found.add(client)
-        self._check_enough(Kind.CLIENT_SUM, len(found))
-        self._total, self._survivors = total, sorted(found)
-        return pack(Kind.ALL_SURVIVORS, self.round, dict.fromkeys(found, b""))
+        others = self._without_complaints([(sender, message)])
+        read = self._read(Kind.CLIENT_SUM, others, width, self._sharers, self._masked)
+        for _client, words in read:
+            self._total += np.frombuffer(words, self.setup.dtype)
+
+    def close_masked(self) -> bytes:
+        """Return who sent a masked vector, U3; see ``collect_masked``."""
+        self._check_enough(Kind.CLIENT_SUM, len(self._masked))
+        self._survivors = sorted(self._masked)
+        return pack(Kind.ALL_SURVIVORS, self.round, dict.fromkeys(self._survivors, b""))
 
     def unmask(self, messages: Messages) -> Words:
         """Return the sum of the vectors of the clients in U3, modulo 2^bits, shape (d,).
@@ -149,7 +162,7 @@ class SecureSumServer:
             NoSum: also where the shares do not give the mask key that a client advertised.
         """
         width = len(self._sharers) * SHARE_BYTES
-        found = dict(self._read(Kind.CLIENT_REVEALED, messages, width, self._survivors))
+        found = dict(self._read(Kind.CLIENT_REVEALED, messages, width, self._masked))
         self._check_enough(Kind.CLIENT_REVEALED, len(found))
         helpers = sorted(found)[: self.setup.threshold]
         weights = weights_at_zero([point(helper) for helper in helpers])
@@ -203,15 +216,27 @@ class SecureSumServer:
                 self.complaints[sender] = tuple(c for c in accused if c in self._sharers)
 
     def _read(
-        self, kind: Kind, messages: Messages, width: int, allowed: Iterable[int] | None
+        self,
+        kind: Kind,
+        messages: Messages,
+        width: int,
+        allowed: Collection[int] | None,
+        seen: set[int] | None = None,
     ) -> Iterator[tuple[int, bytes]]:
-        """Yield each message's client and record; ``allowed`` is None where anyone may answer."""
-        expected = None if allowed is None else set(allowed)
-        seen = set[int]()
+        """Yield each message's client and record.
+
+        Args:
+            kind: of the messages.
+            messages: with their senders.
+            width: bytes of a record.
+            allowed: who may answer; None: anyone.
+            seen: who has answered; the clients that are yielded are added.
+        """
+        seen = set() if seen is None else seen
         for sender, message in messages:
             if sender is None:
                 self.dropped["unnamed"] += 1
-            elif expected is not None and sender not in expected:
+            elif allowed is not None and sender not in allowed:
                 self.dropped["not asked"] += 1
             elif sender in seen:
                 self.dropped["repeated"] += 1

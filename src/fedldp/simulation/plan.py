@@ -220,7 +220,11 @@ def _sum_of(config: RunConfig) -> SumInPath | None:
     """Return the secure sum that a system always has in its path."""
     if config.composition.channel.kind != "sum":
         return None
-    return SumInPath(untrusted_clients=config.untrusted_clients)
+    return SumInPath(
+        untrusted_clients=config.untrusted_clients,
+        committees=config.committee is not None,
+        in_other_sums=config.fewest_in_round - config.fewest_in_sum,
+    )
 
 
 def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:

@@ -26,6 +26,7 @@ from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.audit.harness import CPU, RUN, policy_of, population_of
+from fedldp.audit.inputs import check_one_sum
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
@@ -113,6 +114,7 @@ class AttackScenario:
             FedldpError: the data cannot be had, do not fit, or are fewer than 12 examples.
         """
         check_installed(config)
+        check_one_sum(config)
         inputs = Inputs.of(config, dataset, data_dir)
         if config.target is not None:
             config = plan(config, inputs.problem).config

@@ -1,0 +1,80 @@
+"""Committees of real sites: the same weights, and a statement of the smallest sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import bits, make_world
+
+import fedldp
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.deployment.agreement import parse_agreement
+from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.protocol.wire import read_request
+
+COMMITTEES = ("channel=sum", "committee=3", "rounds=1")
+
+
+def summing(privacy: Any) -> list[dict[str, Any]]:
+    return [line for line in privacy["guarantees"] if line["adversary"] == "summing-server"]
+
+
+def gone(nodes: set[int], phase: int) -> Any:
+    def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
+        message = read_by_site(asked)
+        lost = isinstance(message, Ask) and read_request(message.question).phase >= phase
+        return [None if lost and node - 100 in nodes else answer]
+
+    return meddle
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "examples"), [("quickstart", 150), ("distributed-gaussian-digits", 1400)]
+)
+def test_a_run_with_committees_equals_its_simulation_bit_for_bit(
+    recipe: str, examples: int, tmp_path: Path
+) -> None:
+    """Clients have so many examples that a simulation trains one by one, as sites do."""
+    settings = (*COMMITTEES, f"num_examples={examples}", "batch_size=40")
+    world = make_world(tmp_path, *settings, recipe=recipe, sites=7, channel="sum", quorum=3)
+    agreement = parse_agreement(world.agreement.to_bytes())
+    assert agreement.digest == world.agreement.digest
+    assert (agreement.setup.num_clients, agreement.setup.threshold) == (4, 3)
+    served = world.serve()
+    simulated = fedldp.run(world.config)
+    assert bits(served) == {name: w.tobytes() for name, w in simulated.weights.items()}
+    told = {line["unit"]: line["epsilon"] for line in summing(simulated.privacy)}
+    assert told
+    assert {line["unit"]: line["epsilon"] for line in summing(served.privacy)} == told
+
+
+@pytest.mark.slow
+def test_a_committee_that_fails_is_left_out_and_the_statement_is_of_the_other(
+    tmp_path: Path,
+) -> None:
+    world = make_world(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
+    served = world.serve(world.pipe(meddle=gone({1}, 2)))
+    assert served.rounds[0].metrics["clients_in_sum"] == 4
+    lines = summing(served.privacy)
+    assert lines
+    for line in lines:
+        assert any(
+            "4 honest clients in the sum of every committee" in a for a in line["assumptions"]
+        )
+    assert world.server().privacy == served.privacy
+
+
+@pytest.mark.slow
+def test_a_round_in_which_no_committee_has_its_quorum_ends_in_a_line(tmp_path: Path) -> None:
+    world = make_world(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
+    with pytest.raises(RunError, match=r"4 of 7 sites took part .* and 3 of one committee must"):
+        world.serve(world.pipe(meddle=gone({1, 2, 4}, 0)))
+
+
+def test_a_quorum_is_of_a_committee_and_its_noise_is_for_all_of_one(tmp_path: Path) -> None:
+    settings = (*COMMITTEES, "untrusted_clients=1")
+    with pytest.raises(ConfigError, match="quorum = 4: a committee has 3 sites"):
+        make_world(tmp_path, *settings, sites=7, channel="sum", quorum=4)
