@@ -82,7 +82,12 @@ def check_server(
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
         return f"{folder}: of this agreement; the run goes on there"
 
-    found = [*_one("agreement", agreed), *_one("folder", run_folder)]
+    def server() -> str:
+        if not is_held(folder.with_name(f"{folder.name}.lock")):
+            return "it does not run now"
+        return f"it runs: {read_status(folder).get('next', 'begins')}"
+
+    found = [*_one("server", server), *_one("agreement", agreed), *_one("folder", run_folder)]
     if certificate is not None:
         found += _one("certificate", lambda: _valid(certificate))
         if key is not None:

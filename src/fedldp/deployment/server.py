@@ -67,7 +67,7 @@ from fedldp.training.tensors import load_weights, one_thread
 log = logging.getLogger("fedldp.server")
 
 _SUMS = "sums.json"
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 """Seconds before a round is tried again that too few sites answered: at first, and at most."""
 
 
