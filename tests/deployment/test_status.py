@@ -236,6 +236,20 @@ def test_a_retired_agreement_is_loaded_no_more_and_still_charged_after_a_restore
     assert (lost.run, lost.rounds) == (world.agreement.run, 1)
 
 
+@pytest.mark.slow
+def test_a_server_that_waits_for_a_site_fills_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(tmp_path)
+    agent = world.agent(0)
+    for number in range(40):
+        for _ in range(3):
+            agent.answer(pack(Challenge(bytes([number]) * 32, bytes(32))))
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 4
+    assert lines[2].startswith("a server asks for agreement 0202020202020202, which is not")
+
+
 def test_what_was_not_accepted_cannot_be_retired(tmp_path: Path) -> None:
     world = make_world(tmp_path)
     with pytest.raises(ConfigError, match="no such agreement is accepted here"):

@@ -65,6 +65,8 @@ from fedldp.training.tensors import one_thread
 
 log = logging.getLogger("fedldp.site")
 
+_MOST_UNKNOWN = 3
+"""Agreements of which it is said by name that they are not accepted."""
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
 _BYTES_OF_SITE = 256
@@ -108,6 +110,8 @@ class Agent:
         self._refused: set[bytes] = set()
         self._left: dict[bytes, bytes] = {}  # receipts of the latest answers, by agreement
         self._beginning, self._answering = threading.Lock(), threading.Lock()
+        self._unknown: set[bytes] = set()
+        """Agreements that are not served, and that was said of."""
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
         self.shown: list[Release] = []
@@ -147,8 +151,9 @@ class Agent:
             return pack(Stranger())
         run = self._run(message.digest)
         if run is None:
-            self._rate_limited("a question of an agreement that is not accepted here was refused")
+            self._tell_unknown(message.digest)
             return pack(Stranger())
+        self._unknown.discard(message.digest)
         if link not in (None, run.agreement.link):
             self._rate_limited(
                 f"a question over {link} was refused: its agreement is for {run.agreement.link}"
@@ -166,6 +171,19 @@ class Agent:
             self._left[message.digest], self.shown = left, entries
             self.watch.passed(sent=len(answer), received=len(body))
         return answer
+
+    def _tell_unknown(self, digest: bytes) -> None:
+        """Log once of an agreement that is not served: its server goes on to ask."""
+        if digest in self._unknown:
+            return
+        if len(self._unknown) < _MOST_UNKNOWN:
+            self._unknown.add(digest)
+            log.warning(
+                "a server asks for agreement %s, which is not accepted here: refused, and it waits",
+                digest.hex()[:16],
+            )
+            return
+        self._rate_limited("a question of an agreement that is not accepted here was refused")
 
     def _run(self, digest: bytes) -> _Run | None:
         """Return the run of an accepted agreement, which is looked up once."""

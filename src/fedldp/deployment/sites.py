@@ -319,8 +319,8 @@ class Sites:
         there = sorted(waiting.open & self._nodes.keys())
         rest = [self._agreement.sites[c].name for c in sorted(waiting.open - set(there))]
         return (
-            f"round {round}: waits until {quorum} sites are there and have accepted: {len(there)} "
-            f"have, and not {', '.join(rest)}"
+            f"round {round}: waits until {quorum} sites are there and have accepted; {len(there)} "
+            f"have, and {', '.join(rest)} not"
         )
 
     def _waits_in_vain(self, waiting: _Waiting) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.deployment.agreement import Agreement, parse_agreement, read_agreement
 from fedldp.deployment.identity import read_private
@@ -182,7 +183,11 @@ def _run(
     policy: SitePolicy, agreement: Agreement, entries: list[Release], of: int
 ) -> dict[str, Any]:
     of_run = [entry for entry in entries if entry.run == agreement.run]
-    answered = {entry.round for entry in of_run if entry.question != LOST.hex()}
+    answered = {
+        entry.round
+        for entry in of_run
+        if entry.question != LOST.hex() and sent_of_nothing(entry.event) is None
+    }
     done = len(answered)
     over = "all rounds answered" if done >= of else "under way"
     return {
