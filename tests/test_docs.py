@@ -94,7 +94,8 @@ def commands(page: Path) -> list[list[str]]:
         for part in line.split("&&"):
             if re.match(r"\s*(?:\S*/)?fedldp(?:\s|$)", part):
                 words = shlex.split(part, comments=True)[1:]
-                found.append(words[: words.index(">")] if ">" in words else words)
+                ends = [place for place, word in enumerate(words) if word in (">", "|")]
+                found.append(words[: ends[0]] if ends else words)
     return found
 
 

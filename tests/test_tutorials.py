@@ -3,7 +3,9 @@
 A block with a title is a file, and is written. One of sh is run; a text block right after it shows
 what it prints, with "..." for what is left out or differs from run to run. Examples of python are
 doctests of one session. A block that begins with TERMINAL runs on beside what follows, and the text
-after it is waited for; one that begins with EVERY_TERMINAL stands before all later ones.
+after it is waited for; one that begins with EVERY_TERMINAL stands before all later ones. One that
+begins with ONCE was done by whoever runs this. Where TOLD stands, ten words are typed: those that
+were printed last.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import json
 import os
 import re
 import shlex
@@ -32,11 +35,16 @@ from fedldp import cli
 FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.md"))
 WITH_PROCESSES = {"three_sites.md"}
+GUIDES = {"deployment.md": "starlette", "flower.md": "flwr"}
+"""Of docs, with what they need."""
 
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)
 PLAIN = re.compile(r"fedldp [^|&;<>$]+")
 TERMINAL = "# a terminal of its own"
 EVERY_TERMINAL = "# in every terminal"
+ONCE = "# once, at each party"
+TOLD = "TEN WORDS"
+WORDS = re.compile(r"^words +(.+)$", re.M)
 PATIENCE = 180.0
 
 
@@ -77,6 +85,7 @@ class Reader:
     names: dict[str, Any] = field(default_factory=dict)
     terminals: list[tuple[subprocess.Popen[bytes], Path]] = field(default_factory=list)
     first: str = ""
+    words: str = ""
     printed: str | None = None
 
     def follow(self, page: Path) -> None:
@@ -84,7 +93,8 @@ class Reader:
             if block.title:
                 self.write(block)
             elif block.language == "sh":
-                self.printed = self.run(block.text)
+                self.printed = self.run(block.text.replace(TOLD, self.words))
+                self.words = [self.words, *WORDS.findall(self.printed)][-1]
             elif block.language == "python":
                 self.talk(block.text)
             else:
@@ -120,6 +130,8 @@ class Reader:
         lines = text.splitlines()
         if text.startswith(EVERY_TERMINAL):
             self.first = text
+            return ""
+        if text.startswith(ONCE):
             return ""
         if text.startswith(TERMINAL):
             self.open_terminal(text)
@@ -223,10 +235,26 @@ def test_a_tutorial_does_what_it_says(page: Path, reader: Reader) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", IN_A_SHELL, ids=lambda page: page.stem)
 def test_a_tutorial_does_so_in_a_shell(page: Path, reader: Reader) -> None:
-    if page.name in WITH_PROCESSES:
-        pytest.importorskip("flwr")
+    pytest.importorskip("starlette")
     reader.one_process = False
     reader.follow(page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", GUIDES)
+def test_a_guide_to_real_sites_does_what_it_says(
+    page: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The very commands; of real machines, the installation and systemd are left out."""
+    pytest.importorskip(GUIDES[page])
+    monkeypatch.setenv("HOME", str(reader.folder))
+    reader.one_process = False
+    reader.follow(FOLDER.parent / page)
+    if page == "deployment.md":
+        summary = reader.call(
+            ["fedldp", "evaluate", "server/run", "--data", "server/patients.csv", "--json"]
+        )
+        assert json.loads(summary)["accuracy"] > 0.8  # 0.65 by always naming the same class
 
 
 @pytest.mark.slow

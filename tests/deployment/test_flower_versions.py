@@ -37,7 +37,8 @@ def test_what_is_installed_is_what_was_tested(tmp_path: Path) -> None:
 
 
 def test_the_guide_installs_them_and_speaks_of_no_other() -> None:
-    text = (ROOT / "docs" / "deployment.md").read_text()
+    pages = [ROOT / "docs" / f"flower{each}.md" for each in ("", "_machines")]
+    text = "".join(page.read_text() for page in pages)
     assert set(re.findall(r'"(flwr[^"]*)"', text)) == {flower_app.REQUIREMENT}
     named = set(re.findall(r"Flower (\d+\.\d+(?: and \d+\.\d+)?)", text))
     assert named == {" and ".join(flower_app.TESTED)}

@@ -38,6 +38,7 @@ from fedldp.deployment.agreement import (
     Channel,
     Facts,
     check_code,
+    fits_version,
     parse_agreement,
 )
 from fedldp.deployment.certificates import authorities_of, fingerprint
@@ -531,7 +532,7 @@ def _make_folder(folder: Path) -> None:
 
 def _check_version(found: str) -> None:
     own = version("fedldp")
-    if found != own:
+    if not fits_version(found, own):
         raise ConfigError(
             f"it was written by fedldp {found:.20}, and this is {own}: install the same version"
         )
