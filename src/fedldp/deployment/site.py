@@ -65,7 +65,7 @@ from fedldp.training.tensors import one_thread
 
 log = logging.getLogger("fedldp.site")
 
-_MOST_UNKNOWN = 3
+_MOST_UNKNOWN = 2
 """Agreements of which it is said by name that they are not accepted."""
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
