@@ -72,7 +72,7 @@ def test_a_report_itself_is_in_clear_and_draws_nothing() -> None:
 
 def test_the_servers_noise_is_the_exact_sampler_of_its_secret_stream() -> None:
     total = np.arange(SIZE, dtype=np.int64)
-    found = STEPS.noisy(total, MOST, secret())
+    found = STEPS.noisy(total, secret())
     expected = total + discrete_gaussian(SIZE, STEPS.noise.scale_bits, secret())
     np.testing.assert_array_equal(found, expected)
 
@@ -91,7 +91,7 @@ def summed(totals: np.ndarray) -> np.ndarray:
 def test_sums_of_honest_reports_come_through_a_modulus_as_they_are() -> None:
     one = words(np.full(SIZE, 1e9))
     np.testing.assert_array_equal(summed(MOST * one), MOST * one)
-    noisy = STEPS.noisy(summed(MOST * one), MOST, secret())
+    noisy = STEPS.noisy(summed(MOST * one), secret())
     expected = MOST * one + discrete_gaussian(SIZE, STEPS.noise.scale_bits, secret())
     np.testing.assert_array_equal(noisy, expected)
 
@@ -99,22 +99,22 @@ def test_sums_of_honest_reports_come_through_a_modulus_as_they_are() -> None:
 def test_noise_hides_neighbours_where_others_make_the_sum_wrap() -> None:
     """A site that lies may push a sum to the end of the modulus, and an honest one over it.
 
-    Read as signed numbers first, neighbouring sums would be nearly the modulus apart; with the
-    noise on before, they stay neighbours around the ring.
+    Neighbouring sums then read as numbers nearly the modulus apart. With the noise on, modulo the
+    same, they are neighbours around the ring: what is told of both has the same noise on it.
     """
-    modulus = 1 << STEPS.summing(SIZE, MOST).bits
-    below, above = np.full(SIZE, modulus // 2 - 1), np.full(SIZE, modulus // 2)
-    read = [summed(each) for each in (below, above)]
-    assert int(read[0][0]) - int(read[1][0]) == modulus - 1  # what is read first tells them apart
-    noisy = [STEPS.noisy(each, MOST, secret()) for each in read]
-    apart = (noisy[1] - noisy[0]) % modulus
-    np.testing.assert_array_equal(apart, np.ones(SIZE))
+    half = 1 << 63
+    below, above = ([end] * SIZE for end in (half - 1, half))
+    read = [summed(np.array(each, object)) for each in (below, above)]
+    assert int(read[0][0]) - int(read[1][0]) == 2 * half - 1
+    noisy = [STEPS.noisy(each, secret()) for each in read]
+    apart = {int(b) - int(a) for a, b in zip(*noisy, strict=True)}
+    assert apart <= {1, 1 - 2 * half}
     assert {each < 0 for each in noisy[0].tolist()} == {True, False}  # either way round
-    assert np.abs(noisy).max() <= modulus // 2
 
 
-def test_noise_of_many_deviations_fits_the_modulus() -> None:
+@pytest.mark.parametrize("most", [1, 5, 1 << 20])
+def test_the_modulus_is_that_of_the_noise_however_many_are_in_one_sum(most: int) -> None:
+    """Sums of committees are added up: in a smaller ring one could wrap before the noise is on."""
     for steps in BoundedSteps.examples():
-        bits = steps.summing(SIZE, 1000).bits
-        assert 1000 * steps.ball.radius + 64 * (1 << steps.noise.scale_bits) < 1 << (bits - 1)
-        assert bits <= 48
+        assert steps.summing(SIZE, most).bits == 64
+        assert most * steps.ball.radius < 1 << 62  # honest sums do not wrap

@@ -321,7 +321,7 @@ class NoisyTotal:
         # Another sum of one round, after a crash say, gets other noise: with the same, the two
         # broadcasts would tell their difference exactly.
         stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
-        total = self.steps.noisy(total, self.number, stream)
+        total = self.steps.noisy(total, stream)
         return Estimated(values=factor * (total * (ball.step / self.number)))
 
 

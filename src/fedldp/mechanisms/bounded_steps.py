@@ -18,10 +18,7 @@ from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.mechanisms.summing import INTEGER, Summing, signed, sums_of_integers
-
-_FARTHEST = 64
-"""Deviations of noise for which the modulus has room; beyond them it wraps, which tells nothing."""
+from fedldp.mechanisms.summing import INTEGER, Summing, sums_of_integers
 
 
 @dataclass(frozen=True)
@@ -32,9 +29,9 @@ class BoundedSteps(Mechanism):
     whole input moves the sum of all by 2 radius steps at most, for each vector is in the ball after
     it was rounded, by a comparison of integers (``GridBall.clip``). So a sum with discrete Gaussian
     noise is what ``Gaussian`` states of one vector, whoever the others are and whatever they send.
-    That holds modulo 2^bits, too, where the noise is added before the sum is read as signed
-    numbers (``noisy``): a sum that others have pushed to where it wraps, read first, would tell
-    neighbours apart whatever the noise.
+    That holds modulo 2^64, too: sums, sums of sums and the noise are all added in that ring
+    (``noisy``). In a smaller one, a sum that others have pushed to where it wraps, and that was
+    read as signed numbers before the noise was on it, would tell neighbours apart whatever that is.
 
     Args:
         noise: that the server adds to a sum; its grid and its clip are those of the vectors.
@@ -83,23 +80,17 @@ class BoundedSteps(Mechanism):
         return StepSum(size, self.ball.step)
 
     def summing(self, size: int, most: int) -> Summing:
-        """Return how reports are added up: the modulus holds the sum of all, and its noise."""
-        return sums_of_integers(size, self._bits(most))
+        """Return how reports are added up: modulo 2^64, however few there are; see the class."""
+        return sums_of_integers(size, 8 * INTEGER.itemsize)
 
-    def noisy(self, total: NDArray[np.int64], most: int, stream: Stream) -> NDArray[np.int64]:
-        """Return a sum of reports with noise, in steps, shape (d,).
+    def noisy(self, total: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
+        """Return a sum of reports with noise, both modulo 2^64, in steps, shape (d,).
 
         Args:
-            total: the sum, modulo 2^bits.
-            most: reports in one sum, as for ``summing``.
+            total: the sum.
             stream: of the server.
         """
-        drawn = total + self.noise.noise(total.size, stream)  # modulo 2^64
-        return signed(drawn.view(np.uint64), self._bits(most))
-
-    def _bits(self, most: int) -> int:
-        widest = most * self.ball.radius + (_FARTHEST << self.noise.scale_bits)
-        return widest.bit_length() + 1
+        return total + self.noise.noise(total.size, stream)
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values`` rounded to the grid and clipped by norm."""
