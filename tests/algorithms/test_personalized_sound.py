@@ -342,3 +342,59 @@ def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
     settings.for_client(0).algorithm(DIGITS).encoder(0)
     with pytest.raises(ConfigError, match=r"^epsilon = 1e-06 and .* of client 1"):
         settings.for_client(1).algorithm(DIGITS).encoder(1)
+
+
+# In sums
+
+
+def in_sums(**changes: Any) -> personalized_sound:
+    given = {"channel": "sum", "weighting": "uniform", "largest_epsilon": 10.0, **changes}
+    return config(**given)
+
+
+def test_the_grid_of_sums_follows_from_the_largest_budget_alone() -> None:
+    problem = problem_of(in_sums(), None)
+    units, noises = set(), []
+    for epsilon in (1.0, 3.0, 10.0):
+        settings = in_sums(epsilon=epsilon)
+        mechanism = settings.algorithm(problem).release(0).mechanism
+        alone = config(epsilon=epsilon).algorithm(problem).release(0).mechanism
+        assert alone.sigma <= mechanism.sigma <= alone.sigma * (1 + 2.0**-10)
+        assert mechanism.event(650).mu <= alone.event(650).mu
+        units.add(mechanism.unit)
+        noises.append(mechanism.sigma)
+    assert len(units) == 1
+    assert noises == sorted(noises, reverse=True)
+
+
+def test_a_sum_has_the_servers_lines_and_says_what_it_shows() -> None:
+    settings = in_sums()
+    found = plan(settings, problem_of(settings, None)).privacy
+    assert {line["adversary"] for line in found["guarantees"]} == {"server"}
+    assert any("the squares of all deviations" in each for each in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"weighting": "variance"}, "set weighting = uniform, or channel = named"),
+        ({"report": "sign"}, "set report = gaussian"),
+        ({"selects_first": True}, "set selects_first = false"),
+        ({"clip": [1.0, 2.0, 3.0]}, "clip has a value for each client"),
+        ({"largest_epsilon": None}, "largest_epsilon is not set"),
+        ({"largest_epsilon": 0.5}, "above largest_epsilon = 0.5"),
+        ({"channel": None}, "only sums have a grid"),
+        (
+            {"epsilon": 1e-3, "largest_epsilon": 1e5, "num_clients": 300, "num_examples": None},
+            "no room for 300 reports",
+        ),
+    ],
+)
+def test_what_a_sum_cannot_have_is_refused(changes: dict[str, Any], part: str) -> None:
+    def planned() -> None:
+        settings = in_sums(**{"clip": 1.0, "epsilon": 2.0, **changes})
+        plan(settings, problem_of(settings, None))
+
+    with pytest.raises(ConfigError, match=part) as refused:
+        planned()
+    assert "\n" not in str(refused.value)

@@ -29,6 +29,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
 
 RECIPE = "personalized-sound-digits-sites"
+SUMS = "personalized-sound-digits-sums"
 ALONE = ("batch_size=1000000", "num_examples=900")  # so that a simulation trains one by one
 EPSILONS = [2.0, 4.0, 8.0]
 
@@ -297,3 +298,94 @@ def test_files_of_budgets_are_checked(old: str, new: str, part: str, tmp_path: P
     assert part in line
     assert "site.budget" in line
     assert "check the path" in refused(lambda: read_budget(tmp_path / "none"))
+
+
+# Where they stay at their sites
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return own_world(tmp_path_factory.mktemp("sums"), recipe=SUMS, channel="sum")
+
+
+@pytest.mark.slow
+def test_a_sum_of_own_budgets_ends_where_the_simulation_does(tmp_path: Path) -> None:
+    world = own_world(tmp_path, recipe=SUMS, channel="sum")
+    served = world.serve()
+    assert bits(served) == bits(simulate(world.config))
+    for site, policy in enumerate(world.policies):
+        assert policy.own is not None
+        cost = policy.costs(world.agreement)[1]
+        assert world.ledger(site).spent() == pytest.approx(cost)
+        lines = policy.as_here(world.agreement).statement_of(site)["guarantees"]
+        (line,) = [line for line in lines if line["unit"] == "client-run"]
+        assert 0.99 * policy.own.epsilon < line["epsilon"] <= policy.own.epsilon
+        assert line["adversary"] == "server"  # by its own noise, whatever becomes of the sum
+    stated = max(line["epsilon"] for line in served.privacy["guarantees"])
+    assert 7.9 < stated <= 8.0  # the server knows the largest that may be, and no more
+    folder = "".join(
+        path.read_text(errors="replace")
+        for path in (tmp_path / "server").rglob("*")
+        if path.suffix in {".json", ".jsonl", ".agreement"} or path.name == "agreement"
+    )
+    assert '"epsilon": 8.0' in folder
+    for other in ("2.0", "4.0"):
+        assert f'"epsilon": {other}' not in folder
+
+
+def test_what_sites_choose_is_in_no_agreement() -> None:
+    found = [
+        agreed(f"epsilon={list(chosen)}", recipe=SUMS, channel="sum", budgets=())
+        for chosen in ((2.0, 4.0, 8.0), (0.5, 0.5, 0.5))
+    ]
+    documents = [{**each.document, "run": None} for each in found]
+    assert documents[0] == documents[1]
+    assert documents[0]["config"]["epsilon"] == 8.0
+    again = parse_agreement(found[0].to_bytes())
+    again.check()
+    check_stated(again)
+
+
+def test_whoever_asks_for_budgets_that_stay_is_refused() -> None:
+    def agree_on(**given: Any) -> str:
+        return refused(lambda: agreed(recipe=SUMS, **{"channel": "sum", **given}))
+
+    assert "leave them out" in agree_on()
+    assert "channel = named" in agree_on(channel="named", budgets=())
+    found = agreed(recipe=SUMS, channel="sum", budgets=())
+    for epsilon in ([2.0, 4.0, 8.0], 2.0):
+        planted = replace(found, config=found.config.changed(epsilon=epsilon))
+        assert "stays with it" in refused(planted.check)
+
+
+@pytest.mark.parametrize(
+    ("own", "part"),
+    [
+        (None, "leaves each site its epsilon, up to 8"),
+        ({"epsilon": 8.5}, "above largest_epsilon = 8"),
+        ({"epsilon": 2.0, "unit": "client-round"}, "state one of unit = client-run"),
+        ({"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
+    ],
+)
+def test_a_site_chooses_within_what_is_agreed(
+    summed: World, own: dict[str, Any] | None, part: str
+) -> None:
+    place = summed.folder / "site-0"
+    try:
+        with pytest.raises(PrivacyError, match=part):
+            write_policy(place, own=own).check(summed.agreement)
+    finally:
+        write_policy(place, own={"epsilon": 2.0}).check(summed.agreement)
+
+
+def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: World) -> None:
+    mechanisms = [
+        policy.as_here(summed.agreement).config.algorithm(summed.agreement.problem).release(0)
+        for policy in summed.policies
+    ]
+    sigmas = [release.mechanism.sigma for release in mechanisms]  # type: ignore[attr-defined]
+    assert sigmas == sorted(sigmas, reverse=True)
+    assert len({release.mechanism.unit for release in mechanisms}) == 1  # type: ignore[attr-defined]
+    costs = [policy.costs(summed.agreement)[0] for policy in summed.policies]
+    assert costs == sorted(costs)
+    assert len(set(costs)) == 3

@@ -513,6 +513,8 @@ def _summed_lines(
     crowds = releases.crowds()
     if any(isinstance(loss_of(event), Clear) for event in crowds):
         return []  # a sum of what is not protected protects nothing
+    if not any(summed_loss(event) for event in crowds):
+        return []  # it adds nothing to what holds for each report by itself
     if len(crowds) > 1:
         raise ConfigError("a sum's guarantee is known where all clients send one kind of report")
     found: list[list[Guarantee]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -15,8 +15,10 @@ from fedldp.algorithms.per_client import ClientValue, of_client
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.core.bounding import replace_one_sensitivity
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
+from fedldp.mechanisms.gaussian_summand import GaussianSummand, common_unit, summand
 
 _MARGIN = 1 + 1e-7
 """On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
@@ -158,6 +160,47 @@ class PerRun(Calibration):
         check_noise(clip, sigma, given=given, knob="epsilon")
         assert issubclass(self.kind, Gaussian)
         return _gaussian(self.kind, clip, sigma)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerRunInSums(PerRun):
+    """The same noise on a grid that all clients have in common, so that their reports add up.
+
+    The grid follows from the largest budget that any client may choose, which is public, and not
+    from what they choose: whoever sums or reads sums need not know that.
+
+    Attributes:
+        largest: the largest epsilon.
+        clients: of a sum, at most.
+    """
+
+    largest: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", GaussianSummand)
+
+    def gaussian(self, client: int) -> GaussianSummand:
+        """Return the randomiser of one client; see ``PerRun.gaussian``."""
+        epsilon, delta = self.budget(client)
+        if epsilon > self.largest:
+            raise ConfigError(
+                f"epsilon = {epsilon:g} of client {client}: it is above largest_epsilon = "
+                f"{self.largest:g}; give at most that"
+            )
+        clip, sigma = of_client(self.clip, client), self.sigma(client)
+        least = replace(self, epsilon=self.largest).sigma(client)
+        for each, name in ((self.largest, "largest_epsilon"), (epsilon, "epsilon")):
+            given = f"{name} = {each:g}, delta = {delta:g} and rounds = {self.rounds}"
+            check_noise(clip, least if each == self.largest else sigma, given=given, knob=name)
+        found = summand(clip, sigma, common_unit(least))
+        if not found.fits(self.clients):
+            raise ConfigError(
+                f"epsilon = {epsilon:g} of client {client}: beside largest_epsilon = "
+                f"{self.largest:g} its noise leaves no room for {self.clients} reports in words "
+                "of 64 bits; give a larger epsilon, or a smaller largest_epsilon"
+            )
+        return found
 
 
 @lru_cache(maxsize=4096)

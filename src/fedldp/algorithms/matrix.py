@@ -17,6 +17,7 @@ from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.gaussian_sign import GaussianSign
+from fedldp.mechanisms.gaussian_summand import GaussianSummand
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.piecewise import Piecewise
@@ -40,6 +41,7 @@ NOT_PURE: tuple[type[Mechanism], ...] = (
 SUMMABLE: tuple[type[Mechanism], ...] = (
     BitMechanism,
     ClippedCodes,
+    GaussianSummand,
     IntegerGaussian,
     SharedGaussian,
 )

@@ -362,6 +362,7 @@ def accept(
     from fedldp.deployment.checks import check_people_of
     from fedldp.deployment.identity import read_private
     from fedldp.deployment.joining import fetched_agreement
+    from fedldp.deployment.own_budgets import stay_at_sites
     from fedldp.deployment.policy import own_place, read_policy, write_accepted
     from fedldp.deployment.restored import Restored
     from fedldp.deployment.site_ledger import SiteLedger, left_of
@@ -387,8 +388,8 @@ def accept(
     left, last = left_of(terms)
     console = Console()
     _show(console, found, found.computed_statement())
-    if found.budgets:
-        _show_own(console, found, place)
+    if found.budgets or stay_at_sites(found.config):
+        _show_own(console, found, terms, place)
     _show_cost(console, found, terms, left)
     typer.echo(f"last here  {last}; compare it with what you noted")
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
@@ -747,17 +748,19 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
     print_statement(console, dict(statement), agreement.epsilon_in_words())
 
 
-def _show_own(console: Console, agreement: Agreement, place: int) -> None:
+def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place: int) -> None:
     """Show what is stated of one site, whose budget is its own."""
     from fedldp.reporting.text import print_statement
 
+    told = "which all sites are told" if agreement.budgets else "which no one else is told"
+
     console.print(
-        f"own budget {agreement.budgets[place].budget}, which all sites are told; of this site "
-        f"alone, in {agreement.rounds_of(place)} rounds at most:",
+        f"own budget {policy.own}, {told}; of this site alone, in "
+        f"{agreement.rounds_of(place)} rounds at most:",
         highlight=False,
         soft_wrap=True,
     )
-    print_statement(console, agreement.statement_of(place))
+    print_statement(console, policy.as_here(agreement).statement_of(place))
 
 
 def _show_expected(console: Console, invite: Invite, expected: Agreement) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -15,7 +16,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Link, Site
 from fedldp.deployment.deployable import without_simulation
-from fedldp.deployment.own_budgets import SignedBudget, check_budgets
+from fedldp.deployment.own_budgets import SignedBudget, check_budgets, largest_alone
 from fedldp.simulation.plan import calibrated
 
 _RUN_BYTES = 16
@@ -58,7 +59,9 @@ def agree(
     run = os.urandom(_RUN_BYTES).hex()
     roster = tuple(_site(name, key) for name, key in sites.items())
     own = _of_roster(budgets, roster)
-    epsilons = {"epsilon": [each.epsilon for each in own]} if own else {}
+    epsilons: dict[str, Any] = largest_alone(config)
+    if own:
+        epsilons = {"epsilon": [each.epsilon for each in own]}
     config = config.changed(num_clients=len(roster), **epsilons)
     untrusted = config.untrusted_clients
     target, config = config.target, _decided(without_simulation(config), channel)

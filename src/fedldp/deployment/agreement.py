@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -338,6 +338,13 @@ class Agreement:
         """Return whether a round can go on with these sites: of some sum the quorum is there."""
         counts = Counter(map(self.config.committees.of, sites))
         return max(counts.values(), default=0) >= self.quorum
+
+    def with_own(self, epsilon: float) -> Agreement:
+        """Return it as a site computes with it whose ``epsilon`` stands in no agreement.
+
+        It is for that site alone: nobody else has its digest.
+        """
+        return replace(self, config=self.config.changed(epsilon=epsilon))
 
     def events_of(self, site: int) -> list[Event]:
         """Return what a site releases in one round, but for what is computed from no data."""

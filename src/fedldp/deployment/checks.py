@@ -211,7 +211,7 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     keys = SecretKeys(read_secret(secret) if secret.exists() else os.urandom(32), agreement.run)
     index = open_run(policy, agreement, key, source, keys, entries).index
     if ledger is not None:
-        _check_can_pay(ledger, agreement, index, entries)
+        _check_can_pay(ledger, policy.as_here(agreement), index, entries)
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {agreement.sites[index].name}"
 
 

@@ -94,4 +94,9 @@ def check_system(config: RunConfig, problem: Problem) -> None:
         raise ConfigError(
             f"system = {config.name()}: the noise of its server is private for real numbers only; "
             "it is for simulation"
+            + (
+                "; set noise = discrete-gaussian and clip"
+                if "noise" in type(config).model_fields
+                else ""
+            )
         )

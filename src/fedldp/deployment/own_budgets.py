@@ -3,6 +3,9 @@
 What is said is public: an agreement that has a budget for each site shows all of them to all sites.
 The signature by the site's identity is its consent to that, and nothing more: to take part is to
 accept an agreement, whose budget for the site must then be that of its policy.
+
+Where the server need not know them (``stay_at_sites``), budgets stand in no agreement, but for the
+largest that a site may choose.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Annotated, Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedldp.algorithms.calibration import PerRunInSums
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.per_client import is_own
 from fedldp.algorithms.settings import Delta, Positive, TargetUnit
@@ -147,6 +151,17 @@ def read_budget(path: Path) -> SignedBudget:
     return found
 
 
+def stay_at_sites(config: RunConfig) -> bool:
+    """Return whether each site has a budget that is in no agreement, and in no message."""
+    return isinstance(config.composition.calibration, PerRunInSums)
+
+
+def largest_alone(config: RunConfig) -> dict[str, float]:
+    """Return the setting ``epsilon`` for all to see, where each site's own stays with it."""
+    calibration = config.composition.calibration
+    return {"epsilon": calibration.largest} if isinstance(calibration, PerRunInSums) else {}
+
+
 def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudget, ...]) -> None:
     """Refuse values of each site's own that not all sites let be told.
 
@@ -158,6 +173,15 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
     Raises:
         ConfigError: there is one without consent.
     """
+    if stay_at_sites(config):
+        if budgets:
+            raise ConfigError(
+                "budgets: with channel = sum each site's budget stays in its policy; leave them out"
+            )
+        if {"epsilon": config.model_dump()["epsilon"]} != largest_alone(config):
+            raise ConfigError(
+                "epsilon: what a site chooses stays with it; agree anew, with largest_epsilon alone"
+            )
     own = [name for name in config.per_client if is_own(getattr(config, name))]
     for name in own:
         if name not in ("epsilon", "turns"):

@@ -26,7 +26,7 @@ from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel, Link
 from fedldp.deployment.identity import make_identity, read_private, read_public
 from fedldp.deployment.loopback import HOST, Loopback, free_ports
-from fedldp.deployment.own_budgets import OwnBudget, signed_budget
+from fedldp.deployment.own_budgets import OwnBudget, signed_budget, stay_at_sites
 from fedldp.deployment.policy import (
     SitePolicy,
     accepted_agreement,
@@ -93,7 +93,7 @@ class DemoEnvironment:
         for index, place in enumerate(places):
             make_identity(place / "site.key", place / "site.pub")
             roster[place.name] = read_public(place / "site.pub")
-            if own:
+            if own and not stay_at_sites(config):
                 budgets.append(signed_budget(read_private(place / "site.key"), own[index]))
         agreement = agree(
             config,

@@ -55,7 +55,7 @@ from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.identity import new_file, read_private
-from fedldp.deployment.own_budgets import OwnBudget
+from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.mechanisms import mechanisms
 from fedldp.mechanisms.gaussian_share import SharedGaussian
@@ -197,7 +197,8 @@ class SitePolicy(FrozenConfig):
 
     def costs(self, agreement: Agreement, budget: Budget | None = None) -> tuple[float, float]:
         """Return ``costs_of`` this site, of one of this policy's budgets; of the first for None."""
-        return costs_of(agreement, budget or self.budgets[0], self.place_in(agreement))
+        here = self.as_here(agreement)
+        return costs_of(here, budget or self.budgets[0], self.place_in(agreement))
 
     def place_in(self, agreement: Agreement) -> int:
         """Return the site's number where sites differ in what they release; else 0, as good as any.
@@ -209,6 +210,12 @@ class SitePolicy(FrozenConfig):
             return 0
         return own_place(agreement, read_private(self.key).public_key().public_bytes_raw().hex())
 
+    def as_here(self, agreement: Agreement) -> Agreement:
+        """Return an agreement with the site's own budget, where that stays at its site."""
+        if self.own is None or not stay_at_sites(agreement.config):
+            return agreement
+        return agreement.with_own(self.own.epsilon)
+
     def in_clear(self, agreement: Agreement) -> list[str]:
         """Return what an agreement sends unprotected, as it is for whom this policy protects.
 
@@ -218,7 +225,7 @@ class SitePolicy(FrozenConfig):
         return [
             what
             for budget in self.budgets
-            for event in agreement.events_of(self.place_in(agreement))
+            for event in self.as_here(agreement).events_of(self.place_in(agreement))
             for what in sent_in_clear(on_side(event, budget.unit))
         ]
 
@@ -287,7 +294,14 @@ class SitePolicy(FrozenConfig):
         Raises:
             PrivacyError: it would.
         """
+        stays = stay_at_sites(agreement.config)
         if self.own is None:
+            if stays:
+                raise PrivacyError(
+                    "own is not set: the agreement leaves each site its epsilon, up to "
+                    f"{agreement.config.model_dump()['epsilon']:g}; add a table [own] with the "
+                    "site's, which no one else is told"
+                )
             if agreement.budgets:
                 raise PrivacyError(
                     "own is not set: the agreement has a budget for each site; add a table [own] "
@@ -299,6 +313,10 @@ class SitePolicy(FrozenConfig):
         if agreement.budgets:
             epsilon = agreement.budgets[self.place_in(agreement)].epsilon
         try:
+            if stays:
+                here = self.as_here(agreement)
+                here.events_of(0)  # which it refuses beyond the largest
+                config, epsilon = here.config, self.own.epsilon
             if not isinstance(epsilon, float):
                 raise ConfigError(f"own budget {self.own}: {config.name()} has no epsilon")
             self.own.check(config, epsilon)

@@ -75,6 +75,7 @@ def charge_lost(
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
     begins = not policy.ledger.exists() and (anew or not was_begun(policy))
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
+    # Where budgets stay at their sites, by the largest: what it was before, nothing says.
     placed = [(each, policy.place_in(each)) for each in accepted.values()]
     _check_all_named(mark, placed, entries, restores)
     if begins:

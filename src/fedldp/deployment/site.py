@@ -416,7 +416,8 @@ def open_run(
         FedldpError: it cannot take part.
     """
     index = own_place(agreement, key.public_key().public_bytes_raw().hex())
-    side = client_side(agreement, index, key, choose_device(policy.device))
+    device = choose_device(policy.device)
+    side = client_side(policy.as_here(agreement), index, key, device)
     examples = examples_for(agreement, source, policy.data, side.most_examples, keys.kept)
     store = FolderStore(policy.state / "kept", agreement.run)
     begun = any(entry.run == agreement.run for entry in entries)

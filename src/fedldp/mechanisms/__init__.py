@@ -44,6 +44,7 @@ __all__ = [
     "gaussian",
     "gaussian_share",
     "gaussian_sign",
+    "gaussian_summand",
     "grids",
     "integer_gaussian",
     "k_closest",

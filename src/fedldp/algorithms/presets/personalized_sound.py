@@ -19,6 +19,10 @@ each round gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N
 (epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public. With
 selects_first the server draws who is selected when, and tells T_i, before the run.
 
+With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
+``largest_epsilon``, and the server takes the plain mean of their sum: it needs nobody's epsilon,
+and each report keeps its client's budget by its own noise. The sum shows the total noise.
+
 Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. Deployment
 draws discrete noise, of which the same mu holds but for 1e-100.
 
@@ -38,16 +42,18 @@ from pydantic import Field
 
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.by_noise import MeanByNoise, by_power, inverse
-from fedldp.algorithms.calibration import PerRun
+from fedldp.algorithms.calibration import PerRun, PerRunInSums
 from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON, check_each, check_whole
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import SCALE, Features
 from fedldp.algorithms.participation import Participation, Preselected, participation_of
-from fedldp.algorithms.per_client import ClientValue, of_client
+from fedldp.algorithms.per_client import ClientValue, is_own, of_client
 from fedldp.algorithms.portions import LEARNING_RATE, MODEL, OFFERS, Portions
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.settings import Offer, Positive
+from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
+from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_sign import GaussianSign
 
@@ -55,6 +61,13 @@ Turns = Annotated[int, Field(ge=0)]
 
 POWERS = {"variance": 2, "deviation": 1, "uniform": 0}
 _NOBODY = "without selects_first nobody is selected"
+_NO_SUM = {"largest_epsilon": "only sums have a grid that follows from it"}
+
+SUMMED_NOISE = (
+    "channel = sum: whose budget is how large is in no message, but the noise of a sum of many "
+    "weights tells what the squares of all deviations add up to, and who knows all but one knows "
+    "that one; no line is about budgets, which have to be chosen without a look at examples"
+)
 
 
 @preset(
@@ -93,10 +106,19 @@ _NOBODY = "without selects_first nobody is selected"
         None,
         per_client=True,
     ),
+    Offer(
+        "largest_epsilon",
+        Annotated[Positive | None, LEFT_OUT],
+        "with channel = sum: the most that a client may choose; public, for the grid of sums "
+        "follows from it",
+        None,
+    ),
 )
 def personalized_sound(settings: Settings) -> Composition:
     """Personalised LDP that keeps its budgets; no publication claims anything of it."""
     check_each(settings)
+    if settings.channel == "sum":
+        return in_sums(settings)
     once = PerRun(
         epsilon=settings.epsilon,
         delta=settings.delta if settings.client_delta is None else settings.client_delta,
@@ -120,7 +142,56 @@ def personalized_sound(settings: Settings) -> Composition:
             setting=f"weighting = {settings.weighting}",
         ),
         participation=turns,
-        unused={} if settings.selects_first else {"turns": _NOBODY},
+        unused={**_NO_SUM, **({} if settings.selects_first else {"turns": _NOBODY})},
+    )
+
+
+def in_sums(settings: Settings) -> Composition:
+    """Return it for a secure sum, whose server knows nobody's epsilon.
+
+    Raises:
+        ConfigError: the server would have to know it, or the grid is not public.
+    """
+    for name, value in {
+        "report": "gaussian",
+        "weighting": "uniform",
+        "selects_first": False,
+    }.items():
+        if getattr(settings, name) != value:
+            raise ConfigError(
+                f"{name} = {shown(getattr(settings, name))} and channel = sum: of a sum the server "
+                "reads the plain mean, whoever has which epsilon; set "
+                f"{name} = {shown(value)}, or channel = named"
+            )
+    for name in ("clip", "client_delta"):
+        if is_own(getattr(settings, name)):
+            raise ConfigError(
+                f"{name} has a value for each client and channel = sum: the grid of sums is made "
+                "for one that all know; give one for all"
+            )
+    if settings.largest_epsilon is None:
+        raise ConfigError(
+            "largest_epsilon is not set, and channel = sum needs it: give the most that any client "
+            "may choose, a number that everybody may know"
+        )
+    turns = participation_of(settings)
+    return Composition(
+        local=Portions.of(settings),
+        features=Features(scale=settings.feature_scale),
+        bound=InNorm(clip=of_client(settings.clip, 0), send="update"),
+        calibration=PerRunInSums(
+            epsilon=settings.epsilon,
+            delta=settings.delta if settings.client_delta is None else settings.client_delta,
+            clip=settings.clip,
+            rounds=settings.rounds,
+            own=True,
+            participation=turns,
+            largest=settings.largest_epsilon,
+            clients=settings.round_size,
+        ),
+        participation=turns,
+        unused={"turns": _NOBODY},
+        notes=(SUMMED_NOISE,),
     )
 
 

@@ -1,0 +1,118 @@
+"""Gaussian noise of each client's own deviation, on one grid, so that reports add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms.bounded_steps import StepSum
+from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.summing import INTEGER, Summing, sums_of_integers
+
+FINER_BITS = 10
+"""The common unit is at least 2^this times finer than any client's own grid."""
+
+_WORD_BITS = 64
+_REACH_BITS = 30
+"""A report has fewer than 2^this own steps: up to 2^26 of a vector, and 64 deviations of 2^22."""
+
+
+@dataclass(frozen=True)
+class GaussianSummand(Gaussian):
+    """The report of ``Gaussian`` in steps of a public unit, in words of 64 bits that add up.
+
+    Its own grid's step is a whole number of units, so the report is that of ``Gaussian`` times that
+    number, which is post-processing: the guarantee is that of ``Gaussian``, by this one report,
+    whatever it is summed with, and whether or not the sum is secret. Clients' deviations may
+    differ: who reads the sum needs the unit and the number of reports, and nobody's deviation.
+
+    Args:
+        clip: as for ``Gaussian``.
+        sigma: as for ``Gaussian``; a multiple of 2^22 units.
+        unit: of the words, a power of two.
+
+    Raises:
+        ConfigError: an argument is out of range, or the unit does not go into the grid's step.
+    """
+
+    name: ClassVar[str] = "gaussian_summand"
+    is_setting: ClassVar[bool] = False
+
+    unit: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        times = Fraction(self.sigma) / (Fraction(self.unit) * (1 << LARGEST_SCALE_BITS))
+        if times.denominator != 1 or times < 1 or math.frexp(self.unit)[0] != 0.5:
+            raise ConfigError(
+                f"unit = {self.unit}: give a power of two that goes into sigma/2^22 = "
+                f"{self.sigma / (1 << LARGEST_SCALE_BITS)}"
+            )
+
+    @property
+    def units(self) -> int:
+        """How many units are one step of the own grid."""
+        own = Fraction(self.sigma) / (1 << self.scale_bits)
+        return int(own / Fraction(self.unit))
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return 64 bits for each coordinate; see ``Mechanism.encode``."""
+        check_releasable(values)
+        steps = self.ball.clip(values.reshape(-1))
+        steps += self.noise(steps.size, stream)
+        return (steps * self.units).astype(INTEGER).tobytes()
+
+    def payload_bits(self, size: int) -> int:
+        """Return 64 for each coordinate."""
+        return _WORD_BITS * size
+
+    def aggregate(self, size: int) -> StepSum:
+        """Return an empty sum of reports of ``size`` coordinates."""
+        return StepSum(size, self.unit)
+
+    def summing(self, size: int, most: int) -> Summing:
+        """Return how reports are added up: modulo 2^64, in which they fit where ``fits``.
+
+        The number of bits is the same for all clients, so it says nothing of anyone's noise.
+        """
+        return sums_of_integers(size, _WORD_BITS)
+
+    def fits(self, most: int) -> bool:
+        """Return whether a sum of so many reports with such noise has room in a word."""
+        return most * self.units << _REACH_BITS <= 1 << (_WORD_BITS - 1)
+
+    @classmethod
+    def examples(cls) -> Sequence[GaussianSummand]:
+        """Return instances for tests."""
+        return [summand(1.0, 75.0, 2.0**-27), summand(100.0, 0.5, 2.0**-34)]
+
+
+def common_unit(sigma: float) -> float:
+    """Return the unit of sums in which the least noise of all has deviation ``sigma``.
+
+    >>> common_unit(1.0) == 2.0**-32
+    True
+    """
+    return math.ldexp(0.5, math.frexp(sigma)[1] - LARGEST_SCALE_BITS - FINER_BITS)
+
+
+def summand(clip: float, sigma: float, unit: float) -> GaussianSummand:
+    """Return the summand whose noise is ``sigma`` at least, by less than a 2^-FINER_BITS more.
+
+    Args:
+        clip: as for ``Gaussian``.
+        sigma: as for ``Gaussian``, at least that from which ``common_unit`` made the unit.
+        unit: of the sum.
+    """
+    step = Fraction(unit) * (1 << LARGEST_SCALE_BITS)
+    return GaussianSummand(clip, float(math.ceil(Fraction(sigma) / step) * step), unit)

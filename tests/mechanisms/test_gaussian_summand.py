@@ -1,0 +1,94 @@
+"""Gaussian reports on one grid: each keeps its claim, and their sum needs nobody's deviation."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms.discrete import discrete_gaussian
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.gaussian_summand import GaussianSummand, common_unit, summand
+from fedldp.mechanisms.summing import INTEGER
+
+SIZE = 30
+UNIT = common_unit(2.0)
+MECHANISMS = [summand(1.0, sigma, UNIT) for sigma in (2.0, 3.7, 60.0)]
+
+
+def secret(number: int = 0) -> Stream:
+    return Stream.derived(bytes([number]) * 32, "mechanism")
+
+
+def words(mechanism: GaussianSummand, values: np.ndarray, stream: Stream) -> np.ndarray:
+    return np.frombuffer(mechanism.encode(values, stream), INTEGER).astype(np.int64)
+
+
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, *GaussianSummand.examples()], ids=repr)
+def test_it_is_the_report_of_the_gaussian_times_a_public_number(mechanism: GaussianSummand) -> None:
+    """So its guarantee is that of the Gaussian, to the last digit."""
+    alone = Gaussian(mechanism.clip, mechanism.sigma)
+    values = np.random.default_rng(0).normal(size=SIZE)
+    for stream in (secret, lambda: Stream.simulation(seed=1, round=1, client=0, purpose="x")):
+        report = np.frombuffer(alone.encode(values, stream()), "<i4").astype(np.int64)
+        np.testing.assert_array_equal(words(mechanism, values, stream()), report * mechanism.units)
+    assert mechanism.event(SIZE) == alone.event(SIZE)
+    steps = words(mechanism, values, secret()) // mechanism.units
+    noise = discrete_gaussian(SIZE, mechanism.scale_bits, secret())
+    np.testing.assert_array_equal(steps - noise, mechanism.ball.clip(values))
+    exact = Fraction(mechanism.sigma) / (1 << mechanism.scale_bits)
+    assert mechanism.units * Fraction(mechanism.unit) == exact  # the step of its grid, in units
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1, 1e4), st.floats(1e-2, 10))
+def test_the_noise_is_never_less_than_asked_for(least: float, times: float, clip: float) -> None:
+    sigma = least * times
+    if not clip / 1e4 <= sigma <= clip * 9e3:
+        return
+    found = summand(clip, sigma, common_unit(least))
+    assert sigma <= found.sigma <= sigma * (1 + 2.0**-10)
+    assert found.units * Fraction(found.unit) > 0
+
+
+def test_a_sum_is_read_by_the_unit_alone() -> None:
+    rng = np.random.default_rng(1)
+    values = [rng.normal(size=SIZE) / 10 for _ in MECHANISMS]
+    found = MECHANISMS[0].aggregate(SIZE)  # whoever's
+    summing = MECHANISMS[2].summing(SIZE, 3)
+    exact = np.zeros(SIZE)
+    for number, (mechanism, value) in enumerate(zip(MECHANISMS, values, strict=True)):
+        found.add(mechanism.encode(value, secret(number)))
+        exact += words(mechanism, value, secret(number)) / mechanism.units * mechanism.ball.step
+    assert summing.bits == 64
+    np.testing.assert_allclose(found.mean(), exact / 3, rtol=1e-12)
+
+
+def test_a_reports_form_says_nothing_of_its_noise() -> None:
+    sizes = {len(each.encode(np.zeros(SIZE), secret())) for each in MECHANISMS}
+    assert sizes == {8 * SIZE}
+    assert {each.summing(SIZE, 9).bits for each in MECHANISMS} == {64}
+    assert {each.payload_bits(SIZE) for each in MECHANISMS} == {64 * SIZE}
+
+
+def test_noise_that_leaves_no_room_is_known() -> None:
+    assert MECHANISMS[2].fits(1000)
+    assert not MECHANISMS[2].fits(1 << 30)
+    for mechanism in MECHANISMS:
+        widest = mechanism.ball.radius + (64 << mechanism.scale_bits)
+        assert 1000 * widest * mechanism.units < 1 << 63
+
+
+@pytest.mark.parametrize("unit", [UNIT * 3, UNIT * 2.0**20, -UNIT, 0.3, UNIT * 1.5])
+def test_a_unit_that_is_none_is_refused(unit: float) -> None:
+    with pytest.raises(ConfigError, match="unit = "):
+        GaussianSummand(1.0, MECHANISMS[1].sigma, unit)
+
+
+def test_what_is_not_finite_is_refused() -> None:
+    with pytest.raises(PrivacyError):
+        MECHANISMS[0].encode(np.array([np.inf, 0.0]), secret())
