@@ -122,6 +122,31 @@ def test_a_stated_number_of_tries_ends_it_and_the_next_start_goes_on(
     assert bits(world.serve()) == expected
 
 
+@pytest.mark.slow
+def test_a_site_that_refuses_for_its_ledger_takes_part_once_that_is_mended(
+    tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    """The same server goes on: nobody runs its command again."""
+    world = make_world(tmp_path, deadline=1.0)
+    pipe, mark = world.pipe(), world.policies[1].mark
+    away = mark.rename(tmp_path / "mark")
+
+    def mend(record: logging.LogRecord) -> bool:
+        if "site-1 refused: ledger" in record.getMessage() and away.exists():
+            away.rename(mark)
+        return True
+
+    log = logging.getLogger("fedldp.server")
+    log.addFilter(mend)
+    try:
+        served = world.server().serve(pipe, lambda record: None, None)
+    finally:
+        log.removeFilter(mend)
+    assert not away.exists()
+    assert bits(served) == expected
+    assert_each_once(world, pipe)
+
+
 def test_budgets_that_are_used_up_are_not_waited_for(tmp_path: Path) -> None:
     world = make_world(
         tmp_path, "rounds=1", deadline=1.0, policy={"budget": {"kind": "pure", "limit": 1.0}}
