@@ -35,6 +35,15 @@ from fedldp.protocol.wire import Report, read_reply, read_request
 
 PATIENCE = 600.0
 LIMIT = 1 << 30
+PRELOADED = [
+    "pytest",
+    "fedldp.simulation.engine",
+    "fedldp.cli.deploy",
+    "fedldp.deployment.running",
+    "fedldp.deployment.https.server",
+    "fedldp.deployment.https.site",
+    __name__,
+]
 
 Place = tuple[int, int]
 """A round and a phase."""
@@ -68,7 +77,7 @@ class Party:
 
     def start(self, sabotage: Sabotage | None = None) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["pytest", "fedldp.simulation.engine", __name__])
+        context.set_forkserver_preload(PRELOADED)
         given = (self._arguments, str(self.log), sabotage)
         self.process = context.Process(target=_act, args=given, daemon=True)
         self.process.start()
@@ -90,6 +99,12 @@ class Party:
         assert self.process.is_alive(), self.text()[-2000:]
         self.process.kill()
         assert self.wait() == -signal.SIGKILL
+
+    def stop(self) -> None:
+        """Send SIGKILL, unless it has ended."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
 
     def end(self) -> None:
         """Send SIGTERM, as systemd does."""
@@ -173,6 +188,41 @@ class DiesAtAnswer:
             real(sock, body, timeout)
 
         listening.write_frame = write
+
+
+@dataclass(frozen=True)
+class HoldsAnAnswer:
+    """Over HTTPS its n-th answer leaves late, or in half, after which it dies.
+
+    Attributes:
+        seconds: how late; None for half of it.
+    """
+
+    number: int
+    seconds: float | None = None
+
+    def apply(self) -> None:
+        import httpx
+
+        real, seen = httpx.Client.stream, [0]
+
+        def half(content: bytes) -> Iterator[bytes]:
+            yield content[: len(content) // 2]
+            time.sleep(0.2)  # it has left
+            die()
+
+        def stream(client: httpx.Client, method: str, url: str, **given: Any) -> Any:
+            if url.startswith("/v1/answer/"):
+                content = given["content"]
+                seen[0] += isinstance(read_by_server(content), Answered)
+                if seen[0] == self.number and self.seconds is not None:
+                    time.sleep(self.seconds)
+                elif seen[0] == self.number:
+                    length = {"content-length": str(len(content))}
+                    given |= {"headers": {**given["headers"], **length}, "content": half(content)}
+            return real(client, method, url, **given)
+
+        httpx.Client.stream = stream  # type: ignore[method-assign,assignment]
 
 
 @dataclass(frozen=True)

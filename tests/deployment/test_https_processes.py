@@ -1,180 +1,297 @@
-"""The table of failures over HTTPS: agents and a server as processes, with TLS, and SIGKILL."""
+"""The table of failures over HTTPS: agents and a server as processes, with TLS, and SIGKILL.
+
+After each, every site has paid once for each of its releases, and no process, port or file is left.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
+from between import Cable, Meddler
 from https_ends import write_tls
-from real_processes import DiesAtCommit, DiesAtEveryFile, Party, eventually
-from safetensors.numpy import load_file
-from stages import expected
-from worlds import World, make_world, whole, write_policy
+from https_stage import Stage, playing
+from real_processes import (
+    ClockJumps,
+    DiesAtCommit,
+    DiesAtEveryFile,
+    DiskIsFull,
+    HoldsAnAnswer,
+    OtherWeights,
+    Party,
+    eventually,
+)
+from worlds import write_policy
 
-from fedldp.deployment.certificates import fingerprints
-from fedldp.deployment.loopback import free_ports
-from fedldp.deployment.sites import RELEASED_TWICE
+from fedldp.deployment.policy import write_accepted
 
 pytestmark = pytest.mark.slow
 
 
-DEATHS = 4
+DEATHS = 3
 CONNECTED = "site site-0 is connected"
+CUT = 60.0
+"""Seconds."""
 
 
-class Stage:
-    """A world's agents and its server, which is found at one port whenever it is there."""
-
-    def __init__(
-        self, folder: Path, channel: str, deadline: float = 300.0, quorum: int = 3
-    ) -> None:
-        write_tls(folder / "tls")
-        (self.port,) = free_ports(1)
-        self.server_table = {"url": f"https://127.0.0.1:{self.port}", "ca": "../tls/ca.pem"}
-        self.world: World = make_world(
-            folder,
-            channel=channel,
-            deadline=deadline,
-            quorum=quorum,
-            policy={"socket": None, "server": self.server_table},
-            link="https",
-            server_ca=fingerprints(folder / "tls" / "ca.pem"),
-        )
-        (folder / "run.agreement").write_bytes(self.world.agreement.to_bytes())
-        test = self.world.inputs.dataset.test
-        np.savez(folder / "test.npz", features=test.features, labels=test.labels)
-        self.agents = [
-            Party(folder / f"agent-{i}.log",
-                  *("deploy", "site", policy.key.parent / "site.toml", "--test-keys"))
-            for i, policy in enumerate(self.world.policies)
-        ]  # fmt: skip
-        self.server = Party(
-            folder / "server.log",
-            *("deploy", "server", folder / "server", folder / "run.agreement", "--json"),
-            *("--test", folder / "test.npz", "--listen", f"127.0.0.1:{self.port}"),
-            *("--certificate", folder / "tls" / "server.pem"),
-            *("--key", folder / "tls" / "server.key"),
-        )
-
-    def close(self) -> None:
-        """End the agents as systemd does."""
-        for agent in self.agents:
-            agent.end()
-
-    def kill(self) -> None:
-        for party in (*self.agents, self.server):
-            if party.alive:
-                party.kill()
-
-    def rounds(self) -> list[int]:
-        file = self.world.folder / "server" / "metrics.jsonl"
-        lines = file.read_text().splitlines() if file.exists() else []
-        return [json.loads(line)["clients"] for line in lines]
-
-    def assert_whole(self) -> None:
-        """Check that all took part, each paid once, and the weights are the simulation's."""
-        assert self.rounds() == [3, 3]
-        for site in range(3):
-            assert self.world.releases(site) == whole(self.world)
-        found = load_file(self.world.folder / "server" / "model.safetensors")
-        for name, weights in expected(self.world).items():
-            assert found[name].tobytes() == weights.tobytes()
-        text = "".join(party.text() for party in (*self.agents, self.server))
-        assert RELEASED_TWICE not in text
-        assert "Traceback" not in text
+def lines(party: Party) -> list[str]:
+    """Return the lines of a log."""
+    return [line for line in party.text().splitlines() if " fedldp." in line]
 
 
-@pytest.fixture
-def stages(tmp_path: Path) -> Iterator[list[Stage]]:
-    made: list[Stage] = []
-    yield made
-    for stage in made:
-        stage.kill()
+def command(folder: Path, *arguments: object) -> Party:
+    """Return a command that has ended well."""
+    party = Party(folder / f"{len(list(folder.glob('command-*')))}.command", *arguments)
+    party.start()
+    assert party.wait() == 0, party.text()
+    return party
 
 
 @pytest.mark.parametrize(("channel", "after"), [("named", True), ("sum", False)])
 def test_a_server_that_dies_comes_back_and_the_run_goes_on(
-    tmp_path: Path, stages: list[Stage], channel: str, after: bool
+    tmp_path: Path, channel: str, after: bool
 ) -> None:
     """Nobody touches an agent meanwhile: each finds the server again by itself.
 
     That it may die at every file of its folder, ``test_real_failures.py`` has.
     """
-    stage = Stage(tmp_path, channel)
-    stages.append(stage)
-    for agent in stage.agents:
-        agent.start()
-    for _ in range(DEATHS):
-        stage.server.start(DiesAtEveryFile(tmp_path / "done", after))
-        assert stage.server.wait() == -9
-    came = stage.server.text().count(CONNECTED)
-    stage.server.start()
-    eventually(lambda: stage.server.text().count(CONNECTED) > came)
-    stage.server.kill()
-    stage.server.start()
-    assert stage.server.wait() == 0
-    stage.assert_whole()
-    assert all(len(agent.text().splitlines()) < 80 for agent in stage.agents)
+    with playing(tmp_path, channel) as stage:
+        for agent in stage.agents:
+            agent.start()
+        for _ in range(DEATHS):
+            stage.server.start(DiesAtEveryFile(tmp_path / "done", after))
+            assert stage.server.wait() == -9
+        came = stage.server.text().count(CONNECTED)
+        stage.server.start()
+        eventually(lambda: stage.server.text().count(CONNECTED) > came)
+        stage.server.kill()
+        stage.server.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole()
+        assert all(len(lines(agent)) < 80 for agent in stage.agents)
+        stage.close()
+
+
+def test_an_agent_that_dies_comes_back_and_pays_once(tmp_path: Path) -> None:
+    """Before and after a commit of its ledger, and with half an answer on its way."""
+    with playing(tmp_path, "sum") as stage:
+        for agent in stage.agents[1:]:
+            agent.start()
+        stage.server.start()
+        deaths = [DiesAtCommit(*at) for at in ((1, False), (1, True), (2, True))]
+        for death in (*deaths, HoldsAnAnswer(2)):
+            stage.agents[0].start(death)
+            assert stage.agents[0].wait() == -9
+        stage.agents[0].start()
+        assert stage.server.wait() == 0
+        stage.assert_whole()
+        stage.close()
+
+
+def test_messages_that_are_lost_repeated_and_late_are_counted_once(tmp_path: Path) -> None:
+    with (
+        playing(tmp_path, "sum", between=True) as stage,
+        Meddler(stage.port, stage.behind, tmp_path / "tls") as meddler,
+    ):
+        stage.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole()
+        assert min(meddler.lost["question"], meddler.lost["answer"]) > 1
+        assert meddler.doubled > 10
+        assert all(len(lines(party)) < 40 for party in (*stage.agents, stage.server))
+        for agent in stage.agents:
+            agent.end()
     stage.close()
 
 
-def test_an_agent_that_dies_at_commits_comes_back_and_pays_once(
-    tmp_path: Path, stages: list[Stage]
-) -> None:
-    stage = Stage(tmp_path, "sum")
-    stages.append(stage)
-    for agent in stage.agents[1:]:
-        agent.start()
-    stage.server.start()
-    for number, after in ((1, False), (1, True), (2, False), (2, True)):
-        stage.agents[0].start(DiesAtCommit(number, after))
-        assert stage.agents[0].wait() == -9
-    stage.agents[0].start()
-    assert stage.server.wait() == 0
-    stage.assert_whole()
+def test_full_disks_stop_nothing_but_what_needs_them(tmp_path: Path) -> None:
+    """A site's, and the server's: there is room again, and the run is the simulation's."""
+    with playing(tmp_path, "sum") as stage:
+        stage.world.agent(0)  # makes its ledger
+        for agent in stage.agents[1:]:
+            agent.start()
+        stage.agents[0].start(DiskIsFull(4096))
+        stage.server.start()
+        eventually(lambda: "the disk cannot be read or written" in stage.agents[0].text())
+        eventually(lambda: "refuses: its ledger cannot be used" in stage.server.text())
+        stage.agents[0].end()
+        assert stage.world.releases(0) == []
+        for name in ("2.answers", "checkpoint"):
+            stage.server.stop()
+            stage.server.start(DiskIsFull(256, name))
+            if name == "2.answers":
+                stage.agents[0].start()
+            assert stage.server.wait() == 2
+            assert "File too large" in stage.server.text().splitlines()[-1]
+        stage.server.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole()
+        stage.close()
+
+
+def test_clocks_and_a_second_server_of_the_same_key_change_nothing(tmp_path: Path) -> None:
+    """All clocks are wrong by years, whenever they are looked at.
+
+    The other server asks otherwise in the same round, of sites that have paid for their answers.
+    """
+    with playing(tmp_path, "named") as stage:
+        for site in (0, 1):
+            stage.agents[site].start(ClockJumps(1e9))
+        stage.agents[2].start(DiesAtCommit(1, after=True))
+        stage.server.start(ClockJumps(-1e8))
+        assert stage.agents[2].wait() == -9
+        eventually(lambda: all(stage.world.releases(site) for site in range(3)))
+        stage.server.kill()
+        other = stage.server_of("other")
+        stage.agents[2].start(ClockJumps(-1e9))
+        other.start(OtherWeights())
+        eventually(lambda: "site-2 refused: asked-otherwise" in other.text())
+        other.stop()
+        stage.server.start(ClockJumps(-1e8))
+        assert stage.server.wait() == 0
+        stage.assert_whole()
+        stage.close()
+
+
+def test_an_answer_that_is_late_is_paid_for_and_not_added_later(tmp_path: Path) -> None:
+    with playing(tmp_path, "named", "rounds=3", deadline=4.0, quorum=2) as stage:
+        stage.agents[0].start(HoldsAnAnswer(1, seconds=6.0))
+        for party in (*stage.agents[1:], stage.server):
+            party.start()
+        assert stage.server.wait() == 0
+        counted = stage.rounds()
+        assert (counted[0], counted[-1]) == (2, 3)
+        assert stage.world.releases(0)[0] == (1, 0)
+        for site in (1, 2):
+            assert stage.world.releases(site) == [(1, 0), (2, 0), (3, 0)]
+        stage.assert_sound()
+        stage.close()
+
+
+def test_a_cut_of_a_minute_loses_nothing(tmp_path: Path) -> None:
+    """Packets vanish, and nobody says so; what was connected never comes back."""
+    with (
+        playing(tmp_path, "sum", between=True) as stage,
+        Cable(stage.port, stage.behind) as cable,
+    ):
+        for agent in stage.agents[1:]:
+            agent.start()
+        stage.server.start()
+        eventually(lambda: "site site-2 is there" in stage.server.text())
+        cable.cut()
+        time.sleep(CUT)
+        cable.mend()
+        stage.agents[0].start()
+        assert stage.server.wait() == 0
+        stage.assert_whole()
+        for party in (*stage.agents, stage.server):
+            assert len(lines(party)) < 40
+        for agent in stage.agents:
+            agent.end()
     stage.close()
 
 
-def test_a_site_that_takes_another_for_the_server_is_missed_and_named(
-    tmp_path: Path, stages: list[Stage]
-) -> None:
+# Ledgers that were set back: with real keys
+
+
+def next_run(stage: Stage) -> Party:
+    """Return the server of a new run of the same sites, whose agreement they accepted."""
+    agreement = replace(stage.world.agreement, run="f" * 32, deadline_seconds=4.0)
+    for policy in stage.world.policies:
+        write_accepted(policy, agreement)
+    (stage.folder / "later.agreement").write_bytes(agreement.to_bytes())
+    return stage.server_of("later", "later.agreement")
+
+
+def test_what_ledgers_forgot_is_not_released_again(tmp_path: Path) -> None:
+    """In the same run, in a new one, and without ledger and state; and what ``ledger`` shows."""
+    with playing(tmp_path, "named", quorum=1, seeded=False) as stage:
+        world, ledger = stage.world, stage.world.policies[0].ledger
+        world.agent(0)  # makes it
+        older = shutil.copy(ledger, tmp_path / "older")
+        for site in (0, 1):
+            stage.agents[site].start()
+        stage.server.start()
+        eventually(lambda: "released one report" in stage.agents[0].text())
+        stage.agents[0].kill()
+        newest = shutil.copy(ledger, tmp_path / "newest")
+        shutil.copy(older, ledger)
+        stage.agents[0].start()
+        stage.agents[2].start()
+        assert stage.server.wait() == 0
+        assert stage.rounds() == [3, 2]
+        assert "it lacks release 1, which it had on" in stage.agents[0].text()
+        assert world.releases(0) == []
+        stage.close()
+
+        # A new run: an older copy again, and a site that kept nothing but its key.
+        policy = world.policies[1]
+        policy.ledger.unlink()
+        shutil.rmtree(policy.state)
+        server = next_run(stage)
+        stage.agents[1].start()
+        assert stage.agents[1].wait() == 2
+        assert "is gone; restore it from a copy" in stage.agents[1].text().splitlines()[-1]
+        for site in (0, 2):
+            stage.agents[site].start()
+        server.start()
+        assert server.wait() == 0
+        assert stage.rounds("later") == [1, 1]
+        assert "site site-0 refuses: its ledger cannot be used" in server.text()
+        assert world.releases(0) == []
+        assert not policy.ledger.exists()
+        stage.close()
+
+        # The newest copy in its place is whole: it has the release that the server saw.
+        shutil.copy(newest, ledger)
+        assert world.releases(0) == [(1, 0)]
+        stage.assert_sound()
+        check_shown(tmp_path, world.policies[2].ledger, rounds=4)
+
+
+def check_shown(folder: Path, ledger: Path, rounds: int) -> None:
+    """Check what ``fedldp ledger`` shows of a ledger."""
+    shown = json.loads(command(folder, "ledger", "show", ledger, "--json").text())
+    releases: list[dict[str, Any]] = shown["releases"]
+    assert [each["round"] for each in releases] == [1, 2] * (rounds // 2)
+    assert len({each["run"] for each in releases}) == 2
+    assert shown["spent"] > 0
+    verified = command(folder, "ledger", "verify", ledger, "--has", shown["last_hash"])
+    assert str(rounds) in verified.text()
+
+
+def test_a_site_that_takes_another_for_the_server_is_missed_and_named(tmp_path: Path) -> None:
     """By its own policy, and by its TLS; the round goes on without it."""
-    stage = Stage(tmp_path, "named", deadline=8.0, quorum=2)
-    stages.append(stage)
-    write_tls(tmp_path / "other")
-    lost = {**stage.server_table, "ca": "../other/ca.pem"}
-    write_policy(stage.world.policies[2].key.parent, socket=None, server=lost)
-    for agent in stage.agents:
-        agent.start()
-    stage.server.start()
-    assert stage.server.wait() == 0
-    assert stage.rounds() == [2, 2]
-    assert [len(stage.world.releases(site)) for site in range(2)] == [2, 2]
-    assert stage.world.policies[2].ledger.exists()
-    assert stage.world.releases(2) == []
-    assert "does not name" in stage.agents[2].text()  # the agreement pins another authority
-    assert "CERTIFICATE_VERIFY_FAILED" in stage.agents[2].text()
-    stage.close()
+    with playing(tmp_path, "named", deadline=8.0, quorum=2) as stage:
+        write_tls(tmp_path / "other")
+        lost = {**stage.server_table, "ca": "../other/ca.pem"}
+        write_policy(stage.world.policies[2].key.parent, socket=None, server=lost)
+        stage.start()
+        assert stage.server.wait() == 0
+        assert stage.rounds() == [2, 2]
+        assert [len(stage.world.releases(site)) for site in range(2)] == [2, 2]
+        assert stage.world.policies[2].ledger.exists()
+        assert stage.world.releases(2) == []
+        assert "does not name" in stage.agents[2].text()  # the agreement pins another authority
+        assert "CERTIFICATE_VERIFY_FAILED" in stage.agents[2].text()
+        stage.close()
 
 
-def test_agents_wait_for_a_server_without_filling_their_logs(
-    tmp_path: Path, stages: list[Stage]
-) -> None:
-    stage = Stage(tmp_path, "named")
-    stages.append(stage)
-    for agent in stage.agents:
-        agent.start()
-    eventually(lambda: all("no connection" in agent.text() for agent in stage.agents))
-    time.sleep(5)
-    assert all(agent.text().count("no connection") == 1 for agent in stage.agents)
-    stage.server.start()
-    assert stage.server.wait() == 0
-    stage.assert_whole()
-    begun = time.monotonic()
-    stage.close()
-    assert time.monotonic() - begun < 10
-    assert list(tmp_path.rglob("*.sock")) == []
+def test_agents_wait_for_a_server_without_filling_their_logs(tmp_path: Path) -> None:
+    with playing(tmp_path, "named") as stage:
+        for agent in stage.agents:
+            agent.start()
+        eventually(lambda: all("no connection" in agent.text() for agent in stage.agents))
+        time.sleep(5)
+        assert all(agent.text().count("no connection") == 1 for agent in stage.agents)
+        stage.server.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole()
+        begun = time.monotonic()
+        stage.close()
+        assert time.monotonic() - begun < 10

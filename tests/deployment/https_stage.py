@@ -1,0 +1,129 @@
+"""A world whose agents and server are processes that speak HTTPS, with TLS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from https_ends import write_tls
+from real_processes import Party
+from safetensors.numpy import load_file
+from stages import expected
+from worlds import World, make_world, whole
+
+from fedldp.deployment.certificates import fingerprints
+from fedldp.deployment.loopback import free_ports, is_free
+from fedldp.deployment.sites import RELEASED_TWICE
+
+HOST = "127.0.0.1"
+
+
+class Stage:
+    """A world's agents and its server, which is found at one port whenever it is there.
+
+    Attributes:
+        port: where sites look for the server.
+        behind: where it listens: another port where something stands between them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        channel: str,
+        *settings: str,
+        deadline: float = 300.0,
+        quorum: int = 3,
+        between: bool = False,
+        **given: Any,
+    ) -> None:
+        write_tls(folder / "tls")
+        self.folder = folder
+        self.port, other = free_ports(2)
+        self.behind = other if between else self.port
+        self.server_table = {"url": f"https://{HOST}:{self.port}", "ca": "../tls/ca.pem"}
+        self.world: World = make_world(
+            folder,
+            *settings,
+            channel=channel,
+            deadline=deadline,
+            quorum=quorum,
+            policy={"socket": None, "server": self.server_table},
+            link="https",
+            server_ca=fingerprints(folder / "tls" / "ca.pem"),
+            **given,
+        )
+        (folder / "run.agreement").write_bytes(self.world.agreement.to_bytes())
+        test = self.world.inputs.dataset.test
+        np.savez(folder / "test.npz", features=test.features, labels=test.labels)
+        keys = ["--test-keys"] if self.world.agreement.test_seed is not None else []
+        self.agents = [
+            Party(folder / f"agent-{i}.log",
+                  *("deploy", "site", policy.key.parent / "site.toml", *keys))
+            for i, policy in enumerate(self.world.policies)
+        ]  # fmt: skip
+        self.server = self.server_of("server")
+
+    def server_of(self, name: str, agreement: str = "run.agreement") -> Party:
+        """Return a server with a folder of its own, and with the one key and certificate."""
+        folder = self.folder
+        return Party(
+            folder / f"{name}.log",
+            *("deploy", "server", folder / name, folder / agreement, "--json"),
+            *("--test", folder / "test.npz", "--listen", f"{HOST}:{self.behind}"),
+            *("--certificate", folder / "tls" / "server.pem"),
+            *("--key", folder / "tls" / "server.key"),
+        )
+
+    def start(self) -> None:
+        for party in (*self.agents, self.server):
+            party.start()
+
+    def close(self) -> None:
+        """End the agents as systemd does; nothing may be left of anything."""
+        for agent in self.agents:
+            agent.end()
+        assert not any(party.alive for party in (*self.agents, self.server))
+        assert is_free(self.port)
+        assert is_free(self.behind)
+        left = [path.name for path in self.folder.rglob("*")]
+        assert not [name for name in left if name.endswith((".sock", ".partial", ".gone"))]
+
+    def kill(self) -> None:
+        for party in (*self.agents, self.server):
+            party.stop()
+
+    def rounds(self, server: str = "server") -> list[int]:
+        """Return how many sites took part in each round that is complete."""
+        file = self.folder / server / "metrics.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [json.loads(line)["clients"] for line in lines]
+
+    def assert_whole(self) -> None:
+        """Check that all took part, each paid once, and the weights are the simulation's."""
+        assert self.rounds() == [3, 3]
+        for site in range(3):
+            assert self.world.releases(site) == whole(self.world)
+        found = load_file(self.folder / "server" / "model.safetensors")
+        for name, weights in expected(self.world).items():
+            assert found[name].tobytes() == weights.tobytes()
+        self.assert_sound()
+
+    def assert_sound(self) -> None:
+        """Check that nobody gave two answers to a question, or failed in a way not foreseen."""
+        text = "".join(log.read_text() for log in self.folder.glob("*.log"))
+        assert RELEASED_TWICE not in text
+        assert "Traceback" not in text
+
+
+@contextmanager
+def playing(*given: Any, **named: Any) -> Iterator[Stage]:
+    """Give a stage, whose processes end whatever happens."""
+    stage = Stage(*given, **named)
+    try:
+        yield stage
+    finally:
+        stage.kill()
