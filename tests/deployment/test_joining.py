@@ -335,3 +335,85 @@ def test_the_roster_can_be_of_fewer_than_were_expected(joined: Callable[..., Any
     invite = joining.read_invite(Path("server/run.invite"))
     assert invite.agreement({"north": "0" * 64}).config.num_clients == 1
     assert invite.expected().config.num_clients == 2
+
+
+OWN = """
+system = "personalized_sound"
+num_clients = 2
+dataset = "server/patients.csv"
+label_column = "outcome"
+classes = ["well", "ill"]
+ignore_columns = ["patient"]
+rounds = 2
+clip = 1.0
+epsilon = 4.0
+"""
+IN_SUMS = """
+channel = "sum"
+weighting = "uniform"
+largest_epsilon = 8.0
+"""
+
+
+@pytest.fixture
+def own_invited(deploy: Callable[..., Any]) -> Callable[..., Any]:
+    def invite(channel: str, recipe: str) -> Callable[..., Any]:
+        Path("mine.toml").write_text(OWN + recipe)
+        command = ("invite", "mine.toml", "-o", "server/run.invite", "--channel", channel)
+        outcome = deploy(*command, "--examples", "60", *URL)
+        assert outcome.status == 0, outcome.err
+        return deploy
+
+    return invite
+
+
+def chosen(deploy: Callable[..., Any], north: str, south: str) -> None:
+    for site, epsilon in (("north", north), ("south", south)):
+        outcome = join(deploy, site, "--epsilon", epsilon)
+        assert outcome.status == 0, outcome.err
+        own = read_policy(Path(f"{site}/site.toml")).own
+        assert own is not None
+        assert (own.epsilon, own.unit) == (float(epsilon), "client-run")
+
+
+def test_sites_may_choose_budgets_that_all_are_told(own_invited: Callable[..., Any]) -> None:
+    deploy = own_invited("named", "")
+    chosen(deploy, "2", "8")
+    assert admit(deploy).status == 0
+    found = read_agreement(Path("server/run.agreement"))
+    assert found.config.model_dump()["epsilon"] == [2.0, 8.0]
+    assert [each.key for each in found.budgets] == [site.key for site in found.sites]
+    for site in ("north", "south"):
+        read_policy(Path(f"{site}/site.toml")).check(found)
+    # A file whose budget is another site's, or one site without any:
+    north, south = (document(Path(f"{n}/{n}.join").read_text()) for n in ("north", "south"))
+    Path("server/run.agreement").unlink()
+    Path("bad.join").write_text(json.dumps({**north, "own": south["own"]}))
+    assert "changed since" in admit(deploy, "bad.join", "south/south.join").assert_refused()
+    write_table("west")
+    assert join(deploy, "west").status == 0
+    outcome = admit(deploy, "north/north.join", "west/west.join")
+    assert outcome.status == 2
+    assert "there is none of site west" in outcome.err
+    assert not Path("server/run.agreement").exists()
+
+
+def test_sites_may_choose_budgets_that_nobody_is_told(own_invited: Callable[..., Any]) -> None:
+    deploy = own_invited("sum", IN_SUMS)
+    assert "give --epsilon" in join(deploy, "north").assert_refused()
+    assert "largest_epsilon" in join(deploy, "north", "--epsilon", "9").assert_refused()
+    assert not Path("north/site.toml").exists()
+    chosen(deploy, "2", "7")
+    assert admit(deploy).status == 0
+    told = Path("server/run.agreement").read_text()
+    told += Path("north/north.join").read_text() + Path("south/south.join").read_text()
+    assert "own" not in document(Path("north/north.join").read_text())
+    found = read_agreement(Path("server/run.agreement"))
+    assert found.config.model_dump()["epsilon"] == 8.0
+    assert '"budgets"' not in told
+    costs = []
+    for site in ("north", "south"):
+        policy = read_policy(Path(f"{site}/site.toml"))
+        policy.check(found)
+        costs.append(policy.costs(found)[1])
+    assert 5 * costs[0] < costs[1]

@@ -168,6 +168,12 @@ def join(
     people: Annotated[
         int | None, typer.Option(min=1, help="how many persons the site has at least; public")
     ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="of a run, the site's own: all sites are told it, or nobody, as the invite says"
+        ),
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option(help="of the site: its keys, policy, ledger; else its name")
     ] = None,
@@ -184,20 +190,24 @@ def join(
     place, terms = folder or Path(site), None
     own: frozenset[str] = frozenset()
     if data is not None:
-        terms = Terms(data, budget, label_column, person_column, people)
+        terms = Terms(data, budget, label_column, person_column, people, epsilon)
     elif (place / POLICY).exists():
         own = read_policy(place / POLICY).own_code
     else:
         raise ConfigError("data is not set: give --data FILE, this site's examples")
-    if terms is None and (budget, label_column, person_column, people) != (None,) * 4:
+    given = (budget, label_column, person_column, people, epsilon)
+    if terms is None and given != (None,) * len(given):
         raise ConfigError(
-            f"{place / POLICY} is there, and has budget, columns and people; leave them out here"
+            f"{place / POLICY} is there, and has budgets, columns and people; leave them out here"
         )
     invited = read_invite(invite, own=own)
     joined = join_run(invited, site, terms, place)
     console = Console()
     _show_expected(console, invited, joined.expected)
     _show_cost(console, joined.expected, joined.policy, left_of(joined.policy)[0])
+    if joined.policy.own is not None:
+        told = "all sites will be told" if joined.joining.own else "no one else is told"
+        typer.echo(f"own        {joined.policy.own}, which {told}")
     typer.echo(f"policy     {place / POLICY}: what may be done with the data; look at it")
     typer.echo(f"words      {words_of(joined.joining.digest)}")
     typer.echo(f"wrote      {joined.file}; send it to the server's operator, and compare the words")
@@ -229,7 +239,8 @@ def admit(
         "did each site's operator read you these words, by telephone?", err=as_json
     ):
         raise typer.Exit(1)
-    agreement = invited.agreement({each.name: each.key for each in joinings})
+    budgets = [each.own for each in joinings if each.own is not None]
+    agreement = invited.agreement({each.name: each.key for each in joinings}, budgets)
     new_file(out, agreement.to_bytes(), 0o644)
     words = words_of(agreement.digest)
     if as_json:

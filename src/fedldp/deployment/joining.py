@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, get_args
 import tomli_w
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedldp.accounting.accountants import Kind
 from fedldp.algorithms.config import RunConfig
@@ -46,6 +46,13 @@ from fedldp.deployment.checks import check_people_of
 from fedldp.deployment.deployable import without_simulation
 from fedldp.deployment.documents import LARGEST, canonical, digest_of, for_people, parse, read_file
 from fedldp.deployment.identity import is_signed, make_identity, new_file, read_private
+from fedldp.deployment.own_budgets import (
+    OwnBudget,
+    SignedBudget,
+    largest_alone,
+    signed_budget,
+    stay_at_sites,
+)
 from fedldp.deployment.policy import (
     URL,
     SitePolicy,
@@ -87,6 +94,7 @@ class _JoinDocument(BaseModel):
     invite: Annotated[str, Field(pattern=_HEX)]
     name: Annotated[str, Field(pattern=SITE_NAME)]
     key: Annotated[str, Field(pattern=_HEX)]
+    own: SignedBudget | None = None
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 
 
@@ -132,7 +140,8 @@ class Invite:
         Raises:
             ConfigError: the run cannot be deployed; the line says why.
         """
-        told = without_simulation(config).changed(target=config.target)
+        own = largest_alone(config)  # and not what a recipe has for its clients
+        told = without_simulation(config).changed(target=config.target, **own)
         return cls(
             url=url,
             authorities=(),
@@ -180,8 +189,14 @@ class Invite:
         found = [x509.load_der_x509_certificate(each) for each in self.authorities]
         return b"".join(each.public_bytes(Encoding.PEM) for each in found)
 
-    def agreement(self, roster: Mapping[str, str]) -> Agreement:
+    def agreement(
+        self, roster: Mapping[str, str], budgets: Sequence[SignedBudget] = ()
+    ) -> Agreement:
         """Return the agreement with the sites of a roster: public keys, by name.
+
+        Args:
+            roster: see there.
+            budgets: of each site its own; none: the invite's for all.
 
         Raises:
             ConfigError: it cannot be deployed with so many; the line says why.
@@ -194,14 +209,20 @@ class Invite:
             quorum=self.quorum,
             deadline_seconds=self.deadline_seconds,
             server_ca=[fingerprint(each) for each in self.authorities],
+            budgets=budgets,
         )
 
-    def expected(self) -> Agreement:
+    def expected(self, own: OwnBudget | None = None) -> Agreement:
         """Return what the agreement will be if as many sites join as are expected.
 
         Its keys are nobody's: it is for looking at statement and cost.
+
+        Args:
+            own: of the site that looks at it; all others are taken to have the same.
         """
         count = self.config.num_clients
+        if own is not None and not stay_at_sites(self.config):
+            return replace(self, config=self.config.changed(epsilon=own.epsilon)).expected()
         return self.agreement({f"site-{i}": f"{i:064x}" for i in range(count)})
 
 
@@ -262,12 +283,14 @@ class Joining:
         key: its public key, 64 hexadecimal digits.
         invite: the digest of what it answers.
         document: as it is signed and sent.
+        own: a budget of its own, which all sites are told.
     """
 
     name: str
     key: str
     invite: bytes
     document: Mapping[str, Any]
+    own: SignedBudget | None = None
 
     @property
     def digest(self) -> bytes:
@@ -284,14 +307,16 @@ def read_joining(path: Path) -> Joining:
     try:
         found = parse(read_file(path, "join file"), _JoinDocument)
         _check_version(found.version)
-        document = found.model_dump()
+        document = found.model_dump(exclude_none=True)
         unsigned = {name: value for name, value in document.items() if name != "signature"}
         signature = bytes.fromhex(found.signature)
         if not is_signed(found.key, signature, _PURPOSE + canonical(unsigned)):
             raise ConfigError("it was changed since the site signed it; ask for it again")
+        if found.own is not None and (found.own.key != found.key or not found.own.is_consent):
+            raise ConfigError("its budget is not the site's own; ask for it again")
     except FedldpError as error:
         raise ConfigError(f"join file {path}: {error}") from error
-    return Joining(found.name, found.key, bytes.fromhex(found.invite), document)
+    return Joining(found.name, found.key, bytes.fromhex(found.invite), document, found.own)
 
 
 @dataclass(frozen=True)
@@ -304,6 +329,7 @@ class Terms:
         label_column: of a table; None: the invite's.
         person_column: of a table; None: the invite's.
         people: how many persons it states to have at least; None: nothing.
+        epsilon: of a budget of the site's own; None: what the invite has for all.
     """
 
     data: Path
@@ -311,6 +337,34 @@ class Terms:
     label_column: str | None = None
     person_column: str | None = None
     people: int | None = None
+    epsilon: float | None = None
+
+    def own(self, invite: Invite) -> OwnBudget | None:
+        """Return the site's own budget of a run, if it has one.
+
+        Raises:
+            ConfigError: the invite leaves the choice to each site, and this one has not chosen; or
+                what it chose is none that the system proves.
+        """
+        config = invite.config
+        if self.epsilon is None:
+            if stay_at_sites(config):
+                most = config.model_dump()["epsilon"]
+                raise ConfigError(
+                    f"epsilon is not set: the invite leaves each site its own, up to {most:g}, "
+                    "which no one else is told; give --epsilon"
+                )
+            return None
+        meaning = config.composition.calibration.meaning
+        unit = "client-run" if meaning is None else meaning.unit
+        try:
+            found = OwnBudget.model_validate(
+                {"epsilon": self.epsilon, "unit": unit, "delta": config.delta}
+            )
+        except ValidationError as error:
+            raise ConfigError(f"epsilon = {self.epsilon:g}: give a number above 0") from error
+        found.check(config, self.epsilon)
+        return found
 
 
 @dataclass(frozen=True)
@@ -345,8 +399,8 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     """
     if not re.fullmatch(SITE_NAME, name):
         raise ConfigError(f"site {name!a:.80}: give a name of letters, digits, . _ -")
-    expected = invite.expected()
     place = folder / POLICY
+    expected = invite.expected(None if terms is None else terms.own(invite))
     if terms is not None:
         if place.exists():
             raise ConfigError(
@@ -361,6 +415,7 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
         new_file(place, tomli_w.dumps(_relative(written, folder)).encode(), 0o600)
     policy = read_policy(place)
     if terms is None:
+        expected = invite.expected(policy.own)
         policy.check(expected)
         check_data(policy, expected)
     key = read_private(policy.key)
@@ -372,11 +427,15 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
         "name": name,
         "key": public,
     }
+    own = None
+    if policy.own is not None and not stay_at_sites(invite.config):
+        own = signed_budget(key, policy.own)
+        unsigned["own"] = own.model_dump()
     document = {**unsigned, "signature": key.sign(_PURPOSE + canonical(unsigned)).hex()}
     file = folder / f"{name}.join"
     file.unlink(missing_ok=True)
     new_file(file, for_people(document), 0o644)
-    return Joined(file, Joining(name, public, invite.digest, document), policy, expected)
+    return Joined(file, Joining(name, public, invite.digest, document, own), policy, expected)
 
 
 def fetched_agreement(policy: SitePolicy) -> Agreement:
@@ -454,7 +513,11 @@ def _policy(
     invite: Invite, expected: Agreement, name: str, terms: Terms, folder: Path
 ) -> dict[str, Any]:
     """Return a new site's policy, which allows what the invite asks for and no more."""
-    budget = _budget(expected, terms.budget)
+    own = terms.own(invite)
+    here = expected
+    if own is not None and stay_at_sites(invite.config):
+        here = expected.with_own(own.epsilon)
+    budget = _budget(here, terms.budget)
     config, settings = expected.config, expected.config.model_dump()
     return {
         "data": terms.data.absolute(),
@@ -474,6 +537,7 @@ def _policy(
         },
         "server": {"url": invite.url, "ca": folder.absolute() / "ca.pem"},
         **budget,
+        **({} if own is None else {"own": own.model_dump()}),
     }
 
 
