@@ -1,0 +1,101 @@
+"""A server that something starts again, seen from beside it: no hand touches it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from https_stage import playing
+from real_processes import DiesAtEveryFile, Party, eventually
+
+from fedldp.deployment.checks import check_server, check_site
+from fedldp.deployment.loopback import free_ports
+from fedldp.deployment.policy import read_policy
+from fedldp.deployment.status import status_of_server, status_of_site
+
+pytestmark = pytest.mark.slow
+
+DEATHS = 2
+
+
+def test_a_server_that_waits_says_for_whom_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+    with playing(tmp_path, "named") as stage:
+        stage.agents[1].start()
+        stage.server.start()
+        folder = tmp_path / "server"
+        eventually(lambda: (folder / "agreement").exists())
+        eventually(lambda: status_of_server(folder)["sites"][1]["state"] == "ready")
+        found = status_of_server(folder)
+        assert [site["state"] for site in found["sites"]] == ["unseen", "ready", "unseen"]
+        eventually(lambda: "1 have, and site-0, site-2 not" in status_of_server(folder)["next"])
+        (first, *_) = check_server(folder, tmp_path / "run.agreement", None, None)
+        assert "it runs: round 1: waits until 3 sites" in first.what
+        assert stage.server.process is not None
+        os.kill(stage.server.process.pid or 0, signal.SIGINT)
+        assert stage.server.wait() == 130
+        assert status_of_server(folder)["warnings"][0] == "the server does not run"
+        assert stage.world.releases(1) == []
+        stage.assert_sound()
+        stage.close()
+
+
+def test_a_server_that_is_killed_comes_back_without_a_hand(tmp_path: Path) -> None:
+    """A loop stands for systemd. Status, metrics, checks and logs are read all the while."""
+    with playing(tmp_path, "sum") as stage:
+        metrics, own = free_ports(2)
+        tells = ["--log", "json", "--metrics"]
+        server = stage.server = Party(
+            tmp_path / "server.log", *stage.server._arguments, *tells, metrics
+        )
+        stage.agents[0] = Party(tmp_path / "agent-0.log", *stage.agents[0]._arguments, *tells, own)
+        ended, folder = list[int](), tmp_path / "server"
+
+        def keep_up() -> None:
+            while 0 not in ended:
+                dies = DiesAtEveryFile(tmp_path / "done", True) if len(ended) < DEATHS else None
+                server.start(dies)
+                ended.append(server.wait())
+
+        for agent in stage.agents:
+            agent.start()
+        policy = read_policy(tmp_path / "site-0" / "site.toml")
+        eventually(lambda: status_of_site(policy)["sites"][0]["state"] == "away")
+        systemd = threading.Thread(target=keep_up)
+        systemd.start()
+        done, sampled = list[int](), set[str]()
+        while systemd.is_alive():
+            if (folder / "agreement").exists():
+                found = status_of_server(folder)
+                json.dumps(found, allow_nan=False)
+                done.append(found["rounds"]["done"])
+            for port in (metrics, own):
+                try:
+                    with urllib.request.urlopen(
+                        f"http://127.0.0.1:{port}/metrics", timeout=5
+                    ) as it:
+                        sampled |= {line.split(" ")[0] for line in it.read().decode().splitlines()}
+                except OSError:
+                    pass  # it is being killed
+            time.sleep(0.05)
+        assert ended == [-9] * DEATHS + [0]
+        stage.assert_whole()
+        assert done == sorted(done)
+        assert {'fedldp_site_takes_part{site="site-2"}', "fedldp_rounds_complete"} <= sampled
+        assert {"fedldp_connected", 'fedldp_budget_left{kind="zcdp",unit="client"}'} <= sampled
+        last = status_of_server(folder)
+        assert (last["state"], last["warnings"]) == ("complete", [])
+        mine = status_of_site(policy)
+        assert mine["rounds"] == {"done": 2, "of": 2}
+        (agent,) = (each for each in check_site(policy) if each.what.startswith("agent "))
+        assert agent.ok
+        assert agent.what.endswith("it runs")
+        stage.close()
+        for line in (tmp_path / "agent-0.log").read_text().splitlines():
+            assert list(json.loads(line)) == ["time", "level", "logger", "message"]
+        assert status_of_site(policy)["sites"][0]["state"] == "stopped"
