@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -318,3 +319,30 @@ def test_where_it_cannot_listen_is_said(ends: Ends, pipe: HttpsPipe) -> None:
     for address in ("nowhere", "127.0.0.1:many", "127.0.0.1:99999", f"127.0.0.1:{ends.port}"):
         with pytest.raises(ConfigError, match="listen = "):
             listen(address)
+
+
+@slow
+def test_a_long_question_is_copied_no_further_than_its_site_reads(
+    ends: Ends, pipe: HttpsPipe
+) -> None:
+    question = bytes(1 << 26)
+    with ends.client() as client:
+        shown = ends.token(client)
+    pipe.ask(0, question, 30)
+    tracemalloc.start()
+    try:
+        with ends.secured() as raw:
+            lines = ["POST /v1/question HTTP/1.1", "host: here", "content-length: 0"]
+            lines += [f"{name}: {value}" for name, value in shown.items()]
+            raw.sendall("\r\n".join([*lines, "", ""]).encode())
+            assert raw.recv(1 << 10).startswith(b"HTTP/1.1 200")
+            time.sleep(1)
+            assert tracemalloc.get_traced_memory()[1] < len(question) // 8
+            read = 0
+            while read < len(question):
+                part = raw.recv(1 << 20)
+                assert part
+                read += len(part)
+            assert tracemalloc.get_traced_memory()[1] < len(question) // 4
+    finally:
+        tracemalloc.stop()

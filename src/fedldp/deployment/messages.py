@@ -102,7 +102,9 @@ _CHALLENGE = struct.Struct(f"<{DIGEST_BYTES}s{CHALLENGE_BYTES}s")
 _ASK = struct.Struct(f"<{DIGEST_BYTES}s{RECEIPT_BYTES}s")
 _HELLO = struct.Struct(f"<I{SIGNATURE_BYTES}s{RECEIPT_BYTES}s")
 _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
-ENVELOPE = len(_MAGIC) + 1 + _ASK.size
+_START = len(_MAGIC) + 1
+"""Where a message's content begins."""
+ENVELOPE = _START + _ASK.size
 """Bytes around a question; around an answer there are fewer."""
 
 
@@ -133,12 +135,12 @@ def read_by_site(body: bytes) -> Challenge | Ask:
     Raises:
         WireError: it is no such message.
     """
-    kind, rest = _split(body)
-    if kind == Kind.CHALLENGE and len(rest) == _CHALLENGE.size:
-        return Challenge(*_CHALLENGE.unpack(rest))
-    if kind == Kind.ASK and len(rest) > _ASK.size:
-        digest, receipt = _ASK.unpack_from(rest)
-        return Ask(digest, receipt, rest[_ASK.size :])
+    kind, size = _split(body)
+    if kind == Kind.CHALLENGE and size == _CHALLENGE.size:
+        return Challenge(*_CHALLENGE.unpack_from(body, _START))
+    if kind == Kind.ASK and size > _ASK.size:
+        digest, receipt = _ASK.unpack_from(body, _START)
+        return Ask(digest, receipt, body[_START + _ASK.size :])
     raise _malformed()
 
 
@@ -148,13 +150,13 @@ def read_by_server(body: bytes) -> Hello | Answered | Stranger:
     Raises:
         WireError: it is no such message.
     """
-    kind, rest = _split(body)
-    if kind == Kind.HELLO and len(rest) == _HELLO.size:
-        return Hello(*_HELLO.unpack(rest))
-    if kind == Kind.ANSWER and len(rest) > _ANSWER.size:
-        (receipt,) = _ANSWER.unpack_from(rest)
-        return Answered(receipt, rest[_ANSWER.size :])
-    if kind == Kind.STRANGER and not rest:
+    kind, size = _split(body)
+    if kind == Kind.HELLO and size == _HELLO.size:
+        return Hello(*_HELLO.unpack_from(body, _START))
+    if kind == Kind.ANSWER and size > _ANSWER.size:
+        (receipt,) = _ANSWER.unpack_from(body, _START)
+        return Answered(receipt, body[_START + _ANSWER.size :])
+    if kind == Kind.STRANGER and not size:
         return Stranger()
     raise _malformed()
 
@@ -163,11 +165,11 @@ def _head(kind: Kind) -> bytes:
     return _MAGIC + bytes([kind])
 
 
-def _split(body: bytes) -> tuple[int, bytes]:
-    at = len(_MAGIC)
-    if body[:at] != _MAGIC or len(body) <= at:
+def _split(body: bytes) -> tuple[int, int]:
+    """Return a message's kind, and how many bytes its content has."""
+    if not body.startswith(_MAGIC) or len(body) < _START:
         raise _malformed()
-    return body[at], body[at + 1 :]
+    return body[_START - 1], len(body) - _START
 
 
 def _malformed() -> WireError:

@@ -526,9 +526,12 @@ def check_count(num_examples: int, most: int | None) -> None:
         )
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def read(policy: Policy, message: bytes) -> tuple[RoundRequest, bytes, Reason | None]:
-    """Read a question, which groups of clients are asked in the same words, once."""
+    """Read a question, which groups of clients are asked in the same words, once.
+
+    The latest alone is kept: of a large model each is large.
+    """
     question = read_request(message)
     return question, hashlib.sha256(message).digest(), policy.refuses(question)
 

@@ -27,6 +27,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from fedldp.core.errors import ConfigError, RunError, WireError
 from fedldp.deployment.agreement import fits_version
@@ -46,6 +47,7 @@ _PART_SECONDS = 60.0
 _HELLO_SECONDS = 10.0
 _IDLE_SECONDS = 75
 _LONGEST_HEAD = 16_384
+_PIECE = 1 << 18
 
 
 @dataclass
@@ -355,7 +357,7 @@ class HttpsPipe:
                 question = site.questions[0] if site.questions else None
             if question is not None:
                 site.at_work = True
-                return _bytes(question.body, {TAG: str(question.number)})
+                return _InPieces(question.body, headers={TAG: str(question.number)})
             try:
                 async with asyncio.timeout(until - time.monotonic()):
                     await site.wake.wait()
@@ -442,8 +444,22 @@ def _streams(request: Request) -> bool:
     return "transfer-encoding" in request.headers
 
 
-def _bytes(body: bytes, headers: dict[str, str] | None = None) -> Response:
-    return Response(body, headers=headers, media_type="application/octet-stream")
+def _bytes(body: bytes) -> Response:
+    return Response(body, media_type="application/octet-stream")
+
+
+class _InPieces(Response):
+    """A long body, of which no more is copied at a time than its reader takes."""
+
+    media_type = "application/octet-stream"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **head})
+        for start in range(0, len(self.body), _PIECE):
+            part = bytes(self.body[start : start + _PIECE])
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def _refused(status: int) -> Response:
