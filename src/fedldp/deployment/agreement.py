@@ -416,10 +416,12 @@ class Agreement:
             delta: of its approximate lines; else the configuration's.
         """
         groups: dict[Event, list[int]] = {}
+        alike = None if self.budgets else self.events_of(0)
         for site in sites:
-            for event in self.events_of(site if self.budgets else 0):
+            for event in self.events_of(site) if alike is None else alike:
                 groups.setdefault(event, []).append(site)
-        rounds = {site: self.rounds_of(site) for site in sites}
+        participation = self.config.composition.participation
+        rounds = {site: most_rounds(participation, site, self.config.rounds) for site in sites}
         asked = {
             round: [site for site in sites if round <= rounds[site]]
             for round in range(1, max(rounds.values()) + 1)
@@ -587,6 +589,6 @@ def _check_roster(sites: Sequence[Site]) -> None:
         raise ConfigError("sites: the roster is empty; give at least one")
     for what in ("name", "key"):
         values = [getattr(site, what) for site in sites]
-        twice = [value for value in values if values.count(value) > 1]
+        twice = [value for value, count in Counter(values).items() if count > 1]
         if twice:
             raise ConfigError(f"sites: two have the {what} {twice[0]}; give each its own")

@@ -81,9 +81,25 @@ class DemoEnvironment:
 
     @classmethod
     def made(
-        cls, folder: Path, config: RunConfig, channel: Channel, link: Link, data_dir: Path | None
+        cls,
+        folder: Path,
+        config: RunConfig,
+        channel: Channel,
+        link: Link,
+        data_dir: Path | None,
+        *,
+        seeded: bool = True,
     ) -> DemoEnvironment:
-        """Write keys, data, policies and the agreement, which every site accepts."""
+        """Write keys, data, policies and the agreement, which every site accepts.
+
+        Args:
+            folder: where to.
+            config: of the run.
+            channel: of the reports.
+            link: that carries them.
+            data_dir: the data folder.
+            seeded: whether all randomness comes from the configuration's seed.
+        """
         (port,) = free_ports(1)
         if link == "https":
             _write_certificates(folder)
@@ -103,7 +119,7 @@ class DemoEnvironment:
             # All of a round; of rounds that the server selects, as few as it selects.
             quorum=None if config.composition.participation.told else config.fewest_in_sum,
             deadline_seconds=_DEADLINE,
-            test_seed=config.seed,
+            test_seed=config.seed if seeded else None,
             link=link,
             server_ca=certificates.fingerprints(folder / "ca.pem") if link == "https" else (),
             budgets=budgets,

@@ -1,0 +1,303 @@
+"""A fleet on this machine: one real server process, and very many sites in a few processes.
+
+    python -m benchmarks.fleet [--sites 1000] [--hosts 2] [--recipe R] [--channel C] [KEY=VALUE]...
+
+The server is `fedldp deploy server` over HTTPS on the loopback interface. A process of sites
+holds for each of them what a site's own process would: the agent with its key, policy, accepted
+agreement, data, state and synced ledger, and a link with its own TLS connection, hello and session,
+in a thread. Only the imports are shared, for a thousand times 215 MB are too much for one machine.
+
+Without ``--seeded`` the sites draw fresh noise. With it all randomness comes from the seed, and the
+final weights are compared with those of the simulation.
+
+It prints a line of JSON. Seconds of a round are from the first question that a site got to the last
+answer that was taken; what comes before is that all sites connect and say who they are. Bytes are
+those of TCP, as the kernel counts them: with TLS, HTTP and the hello, for the mean site.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedldp.data import load_examples
+from fedldp.deployment.agreement import Channel, read_agreement
+from fedldp.deployment.https.site import HttpsLink
+from fedldp.deployment.loopback import HOST
+from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.deployment.parties import DemoEnvironment
+from fedldp.deployment.policy import read_policy
+from fedldp.deployment.site import Agent
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.settings import resolve
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_LONGEST = 1800.0
+_SENT, _RECEIVED = 120, 128
+"""Where Linux' tcp_info has the bytes that the other end has confirmed, and those received."""
+
+
+# A process that hosts sites
+
+
+def host(folder: Path, sites: Sequence[int]) -> None:
+    """Be these sites until standard input is closed; then print what was seen."""
+    stop, questions, answers = threading.Event(), list[float](), list[float]()
+
+    def answered(agent: Agent, body: bytes) -> bytes:
+        asked = isinstance(read_by_site(body), Ask)
+        if asked:
+            questions.append(time.monotonic())
+        answer = agent.answer(body, link="https")
+        if asked:
+            answers.append(time.monotonic())
+        return answer
+
+    # What a process computes once of public features, so that no thread does it for itself.
+    agreement = read_agreement(folder / "run.agreement")
+    path = folder / f"site-{sites[0]}" / "data.npz"
+    first = load_examples(path, columns=agreement.config.columns)
+    agreement.config.algorithm(agreement.problem).prepared()(first)
+    threads = []
+    for site in sites:
+        policy = read_policy(folder / f"site-{site}" / "site.toml")
+        assert policy.server is not None
+        agent = Agent(policy, test_keys=True)
+        link = HttpsLink(
+            policy.server.url,
+            policy.server.ca,
+            agent.key,
+            partial(answered, agent),
+            lambda agent=agent: agent.largest_message,  # type: ignore[misc]
+        )
+        threads.append(threading.Thread(target=link.serve, args=(stop,), daemon=True))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for thread in threads:
+        thread.start()
+    counted: dict[int, tuple[int, int]] = {}
+    over = threading.Thread(target=sys.stdin.read, daemon=True)
+    over.start()
+    while over.is_alive():
+        over.join(0.5)
+        counted |= _tcp_bytes()
+    stop.set()
+    sums = [sum(each) for each in zip(*counted.values(), strict=True)]
+    print(json.dumps({"questions": questions, "answers": answers, "bytes": sums}), flush=True)
+    os._exit(0)  # threads that wait for a server need not
+
+
+def _tcp_bytes() -> dict[int, tuple[int, int]]:
+    """Return by local port the bytes that each TCP connection of this process sent and received."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError, ValueError):
+            if not os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(number))) as each:
+                told = each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                sent, received = (
+                    struct.unpack_from("<Q", told, at)[0] for at in (_SENT, _RECEIVED)
+                )
+                found[each.getsockname()[1]] = sent, received
+    return found
+
+
+# The server, and what it costs
+
+
+class Watched:
+    """A process, whose CPU seconds are looked at as time goes by."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._seen: list[tuple[float, float]] = []
+        self.mebibytes = 0.0
+        self.files = 0
+
+    def look(self) -> None:
+        with suppress(OSError, IndexError):  # it may have ended meanwhile
+            place = Path(f"/proc/{self.process.pid}")
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            self._seen.append((time.monotonic(), (int(fields[11]) + int(fields[12])) / _TICKS))
+            status = (place / "status").read_text()
+            self.mebibytes = int(status.partition("VmHWM:")[2].split()[0]) / 1024
+            self.files = max(self.files, len(os.listdir(place / "fd")))
+
+    def seconds_by(self, when: float) -> float:
+        """Return the CPU seconds up to a time."""
+        return max((seconds for at, seconds in self._seen if at <= when), default=0.0)
+
+
+def _launched(*arguments: str, log: Path, **given: Any) -> subprocess.Popen[bytes]:
+    own = {"OMP_NUM_THREADS": "1", "NO_PROXY": HOST, "no_proxy": HOST}
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [sys.executable, *arguments], stderr=file, env={**os.environ, **own}, **given
+        )
+
+
+def measured(
+    recipe: str, settings: Sequence[str], channel: Channel, hosts: int, seeded: bool
+) -> dict[str, Any]:
+    """Run a fleet to its end, and return what was measured."""
+    config = resolve(recipe, list(settings))
+    sites = config.num_clients
+    with tempfile.TemporaryDirectory(prefix="fedldp-fleet-") as place:
+        world = DemoEnvironment.made(Path(place), config, channel, "https", None, seeded=seeded)
+        parts = [range(each, sites, hosts) for each in range(hosts)]
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for number, part in enumerate(parts):
+                given = (str(part.start), str(part.stop), str(part.step))
+                arguments = ("-m", "benchmarks.fleet", "--host", str(world.folder), *given)
+                log = world.folder / f"host-{number}.log"
+                pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+                processes.append(_launched(*arguments, log=log, **pipes))
+            for process in processes:
+                assert process.stdout is not None
+                if process.stdout.readline() != b"ready\n":
+                    raise RuntimeError(f"a process of sites did not begin: {_ends_of(world)}")
+            server = Watched(_server(world))
+            processes.append(server.process)
+            while not _listens(world.port):
+                server.look()
+                _check_goes_on(server.process, world)
+                time.sleep(0.05)
+            began = time.monotonic()
+            for process in processes[:-1]:
+                assert process.stdin is not None
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+            while server.process.poll() is None and time.monotonic() - began < _LONGEST:
+                server.look()
+                time.sleep(0.05)
+            ended = time.monotonic()
+            _check_goes_on(server.process, world, over=True)
+            told = [
+                json.loads(process.communicate()[0].splitlines()[-1]) for process in processes[:-1]
+            ]
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGKILL)
+                process.wait()
+        questions = sorted(when for each in told for when in each["questions"])
+        answers = sorted(when for each in told for when in each["answers"])
+        records = [json.loads(x) for x in (world.run / "metrics.jsonl").read_text().splitlines()]
+        privacy = json.loads((world.run / "privacy.json").read_text())
+        result = {
+            "recipe": recipe,
+            "settings": list(settings),
+            "sites": sites,
+            "channel": channel,
+            "rounds": len(records),
+            "took_part": [record["clients"] for record in records],
+            "parameters": world.agreement.layout.size,
+            "report_bytes": records[-1]["uplink_bits_per_client"] / 8,
+            "accuracy": records[-1]["accuracy"],
+            "all_connected_seconds": round(questions[0] - began, 2),
+            "rounds_seconds": round(answers[-1] - questions[0], 2),
+            "median_round_seconds": round(statistics.median(r["seconds"] for r in records), 2),
+            "after_last_answer_seconds": round(ended - answers[-1], 2),
+            "server_cpu_to_listen": round(server.seconds_by(began), 2),
+            "server_cpu_to_connect": round(
+                server.seconds_by(questions[0]) - server.seconds_by(began), 2
+            ),
+            "server_cpu_of_rounds": round(
+                server.seconds_by(answers[-1]) - server.seconds_by(questions[0]), 2
+            ),
+            "server_cpu": round(server.seconds_by(ended), 2),
+            "server_mebibytes": round(server.mebibytes),
+            "server_files": server.files,
+            "sent_bytes_per_site": round(sum(each["bytes"][0] for each in told) / sites),
+            "received_bytes_per_site": round(sum(each["bytes"][1] for each in told) / sites),
+            "answers": len(answers),
+            "log_lines": len((world.folder / "server.log").read_text().splitlines()),
+            "epsilon": {
+                f"{line['unit']}, {line['adversary']}, {line['kind']}": line["epsilon"]
+                for line in privacy["guarantees"]
+            },
+            "cores": len(os.sched_getaffinity(0)),
+            "load": round(os.getloadavg()[0], 1),
+            "fedldp": version("fedldp"),
+            "python": sys.version.split()[0],
+        }
+        if seeded:
+            from safetensors.numpy import load_file
+
+            found = load_file(world.run / "model.safetensors")
+            expected = simulate(config).weights
+            result["equals_simulation"] = all((found[n] == w).all() for n, w in expected.items())
+    return result
+
+
+def _server(world: DemoEnvironment) -> subprocess.Popen[bytes]:
+    return _launched(
+        *("-c", "from fedldp.cli import main; main()"),
+        *("deploy", "server", str(world.run), str(world.folder / "run.agreement")),
+        *("--test", world.test, "--listen", f"{HOST}:{world.port}"),
+        *("--certificate", str(world.folder / "server.pem")),
+        *("--key", str(world.folder / "server.key"), "--json"),
+        log=world.folder / "server.log",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+        return True
+    return False
+
+
+def _check_goes_on(
+    process: subprocess.Popen[bytes], world: DemoEnvironment, *, over: bool = False
+) -> None:
+    if process.poll() not in ((0,) if over else (None,)):
+        raise RuntimeError(f"the server ended early, or not at all: {_ends_of(world)}")
+
+
+def _ends_of(world: DemoEnvironment) -> str:
+    return " / ".join(
+        line for log in world.folder.glob("*.log") for line in log.read_text().splitlines()[-3:]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("settings", nargs="*")
+    parser.add_argument("--recipe", default="composed-digits-solution")
+    parser.add_argument("--sites", type=int, default=1000)
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--channel", choices=["named", "sum"], default="named")
+    parser.add_argument("--seeded", action="store_true")
+    parser.add_argument("--host", nargs=4, metavar=("FOLDER", "START", "STOP", "STEP"))
+    given = parser.parse_args()
+    if given.host:
+        start, stop, step = map(int, given.host[1:])
+        host(Path(given.host[0]), range(start, stop, step))
+        return
+    settings = [*given.settings, f"num_clients={given.sites}"]
+    found = measured(given.recipe, settings, given.channel, given.hosts, given.seeded)
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
