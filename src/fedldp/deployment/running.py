@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from fedldp.core.errors import ConfigError
 from fedldp.core.registry import check_extra
 from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement, read_agreement
@@ -36,6 +38,9 @@ from fedldp.reporting.progress import RunProgress
 
 if TYPE_CHECKING:
     from fedldp.deployment.https.server import HttpsPipe
+
+_FILES, _FILES_OF_SITE = 512, 2
+"""Files that a server may need open: strangers' connections and its own, and those of each site."""
 
 
 def run_site(
@@ -118,11 +123,29 @@ class OverHttps:
         check_extra("deploy", "a server over HTTPS")
         from fedldp.deployment.https.server import HttpsPipe, listen
 
+        _allow_files(_FILES + _FILES_OF_SITE * len(agreement.sites))
         context, certificate = tls_of_server(self.certificate, self.key)
         sites = [(site.name, site.key) for site in agreement.sites]
         most, own = largest_message(agreement), version("fedldp")
         file = agreement.to_bytes()
         return HttpsPipe(listen(self.listen), context, certificate, sites, most, own, file)
+
+
+def _allow_files(needed: int) -> None:
+    """Let this process have so many files open, connections among them.
+
+    Raises:
+        ConfigError: its user may not.
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if now == resource.RLIM_INFINITY or now >= needed:
+        return
+    if most != resource.RLIM_INFINITY and most < needed:
+        raise ConfigError(
+            f"sites: so many may need {needed} open files, and this process may have {most}; raise "
+            f"the limit (LimitNOFILE={needed} in its unit, or ulimit -n {needed})"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
 
 
 def run_server(

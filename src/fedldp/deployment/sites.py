@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -64,6 +65,8 @@ _LOOK = 2.0
 """Seconds between looks for nodes."""
 _SEE = 1.0
 """Seconds between looks at who is there, where the pipe knows it."""
+_TELL = 0.25
+"""Seconds between two versions of what a phase waits for."""
 _GREET_AGAIN = 15.0
 """Seconds after which a node that did not say who it is is greeted again, beside the first time: a
 SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a message hands each
@@ -157,6 +160,10 @@ class _Waiting:
     unused: set[int] = field(default_factory=set)
     tags: dict[int, int] = field(default_factory=dict)
     due: dict[int, float] = field(default_factory=dict)
+    next_due: float = -math.inf
+    """When somebody is to be asked that has a node now."""
+    told: float = -math.inf
+    """When it was last told what the phase waits for."""
 
 
 class Sites:
@@ -197,6 +204,8 @@ class Sites:
         """When each node is greeted again that has not answered."""
         self._known_by: dict[int, int] = {}
         """The tag of the greeting that told where each site is: no earlier one tells better."""
+        self._met_some = False
+        """Whether a site has a node now that it had not when sites were last asked."""
         self._looked, self._saw = -_LOOK, -_SEE
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
@@ -207,7 +216,7 @@ class Sites:
         """Whether the next question waits for the quorum to be there."""
         self._unfit: set[int] = set()
         """Sites that are there with another version of fedldp than the agreement's."""
-        self._unanswered: Counter[tuple[int, int]] = Counter()
+        self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)
         """In how many rounds in a row a site left a phase unanswered, by site and phase."""
 
     def released(self, phase: int) -> list[int]:
@@ -245,7 +254,8 @@ class Sites:
                 self._late |= waiting.tags
                 for client in clients:
                     silent = client in waiting.open
-                    self._unanswered[client, phase] = silent * (self._unanswered[client, phase] + 1)
+                    counts = self._unanswered[client]
+                    counts[phase] = silent * (counts[phase] + 1)
             if not self._agreement.is_enough(waiting.reported):
                 error = self._too_few(waiting, len(clients))
                 self._gathers = True
@@ -270,8 +280,10 @@ class Sites:
             else:
                 self._rate_limited(self._pipe.absent)
             last = now
-            self._watch.goes_on(self._waits_for(waiting))
-            self._watch.write()
+            if now - waiting.told >= _TELL:
+                waiting.told = now
+                self._watch.goes_on(self._waits_for(waiting))
+                self._watch.write()
             for tag, body in self._pipe.take(min(0.5, max(left, 0.01))):
                 if tag in self._greeted:
                     self._met(tag, body)
@@ -326,13 +338,12 @@ class Sites:
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
         """Return whether the quorum is there, and no site is left that was heard of lately."""
         phase = waiting.question.phase
-        given_up = all(self._unanswered[client, phase] >= _GIVEN_UP for client in waiting.open)
+        given_up = all(self._unanswered[client][phase] >= _GIVEN_UP for client in waiting.open)
         return given_up and self._agreement.is_enough(waiting.reported)
 
     def _heard_of(self, client: int) -> None:
         """Wait for a site again."""
-        for key in [key for key in self._unanswered if key[0] == client]:
-            del self._unanswered[key]
+        self._unanswered.pop(client, None)
 
     def _look_for_nodes(self, waiting: _Waiting, now: float) -> None:
         """Greet nodes that are not known, as long as some site that is waited for has none."""
@@ -394,12 +405,18 @@ class Sites:
         self._known_by[hello.index] = tag
         if self._nodes.get(hello.index) != node:
             self._nodes[hello.index] = node
+            self._met_some = True
         self._watch.heard(hello.index)
         if self._watch.state_of(hello.index) not in TAKES_PART:
             self._watch.is_now(hello.index, "ready")
 
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
-        for client in sorted(waiting.open & self._nodes.keys()):
+        """Ask those that are due; in between no more is done than to see that nobody is."""
+        if now < waiting.next_due and not self._met_some:
+            return
+        self._met_some = False
+        there = waiting.open & self._nodes.keys()
+        for client in sorted(there):
             if now < waiting.due.get(client, 0.0):
                 continue
             receipt = self._receipts.last(client)
@@ -411,6 +428,7 @@ class Sites:
             self._watch.is_now(client, "asked")
             waiting.tags[tag] = client
             waiting.due[client] = now + min(_AGAIN, self._agreement.deadline_seconds / 3)
+        waiting.next_due = min((waiting.due[client] for client in there), default=math.inf)
 
     def _read(self, waiting: _Waiting, client: int, body: bytes | None) -> Content:
         """Return what a site answered, or None where it is to be asked again."""
@@ -422,6 +440,7 @@ class Sites:
             self._compare(waiting, client, body)
             return None
         waiting.due[client] = time.monotonic() + _PAUSE
+        waiting.next_due = min(waiting.next_due, waiting.due[client])
         if not body:
             # Its node may have come back under another number.
             self._nodes.pop(client, None)

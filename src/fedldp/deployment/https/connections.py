@@ -1,8 +1,8 @@
 """Who may hold a connection to the server: a few strangers for a short time, and each site a few.
 
-A stranger is whoever has not shown a session's token on the connection, from the moment that TCP
-let it in. Nobody is turned away for the sake of those that are there: the oldest stranger goes, so
-that idle connections, however many, keep no site out.
+A stranger is whoever has not said hello, or shown a session's token, on the connection, from the
+moment that TCP let it in. Nobody is turned away for the sake of those that are there: the oldest
+stranger goes, so that idle connections, however many, keep no site out.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ class Connections:
     """The connections of a server; used in its event loop's thread alone.
 
     Args:
+        sites: how many there are. After a restart all come at once, so as many strangers more may
+            be there.
         crowded: is told when a stranger had to go.
     """
 
-    def __init__(self, crowded: Callable[[], None]) -> None:
-        self._crowded = crowded
+    def __init__(self, sites: int, crowded: Callable[[], None]) -> None:
+        self._sites, self._crowded = sites, crowded
         self._strangers: OrderedDict[socket.socket, Connection | None] = OrderedDict()
         self._of_sites: dict[int, deque[Connection]] = {}
 
@@ -44,11 +46,11 @@ class Connections:
     def accepted(self, connection: socket.socket) -> None:
         """Count who connected, and has not even greeted with TLS."""
         self._strangers[connection] = None
-        if len(self._strangers) <= MOST_STRANGERS:
+        if len(self._strangers) <= MOST_STRANGERS + self._sites:
             return
         for each in [one for one in self._strangers if one.fileno() < 0]:
             del self._strangers[each]
-        if len(self._strangers) > MOST_STRANGERS:
+        if len(self._strangers) > MOST_STRANGERS + self._sites:
             self._crowded()
             oldest, protocol = self._strangers.popitem(last=False)
             if protocol is not None:
@@ -65,7 +67,7 @@ class Connections:
                 return
 
     def known(self, connection: Connection, site: int) -> None:
-        """Note that a connection showed a site's token."""
+        """Note that a connection is a site's."""
         self.lost(connection)
         own = self._of_sites.setdefault(site, deque())
         own.append(connection)
@@ -78,9 +80,9 @@ class Connections:
             if protocol is connection:
                 del self._strangers[each]
                 break
-        for own in self._of_sites.values():
+        if connection.site is not None:
             with suppress(ValueError):
-                own.remove(connection)
+                self._of_sites[connection.site].remove(connection)
 
     def protocol(self, **given: Any) -> Connection:
         """Return what speaks HTTP on a new connection, for uvicorn."""
@@ -111,7 +113,8 @@ class Connection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
         self._all = connections
-        self._site: int | None = None
+        self.site: int | None = None
+        """Whose it is, as far as it said."""
         self._stranger_until: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -125,11 +128,11 @@ class Connection(H11Protocol):
         self._all.lost(self)
 
     def is_of(self, site: int) -> None:
-        """Note that it showed a site's token."""
-        if self._site != site:
-            self._site = site
+        """Note that it is a site's, which said hello on it or showed its token."""
+        if self.site != site:
             self._forget_timer()
             self._all.known(self, site)
+            self.site = site
 
     def abort(self) -> None:
         """Close it at once, whatever is under way."""

@@ -15,6 +15,7 @@ import socket
 import ssl
 import threading
 import time
+from asyncio.sslproto import SSLProtocol
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -44,7 +45,11 @@ _ALIVE_SECONDS = 60.0
 """A site that was silent for longer, and is not at work on a question, is not there."""
 _PART_SECONDS = 60.0
 """How long the next part of a site's answer may take."""
+_TLS_BUFFER = 1 << 14
+"""Bytes of a connection's buffer: a record of TLS."""
 _HELLO_SECONDS = 10.0
+_GIVE_UP_SECONDS = 0.5
+"""How far apart two looks for questions are whose time is over."""
 _IDLE_SECONDS = 75
 _LONGEST_HEAD = 16_384
 _PIECE = 1 << 18
@@ -71,6 +76,10 @@ class _Site:
     at_work: bool = False
     receiving: bool = False
     version: str = ""
+
+    def is_there(self, now: float) -> bool:
+        """Return whether it was heard of lately, or is at work on a question."""
+        return self.token is not None and (self.at_work or now - self.heard < _ALIVE_SECONDS)
 
 
 class HttpsPipe:
@@ -118,8 +127,9 @@ class HttpsPipe:
         self._changed = threading.Condition()
         self._taken: deque[tuple[int, bytes | None]] = deque()
         self._last = 0
+        self._given_up = -_GIVE_UP_SECONDS
         self._over = False
-        connections = Connections(self._crowded)
+        connections = Connections(len(sites), self._crowded)
         self._listener = connections.listener(listening)
         config = uvicorn.Config(
             self._app(),
@@ -170,7 +180,9 @@ class HttpsPipe:
     @property
     def connected(self) -> bool:
         """Whether any site is there."""
-        return bool(self.nodes(0.0))
+        now = time.monotonic()
+        with self._changed:
+            return any(site.is_there(now) for site in self._sites)
 
     def nodes(self, timeout: float) -> list[int]:
         """Return the numbers of the sites that are there."""
@@ -182,7 +194,7 @@ class HttpsPipe:
         with self._changed:
             return [
                 Presence(
-                    there=bool(site.token and (site.at_work or now - site.heard < _ALIVE_SECONDS)),
+                    there=site.is_there(now),
                     silent=now - site.heard if site.token else None,
                     version=site.version,
                 )
@@ -226,6 +238,9 @@ class HttpsPipe:
         """Let the run be over: there is nothing to tell the sites."""
 
     def _give_up(self, now: float) -> None:
+        if now < self._given_up + _GIVE_UP_SECONDS:
+            return
+        self._given_up = now
         for site in self._sites:
             for question in list(site.questions):
                 for tag in [each for each, until in question.tags.items() if until < now]:
@@ -245,6 +260,9 @@ class HttpsPipe:
     # For the sites: HTTP, in a thread of its own
 
     def _run(self) -> None:
+        # What asyncio holds for each connection, whether anything comes or not: 256 KiB else.
+        SSLProtocol.max_size = _TLS_BUFFER
+
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
             self._loop.set_exception_handler(lambda _loop, told: self._failed(told["message"]))
@@ -308,6 +326,7 @@ class HttpsPipe:
             )
             return _refused(403)
         self._nonces.use(hello.nonce)
+        request.state.connection.is_of(index)
         return index, hello.version
 
     def _session(self, index: int, version: str) -> bytes:

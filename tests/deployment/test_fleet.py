@@ -1,0 +1,39 @@
+"""Very many sites against one real server process; see ``benchmarks.fleet``."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.fleet import measured
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.running import _allow_files
+
+
+@pytest.mark.slow
+def test_a_fleet_answers_once_and_equals_its_simulation() -> None:
+    """Fifty sites, each with a key, a ledger and a TLS connection of its own, in one process."""
+    settings = ["num_clients=50", "participation=once"]
+    found = measured("composed-digits-solution", settings, "named", hosts=1, seeded=True)
+    assert found["equals_simulation"]
+    assert (found["took_part"], found["answers"]) == ([50], 50)
+    assert found["epsilon"]["client-run, server, pure"] == 8.0
+    assert found["sent_bytes_per_site"] < 20_000
+
+
+def test_a_server_may_have_as_many_connections_as_sites() -> None:
+    """Many systems let a process have 1,024 files, and a fleet needs more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pytest.raises(ConfigError, match=r"sites: so many may need .* open files"):
+        _allow_files(hard + 1)
+    code = (
+        "import resource as r; from fedldp.deployment.running import _allow_files as allow;"
+        f"r.setrlimit(r.RLIMIT_NOFILE, (256, {hard})); allow(200);"
+        "assert r.getrlimit(r.RLIMIT_NOFILE)[0] == 256; allow(600);"
+        "assert r.getrlimit(r.RLIMIT_NOFILE)[0] == 600"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
