@@ -444,8 +444,8 @@ def sentences() -> list[str]:
             and ten[0] < pooled - 5
             and fifty[0] < ten[0] - 10
             and all(abs(each[1] - pooled) < 1 for each in (few_sites, ten, fifty)),
-            "**For people, three sites need no trust, and more sites need a sum:** at ε 1 for a "
-            f"row, of 6,000 people in all, 3, 10 and 50 sites have {few_sites[0]:.0f}, "
+            "**For people, three sites hardly need trust, and more sites need a sum:** at ε 1 for "
+            f"a row, of 6,000 people in all, 3, 10 and 50 sites have {few_sites[0]:.0f}, "
             f"{ten[0]:.0f} and {fifty[0]:.0f} % against any server, but {few_sites[1]:.0f}, "
             f"{ten[1]:.0f} and {fifty[1]:.0f} behind a sum, where central noise on the pooled rows "
             f"has {pooled:.0f}; of Covertype ten sites have {table_of_ten[0]:.0f} and "
