@@ -267,14 +267,18 @@ def test_a_file_that_was_changed_on_the_way_is_refused(
     assert not Path("server/run.agreement").exists()
 
 
+@pytest.mark.parametrize("setting", ["system", "model"])
 def test_an_invite_that_names_code_is_refused_before_it_is_imported(
-    invited: Callable[..., Any],
+    setting: str, invited: Callable[..., Any]
 ) -> None:
+    Path("planted.py").write_text("from pathlib import Path\n\nPath('ran').touch()\n")
     path = Path("server/run.invite")
     found = json.loads(path.read_text())
-    found["config"]["system"] = "none_such:Mine"
+    found["config"][setting] = "planted:Mine"
     path.write_text(json.dumps(found))
     assert "this is code that is none of fedldp's own" in join(invited, "north").assert_refused()
+    assert not Path("ran").exists()
+    assert not Path("north/site.toml").exists()
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from fedldp.accounting.accountants import Kind
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.core.registry import check_extra
+from fedldp.core.registry import check_extra, is_address
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
     SITE_NAME,
@@ -255,6 +255,7 @@ def parse_invite(content: bytes, *, own: frozenset[str] | None) -> Invite:
     found = parse(content, _InviteDocument)
     _check_version(found.version)
     check_code(found.config, own)
+    _check_model(found.config, own)
     try:
         authorities = tuple(base64.b64decode(each, validate=True) for each in found.ca)
         for each in authorities:
@@ -592,6 +593,20 @@ def _make_folder(folder: Path) -> None:
         folder.chmod(0o700)
     except OSError as error:
         raise ConfigError(f"folder {folder}: {error.strerror}; choose another --folder") from error
+
+
+def _check_model(config: Mapping[str, Any], own: frozenset[str] | None) -> None:
+    """Refuse a model of others' code: nothing that an invite costs can be said without running it.
+
+    An agreement is first read, and then looked at by a policy, which lists models. Whoever joins
+    has none yet, or looks at the cost first; and nobody has compared any words by then.
+    """
+    model = config.get("model")
+    if own is not None and isinstance(model, str) and is_address(model) and model not in own:
+        raise ConfigError(
+            f"model = {model}: this is code that is none of fedldp's own, and to look at the "
+            "invite would run it; add it to models in a policy written by hand, should it be"
+        )
 
 
 def _check_version(found: str) -> None:

@@ -182,8 +182,9 @@ class SitePolicy(FrozenConfig):
 
     @property
     def own_code(self) -> frozenset[str]:
-        """Systems, mechanisms and features of others' code or files, which may be read."""
-        named = (*(self.systems or ()), *(self.mechanisms or ()), *(self.features or ()))
+        """Systems, mechanisms, features and models of others' code or files, which may be read."""
+        lists = (self.systems, self.mechanisms, self.features, self.models)
+        named = [name for each in lists for name in each or ()]
         return frozenset(name for name in named if is_address(name))
 
     @property
