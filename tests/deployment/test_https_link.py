@@ -50,6 +50,17 @@ def test_questions_go_out_and_answers_come_back(ends: Ends, pipe: HttpsPipe) -> 
         assert taken(pipe, pipe.ask(1, large, 30)) == large[::-1]
 
 
+def test_a_long_question_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> None:
+    alike = bytes(range(256)) * 2000
+    asked = [b"%d" % node * 100 + alike for node in (0, 1)]
+    tags = [pipe.ask(node, body, 30) for node, body in enumerate(asked)]
+    near, far = (site.questions[0].parts[1] for site in pipe._sites)
+    assert near is far
+    with ends.link(0), ends.link(1):
+        expected = {tag: body[::-1] for tag, body in zip(tags, asked, strict=True)}
+        assert all_taken(pipe, *tags) == expected
+
+
 @slow
 def test_a_question_that_nobody_answers_is_given_up(ends: Ends, pipe: HttpsPipe) -> None:
     tag = pipe.ask(0, b"asked", 0)

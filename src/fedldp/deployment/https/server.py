@@ -45,6 +45,8 @@ _ALIVE_SECONDS = 60.0
 """A site that was silent for longer, and is not at work on a question, is not there."""
 _PART_SECONDS = 60.0
 """How long the next part of a site's answer may take."""
+_HEAD = 256
+"""Of a long question so many first bytes, at most, are a site's own, where it is put to all."""
 _TLS_BUFFER = 1 << 14
 """Bytes of a connection's buffer: a record of TLS."""
 _HELLO_SECONDS = 10.0
@@ -57,10 +59,13 @@ _PIECE = 1 << 18
 
 @dataclass
 class _Question:
-    """A question that a site has not answered; ``tags`` wait for it, each until its time."""
+    """A question that a site has not answered; ``tags`` wait for it, each until its time.
+
+    A long one is in two parts, of which the sites that are asked alike share the second.
+    """
 
     number: int
-    body: bytes
+    parts: tuple[bytes, bytes]
     tags: dict[int, float]
 
 
@@ -128,6 +133,8 @@ class HttpsPipe:
         self._taken: deque[tuple[int, bytes | None]] = deque()
         self._last = 0
         self._given_up = -_GIVE_UP_SECONDS
+        self._rest = b""
+        """Of the last long question, from where those of other sites end alike."""
         self._over = False
         connections = Connections(len(sites), self._crowded)
         self._listener = connections.listener(listening)
@@ -213,13 +220,23 @@ class HttpsPipe:
         with self._changed:
             self._last += 1
             tag, until = self._last, time.monotonic() + ttl
+            parts = self._in_parts(body)
             for question in site.questions:
-                if question.body == body:  # asked again: one answer is good for both
+                if question.parts == parts:  # asked again: one answer is good for both
                     question.tags[tag] = until
                     return tag
-            site.questions.append(_Question(tag, body, {tag: until}))
+            site.questions.append(_Question(tag, parts, {tag: until}))
         self._wake(site)
         return tag
+
+    def _in_parts(self, body: bytes) -> tuple[bytes, bytes]:
+        """Return a question's head and the rest; a rest like the last one is held once."""
+        if len(body) <= _PIECE:
+            return body, b""
+        head, rest = body[:_HEAD], body[_HEAD:]
+        if rest != self._rest:
+            self._rest = rest
+        return head, self._rest
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
         """Return what came since the last call; wait at most ``timeout`` seconds for the first.
@@ -376,7 +393,7 @@ class HttpsPipe:
                 question = site.questions[0] if site.questions else None
             if question is not None:
                 site.at_work = True
-                return _InPieces(question.body, headers={TAG: str(question.number)})
+                return _InPieces(question.parts, {TAG: str(question.number)})
             try:
                 async with asyncio.timeout(until - time.monotonic()):
                     await site.wake.wait()
@@ -472,12 +489,18 @@ class _InPieces(Response):
 
     media_type = "application/octet-stream"
 
+    def __init__(self, parts: Sequence[bytes], headers: dict[str, str]) -> None:
+        length = {"content-length": str(sum(map(len, parts)))}
+        super().__init__(headers={**headers, **length})
+        self._parts = parts
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = {"status": self.status_code, "headers": self.raw_headers}
         await send({"type": "http.response.start", **head})
-        for start in range(0, len(self.body), _PIECE):
-            part = bytes(self.body[start : start + _PIECE])
-            await send({"type": "http.response.body", "body": part, "more_body": True})
+        for part in self._parts:
+            for start in range(0, len(part), _PIECE):
+                piece = part[start : start + _PIECE]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
