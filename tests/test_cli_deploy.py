@@ -472,6 +472,7 @@ def test_another_budget_than_the_ledgers_is_refused(agreed: Any, fedldp_command:
     assert "it was begun with" in line
 
 
+@pytest.mark.slow
 def test_a_budget_of_each_sites_own_is_signed_told_and_shown(
     fedldp_command: Any, keys: list[str]
 ) -> None:

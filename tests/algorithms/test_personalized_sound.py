@@ -378,7 +378,10 @@ def test_a_sum_has_the_servers_lines_and_says_what_it_shows() -> None:
     ("changes", "part"),
     [
         ({"weighting": "variance"}, "set weighting = uniform, or channel = named"),
-        ({"report": "sign"}, "set report = gaussian"),
+        (
+            {"report": "sign", "largest_epsilon": None},
+            "set report = gaussian and largest_epsilon = 2,",
+        ),
         ({"selects_first": True}, "set selects_first = false"),
         ({"clip": [1.0, 2.0, 3.0]}, "clip has a value for each client"),
         ({"largest_epsilon": None}, "largest_epsilon is not set"),

@@ -8,6 +8,7 @@ names both and a remedy that helps.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -296,8 +297,10 @@ def alternatives(remedies: str) -> list[dict[str, Any]]:
         if left_out:
             found.append({left_out[1]: None})
             continue
-        changes = dict(re.findall(r"(\w+) = ([\w.-]+)", remedy))
+        changes: dict[str, Any] = dict(re.findall(r"(\w+) = ([\w.-]+)", remedy))
         assert changes, remedies
+        numbers = {n: json.loads(v) for n, v in changes.items() if re.fullmatch(r"[\d.]+", v)}
+        changes |= numbers
         found.append(changes)
     return found
 

@@ -24,6 +24,7 @@ def central(folder: Path, channel: str, **given: Any) -> World:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 def test_a_run_ends_where_the_simulation_does(channel: str, tmp_path: Path) -> None:
     world = central(tmp_path, channel)

@@ -25,9 +25,10 @@ def client_side(
     config, problem = agreement.config, agreement.problem
     if agreement.summing is None:
         return config.algorithm(problem).client(index, device)
-    committees = agreement.config.committees
-    members = _roster(agreement).of(committees.members(committees.of(index)))
-    identity = Identity(roster=members, index=index, private=key.private_bytes_raw())
+    committees, roster = agreement.config.committees, _roster(agreement)
+    if committees.number > 1:  # else one sum of whoever takes part, which may be others each round
+        roster = roster.of(committees.members(committees.of(index)))
+    identity = Identity(roster=roster, index=index, private=key.private_bytes_raw())
     inner = config.algorithm(problem).inside().client(index, device)
     return summed_client(inner, agreement.summing, agreement.setup, identity)
 

@@ -152,17 +152,19 @@ def in_sums(settings: Settings) -> Composition:
     Raises:
         ConfigError: the server would have to know it, or the grid is not public.
     """
-    for name, value in {
-        "report": "gaussian",
-        "weighting": "uniform",
-        "selects_first": False,
-    }.items():
-        if getattr(settings, name) != value:
-            raise ConfigError(
-                f"{name} = {shown(getattr(settings, name))} and channel = sum: of a sum the server "
-                "reads the plain mean, whoever has which epsilon; set "
-                f"{name} = {shown(value)}, or channel = named"
-            )
+    needed = {"report": "gaussian", "weighting": "uniform", "selects_first": False}
+    other = {name: v for name, v in needed.items() if getattr(settings, name) != v}
+    if other:
+        name, set_to = next(iter(other)), {n: shown(value) for n, value in other.items()}
+        if settings.largest_epsilon is None:
+            epsilon = settings.epsilon
+            most = max(epsilon) if isinstance(epsilon, list) else of_client(epsilon, 0)
+            set_to["largest_epsilon"] = f"{most:g}"
+        remedy = " and ".join(f"{n} = {value}" for n, value in set_to.items())
+        raise ConfigError(
+            f"{name} = {shown(getattr(settings, name))} and channel = sum: of a sum the server "
+            f"reads the plain mean, whoever has which epsilon; set {remedy}, or channel = named"
+        )
     for name in ("clip", "client_delta"):
         if is_own(getattr(settings, name)):
             raise ConfigError(
