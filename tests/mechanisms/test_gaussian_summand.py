@@ -29,16 +29,21 @@ def words(mechanism: GaussianSummand, values: np.ndarray, stream: Stream) -> np.
     return np.frombuffer(mechanism.encode(values, stream), INTEGER).astype(np.int64)
 
 
+def whole_steps(mechanism: GaussianSummand, values: np.ndarray, stream: Stream) -> np.ndarray:
+    """Return a report without the parts of steps: its own grid's, which only its client knows."""
+    return (words(mechanism, values, stream) + mechanism.units // 2) // mechanism.units
+
+
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, *GaussianSummand.examples()], ids=repr)
 def test_it_is_the_report_of_the_gaussian_times_a_public_number(mechanism: GaussianSummand) -> None:
-    """So its guarantee is that of the Gaussian, to the last digit."""
+    """But for parts of a step: so its guarantee is that of the Gaussian, to the last digit."""
     alone = Gaussian(mechanism.clip, mechanism.sigma)
     values = np.random.default_rng(0).normal(size=SIZE)
     for stream in (secret, lambda: Stream.simulation(seed=1, round=1, client=0, purpose="x")):
         report = np.frombuffer(alone.encode(values, stream()), "<i4").astype(np.int64)
-        np.testing.assert_array_equal(words(mechanism, values, stream()), report * mechanism.units)
+        np.testing.assert_array_equal(whole_steps(mechanism, values, stream()), report)
     assert mechanism.event(SIZE) == alone.event(SIZE)
-    steps = words(mechanism, values, secret()) // mechanism.units
+    steps = whole_steps(mechanism, values, secret())
     noise = discrete_gaussian(SIZE, mechanism.scale_bits, secret())
     np.testing.assert_array_equal(steps - noise, mechanism.ball.clip(values))
     exact = Fraction(mechanism.sigma) / (1 << mechanism.scale_bits)
@@ -63,9 +68,34 @@ def test_a_sum_is_read_by_the_unit_alone() -> None:
     exact = np.zeros(SIZE)
     for number, (mechanism, value) in enumerate(zip(MECHANISMS, values, strict=True)):
         found.add(mechanism.encode(value, secret(number)))
-        exact += words(mechanism, value, secret(number)) / mechanism.units * mechanism.ball.step
+        exact += whole_steps(mechanism, value, secret(number)) * mechanism.ball.step
     assert summing.bits == 64
-    np.testing.assert_allclose(found.mean(), exact / 3, rtol=1e-12)
+    half = sum(mechanism.ball.step for mechanism in MECHANISMS) / 2  # of a step, of each
+    np.testing.assert_allclose(found.mean(), exact / 3, rtol=0, atol=half / 3)
+
+
+def test_a_sum_of_clients_of_one_deviation_does_not_tell_it() -> None:
+    """Nobody's step divides it: neither where all have the same, nor what several have in common.
+
+    The parts of steps are uniform: their remainders by any number behave as chance has it.
+    """
+    size, one = 4000, MECHANISMS[1]
+    total = sum(words(one, np.zeros(size), secret(number)) for number in range(3))
+    assert np.gcd.reduce(total) == 1
+    for number in (2, one.units, one.units - 1):
+        parts = min(number, 8)
+        counts = np.bincount(total % number * parts // number, minlength=parts)
+        expected = np.bincount(np.arange(number) * parts // number) * size / number
+        assert ((counts - expected) ** 2 / expected).sum() < 40  # 7 degrees: 1e-6
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
+def test_parts_of_steps_stay_within_one(mechanism: GaussianSummand) -> None:
+    parts = mechanism._parts(10_000, secret())
+    assert parts.min() >= -(mechanism.units // 2)
+    assert parts.max() < mechanism.units - mechanism.units // 2
+    deviation = mechanism.units / np.sqrt(12 * parts.size)
+    assert abs(parts.mean() + (mechanism.units % 2 == 0) / 2) < 6 * deviation
 
 
 def test_a_reports_form_says_nothing_of_its_noise() -> None:

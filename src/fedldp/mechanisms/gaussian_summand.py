@@ -32,9 +32,12 @@ class GaussianSummand(Gaussian):
     """The report of ``Gaussian`` in steps of a public unit, in words of 64 bits that add up.
 
     Its own grid's step is a whole number of units, so the report is that of ``Gaussian`` times that
-    number, which is post-processing: the guarantee is that of ``Gaussian``, by this one report,
-    whatever it is summed with, and whether or not the sum is secret. Clients' deviations may
-    differ: who reads the sum needs the unit and the number of reports, and nobody's deviation.
+    number, and each coordinate a uniform part of a step beside it. That is drawn without a look at
+    anything, so all of it is post-processing: the guarantee is that of ``Gaussian``, by this one
+    report, whatever it is summed with, and whether or not the sum is secret. Clients' deviations
+    may differ: who reads the sum needs the unit and the number of reports, and nobody's deviation.
+    Without the parts of steps a sum would be a multiple of what all clients' steps have in common:
+    that of clients of one deviation would tell it exactly.
 
     Args:
         clip: as for ``Gaussian``.
@@ -70,7 +73,14 @@ class GaussianSummand(Gaussian):
         check_releasable(values)
         steps = self.ball.clip(values.reshape(-1))
         steps += self.noise(steps.size, stream)
-        return (steps * self.units).astype(INTEGER).tobytes()
+        steps *= self.units
+        steps += self._parts(steps.size, stream)
+        return steps.astype(INTEGER).tobytes()
+
+    def _parts(self, size: int, stream: Stream) -> NDArray[np.int64]:
+        """Return parts of a step in units, uniform but for 2^-30 of them, of mean 0 or -1/2."""
+        drawn = stream.integers(size, np.uint64) % np.uint64(self.units)
+        return drawn.astype(np.int64) - self.units // 2
 
     def payload_bits(self, size: int) -> int:
         """Return 64 for each coordinate."""
