@@ -29,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -229,6 +230,7 @@ def measured(
             "sent_bytes_per_site": round(sum(each["bytes"][0] for each in told) / sites),
             "received_bytes_per_site": round(sum(each["bytes"][1] for each in told) / sites),
             "answers": len(answers),
+            "amiss_at_sites": _amiss(world),
             "log_lines": len((world.folder / "server.log").read_text().splitlines()),
             "epsilon": {
                 f"{line['unit']}, {line['adversary']}, {line['kind']}": line["epsilon"]
@@ -272,6 +274,17 @@ def _check_goes_on(
 ) -> None:
     if process.poll() not in ((0,) if over else (None,)):
         raise RuntimeError(f"the server ended early, or not at all: {_ends_of(world)}")
+
+
+def _amiss(world: DemoEnvironment) -> dict[str, int]:
+    """Return what sites said when they had no connection, and how often a line said so."""
+    told = Counter(
+        line.partition("no connection to ")[2].partition(": ")[2].partition(";")[0]
+        for log in world.folder.glob("host-*.log")
+        for line in log.read_text().splitlines()
+        if "no connection to " in line
+    )
+    return dict(told.most_common(5))
 
 
 def _ends_of(world: DemoEnvironment) -> str:
