@@ -267,18 +267,19 @@ def people(data: str) -> str:
 
 
 def people_in_short() -> str:
-    """Return the README's table of few sites with many people, at all epsilons in a cell."""
+    """Return the README's table of people, without rows that have no figure of their own yet."""
     rows = []
     for data, (title, number) in PEOPLE.items():
         for sites in SITES:
-            cells = []
+            found = {}
             for kind in (f"{sites}-server", f"{sites}-summing-server", "10-downlink",
                          f"{sites}-alone"):  # fmt: skip
                 each = Table(f"people-{data}-{kind}")
                 (name,) = each.contestants
-                lines = [each.lines.get((name, epsilon)) for epsilon in each.design.epsilons]
-                cells.append(", ".join(map(_rounded, lines)))
-            rows.append([title, f"{sites} x {number // sites:,}", *cells])
+                found[kind] = [each.lines.get((name, e)) for e in each.design.epsilons]
+            if any(any(lines) for kind, lines in found.items() if kind != "10-downlink"):
+                cells = [", ".join(map(_rounded, lines)) for lines in found.values()]
+                rows.append([title, f"{sites} x {number // sites:,}", *cells])
     head = ["any server", "behind a sum", "pooled, central noise", "one site by itself"]
     return table(["data", "sites x people", *head], rows)
 
