@@ -322,7 +322,7 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
     def cells(recipe: str | None, channel: str) -> list[tuple[Any, Any]]:
         """Return each size's measurements: as processes, and in one."""
-        sizes = sorted({key[1:3] for key in found if key[0] == recipe})
+        sizes = sorted({key[1:3] for key in found if key[0] == recipe and key[3] == channel})
         ways = ("processes", "one process")
         return [tuple(found.get((recipe, *at, channel, way)) for way in ways) for at in sizes]  # type: ignore[misc]
 
