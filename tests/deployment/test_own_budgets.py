@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from worlds import World, ask, bits, content, make_world, question_of, write_policy
+from worlds import World, ask, asks, bits, content, make_world, question_of, write_policy
 
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import FedldpError, PrivacyError, WireError
+from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
+from fedldp.deployment.messages import read_by_server
 from fedldp.deployment.own_budgets import (
     OwnBudget,
     SignedBudget,
@@ -24,6 +25,7 @@ from fedldp.deployment.own_budgets import (
 )
 from fedldp.deployment.policy import accepted_agreement
 from fedldp.deployment.reports import Reports
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_request
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
@@ -389,3 +391,29 @@ def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: World) -> None:
     costs = [policy.costs(summed.agreement)[0] for policy in summed.policies]
     assert costs == sorted(costs)
     assert len(set(costs)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [2.0, 0.5])
+def test_noise_of_one_epsilon_is_never_charged_as_anothers(
+    epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is masked is kept before it is charged: no [own] that came in between counts for it."""
+    world = own_world(tmp_path, "rounds=1", recipe=SUMS, channel="sum", quorum=2)
+    add, full = SqliteLedger._add, [True]
+
+    def on_a_full_disk(self: SqliteLedger, db: Any, past: Any, place: Any, *more: Any) -> Any:
+        if full and place.exchange == 2 and self.path == world.policies[0].ledger:
+            full.clear()
+            raise LedgerUnusable("the disk is full")
+        return add(self, db, past, place, *more)
+
+    monkeypatch.setattr(SqliteLedger, "_add", on_a_full_disk)
+    pipe = world.pipe()
+    world.serve(pipe)
+    assert world.releases(0) == [(1, 0), (1, 1)]
+    (asked,) = [asked for node, asked, _ in pipe.seen if node == 100 and asks(asked, phase=2)]
+    world.policies[0] = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
+    found = content(read_by_server(world.agent(0).answer(asked)))
+    assert isinstance(found, Report) == (epsilon == 2.0)
+    assert len(world.releases(0)) == (3 if epsilon == 2.0 else 2)

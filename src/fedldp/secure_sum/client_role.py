@@ -25,11 +25,11 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import Event, NoRelease
+from fedldp.accounting.events import Event, InClear, NoRelease
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.protocol.roles import ClientRole, Encoder, Sender, Senders, Update
+from fedldp.protocol.roles import Arrays, ClientRole, Encoder, Sender, Senders, Update
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive, broadcast_digest
 from fedldp.secure_sum.client import SecureSumClient
@@ -185,14 +185,29 @@ class Answer:
         """Return the vector that the client masks in this round, which is the first that it had.
 
         To be called for a question that will be answered: what is kept of earlier rounds goes.
-        """
 
-        def make() -> Mapping[str, Words]:
+        Raises:
+            PrivacyError: it was made when the encoder stated another event, which is not the one
+                that is charged now. It is kept before it is charged, and in between a client may
+                have chosen another epsilon of its own.
+        """
+        event = self.inner.event()
+        # What is sent in clear has one price, whoever sends it.
+        said = b"" if isinstance(event, InClear) else repr(event).encode()
+
+        def make() -> Arrays:
             told, inside = _without_sum(broadcast), replace(sender, phase=0)
             report = alone(self.inner, update, told, inside)
-            return {"words": self.setup.words(self.summing.words(report))}
+            words = self.setup.words(self.summing.words(report))
+            return {"words": words, **({"event": np.frombuffer(said, np.uint8)} if said else {})}
 
-        return sender.store.arrays("sum-input", make, round=broadcast.round)["words"]
+        kept = sender.store.arrays("sum-input", make, round=broadcast.round)
+        if "event" in kept and kept["event"].tobytes() != said:  # earlier versions kept none
+            raise PrivacyError(
+                f"round {broadcast.round}: what is masked was made for another epsilon: nothing is "
+                "sent; go on with the next round"
+            )
+        return kept["words"]
 
 
 def _secret(round: int, sender: Sender) -> Stream:
