@@ -2,7 +2,7 @@
 
 A word stands for 10 bits, so ten for 100. Whoever wants another file with the same words has to try
 2^100 files, or 2^50 to make two such files of its own; and each try takes 2^19 steps of SHA-256,
-because the words are those of the digest after PBKDF2: about 2^70 steps for the second.
+because the words are those of the digest after PBKDF2: 2^69 steps for the second.
 """
 
 from __future__ import annotations
