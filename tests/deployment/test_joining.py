@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from documents import document
 
@@ -323,6 +324,30 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_were
     (accepted,) = Path("north/state/accepted").iterdir()
     assert read_agreement(accepted).digest == agreement.digest
     assert "refused" in accept("north", *told).assert_refused()  # nobody listens any more
+
+
+def test_a_run_begins_with_weights_that_the_invite_names(deploy: Callable[..., Any]) -> None:
+    from safetensors.numpy import save_file
+
+    weights = {"1.bias": np.zeros(2, np.float32), "1.weight": np.zeros((2, 1), np.float32)}
+    save_file({"other": weights["1.bias"]}, "model.safetensors")
+    wrong = deploy(*INVITE, *URL, "--initial", "model.safetensors").assert_refused()
+    assert "give the weights of a run of the same model" in wrong
+    assert not Path("server/run.invite").exists()
+    save_file(weights, "model.safetensors")
+    assert deploy(*INVITE, *URL, "--initial", "model.safetensors").status == 0
+    said = [join(deploy, site) for site in ("north", "south")]
+    assert all("weights of digest" in each.out for each in said)
+    kept = Path("server/run.initial.safetensors")
+    save_file({**weights, "1.bias": np.ones(2, np.float32)}, kept)
+    outcome = admit(deploy)
+    assert outcome.status == 2
+    assert "other weights than the agreement's" in outcome.err
+    assert not Path("server/run.agreement").exists()
+    kept.write_bytes(Path("model.safetensors").read_bytes())
+    assert admit(deploy).status == 0
+    agreement = read_agreement(Path("server/run.agreement"))
+    assert agreement.initial == joining.read_invite(Path("server/run.invite")).initial is not None
 
 
 def test_ten_words_stand_for_a_digest() -> None:

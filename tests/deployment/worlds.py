@@ -18,6 +18,7 @@ from fedldp.core.bounding import Ranges
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import make_identity, read_private, read_public
+from fedldp.deployment.initial import beside
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
@@ -107,7 +108,9 @@ class World:
         return FakePipe(agents, **given)
 
     def server(self) -> Server:
-        return Server(self.folder / "server", self.agreement.to_bytes(), self.inputs.dataset.test)
+        weights = beside(self.folder / "run.agreement")
+        file, test = self.agreement.to_bytes(), self.inputs.dataset.test
+        return Server(self.folder / "server", file, test, weights)
 
     def serve(self, pipe: FakePipe | None = None) -> Served:
         """Run a new server on the folder to its end."""
@@ -166,6 +169,7 @@ def make_world(
     policy: dict[str, Any] | None = None,
     link: Any = "flower",
     server_ca: Sequence[str] = (),
+    initial: str | None = None,
 ) -> World:
     """Return a world whose sites have the shares that a simulation's clients have."""
     config = resolve(recipe, [f"num_clients={sites}", "rounds=2", *SMALL, *settings])
@@ -188,6 +192,7 @@ def make_world(
         link=link,
         server_ca=server_ca,
         budgets=budgets,
+        initial=initial,
     )
     policies = []
     for index in range(sites):

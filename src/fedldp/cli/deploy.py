@@ -49,6 +49,12 @@ People = Annotated[
     int | None,
     typer.Option(help="of all sites together, about, where a person may have several rows; public"),
 ]
+Initial = Annotated[
+    Path | None,
+    typer.Option(
+        help="model.safetensors of a run folder: begin with its weights, which all may know"
+    ),
+]
 Check = Annotated[
     bool, typer.Option("--check", help="say what is in order and what is not, and stop")
 ]
@@ -106,6 +112,7 @@ def invite(
     classes: Classes = None,
     examples: NumExamples = None,
     people: People = None,
+    initial: Initial = None,
     set_: Settings = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -114,6 +121,7 @@ def invite(
 
     from fedldp.deployment.certificates import check_host, write_server_keys
     from fedldp.deployment.identity import new_file
+    from fedldp.deployment.initial import write_initial
     from fedldp.deployment.joining import Invite, host_of
     from fedldp.simulation.settings import resolve
 
@@ -129,6 +137,7 @@ def invite(
         channel=_channel(channel),
         quorum=quorum,
         deadline_seconds=deadline,
+        initial=_digest_of(initial, config, problem),
     )
     expected = found.expected()  # refused here, or when all sites have joined
     if (folder / "server.pem").exists():
@@ -139,6 +148,8 @@ def invite(
             f"wrote      ca.pem, server.pem and their keys to {folder}, valid for {_DAYS} days; "
             "take ca.key off this machine"
         )
+    if initial is not None:
+        write_initial(initial, out)
     new_file(out, found.vouched(folder / "ca.pem").to_bytes(), 0o644)
     _show_expected(Console(), found, expected)
     typer.echo(f"wrote      {out}; send it to each site, which answers by: fedldp deploy join")
@@ -224,6 +235,7 @@ def admit(
     from rich.console import Console
 
     from fedldp.deployment.identity import new_file
+    from fedldp.deployment.initial import agreed_initial, beside
     from fedldp.deployment.joining import admit as admitted
     from fedldp.deployment.joining import read_invite
     from fedldp.deployment.words import words_of
@@ -241,6 +253,8 @@ def admit(
         raise typer.Exit(1)
     budgets = [each.own for each in joinings if each.own is not None]
     agreement = invited.agreement({each.name: each.key for each in joinings}, budgets)
+    if agreement.initial is not None:
+        agreed_initial(agreement, beside(out))
     new_file(out, agreement.to_bytes(), 0o644)
     words = words_of(agreement.digest)
     if as_json:
@@ -282,6 +296,7 @@ def agree(
             help="a site's own budget, from `fedldp deploy budget`: one for each site, or none"
         ),
     ] = None,
+    initial: Initial = None,
     set_: Settings = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -292,6 +307,7 @@ def agree(
     from fedldp.deployment.agreeing import agree as agree_on
     from fedldp.deployment.certificates import fingerprints
     from fedldp.deployment.identity import new_file, read_public
+    from fedldp.deployment.initial import write_initial
     from fedldp.deployment.own_budgets import read_budget
     from fedldp.simulation.settings import resolve
 
@@ -319,7 +335,10 @@ def agree(
         link=over,
         server_ca=authorities,
         budgets=[read_budget(file) for file in budget or []],
+        initial=_digest_of(initial, config, problem),
     )
+    if initial is not None:
+        write_initial(initial, out)
     new_file(out, agreement.to_bytes(), 0o644)
     if as_json:
         print_json({"digest": agreement.digest.hex(), **agreement.document})
@@ -621,6 +640,13 @@ def demo(
         raise typer.Exit(1)
 
 
+def _digest_of(initial: Path | None, config: RunConfig, problem: Problem) -> str | None:
+    """Return the digest of the weights that a run begins with, if another run's are given."""
+    from fedldp.deployment.initial import digest_of_file
+
+    return None if initial is None else digest_of_file(initial, config.layout(problem))
+
+
 def _link(name: str) -> Link:
     if name not in ("https", "flower"):
         raise ConfigError(f"link = {name}: choose https or flower")
@@ -752,11 +778,19 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
             "quorum",
             f"{agreement.quorum} sites a round{of}, {agreement.deadline_seconds:g} s to answer",
         ),
+        *_initial_in_words(agreement.initial),
         ("digest", agreement.digest.hex()),
         ("words", words_of(agreement.digest)),
     ):
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
     print_statement(console, dict(statement), agreement.epsilon_in_words())
+
+
+def _initial_in_words(digest: str | None) -> list[tuple[str, str]]:
+    if digest is None:
+        return []
+    what = f"with weights of digest {digest[:16]}: public, and nothing below is about their data"
+    return [("begins", what)]
 
 
 def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place: int) -> None:
@@ -785,6 +819,7 @@ def _show_expected(console: Console, invite: Invite, expected: Agreement) -> Non
         ("sites", f"{config.num_clients} are expected"),
         ("channel", invite.channel),
         ("quorum", f"{expected.quorum} sites a round, {expected.deadline_seconds:g} s to answer"),
+        *_initial_in_words(invite.initial),
     ):
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
     print_statement(console, dict(expected.statement), expected.epsilon_in_words())

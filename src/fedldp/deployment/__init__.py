@@ -18,6 +18,7 @@ __all__ = [
     "demo",
     "flower_app",
     "identity",
+    "initial",
     "joining",
     "listening",
     "own_budgets",

@@ -34,6 +34,7 @@ def agree(
     link: Link = "https",
     server_ca: Sequence[str] = (),
     budgets: Sequence[SignedBudget] = (),
+    initial: str | None = None,
 ) -> Agreement:
     """Return the agreement on a run of ``config``.
 
@@ -51,6 +52,7 @@ def agree(
         server_ca: SHA-256 of the certificates of who may vouch for the server's; see
             ``certificates.fingerprints``.
         budgets: of each site its own, in any order: they are the list that ``epsilon`` then is.
+        initial: digest of the weights that the run begins with; see ``initial.digest_of_file``.
 
     Raises:
         ConfigError: it cannot be deployed; the line says why.
@@ -81,6 +83,7 @@ def agree(
             server_ca=tuple(server_ca),
             budgets=own,
             version=version("fedldp"),
+            initial=initial,
         )
         check_budgets(candidate, [site.key for site in roster], own)
         found = replace(found, config=candidate.with_schedule(found.selecting(None)))

@@ -135,6 +135,7 @@ class _Document(BaseModel):
     link: Literal["https"] | None = None
     fedldp: Annotated[str, Field(pattern=r"^\d+\.\d+\.[A-Za-z0-9.+-]{1,48}$")] | None = None
     server_ca: list[Annotated[str, Field(pattern=_KEY)]] | None = None
+    initial: Annotated[str, Field(pattern=_KEY)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +161,8 @@ class Agreement:
         budgets: of each site's own, in the roster's order, where ``epsilon`` is a list of them;
             each signed by its site, for all sites are told them.
         version: of fedldp, which made it; None: one that did not say so, and any may take part.
+        initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see
+            ``initial``. None: the server draws them.
     """
 
     run: str
@@ -176,6 +179,7 @@ class Agreement:
     server_ca: tuple[str, ...] = ()
     budgets: tuple[SignedBudget, ...] = ()
     version: str | None = None
+    initial: str | None = None
 
     def check(self) -> None:
         """Refuse what cannot be deployed, or does not fit together. This imports the model.
@@ -283,6 +287,7 @@ class Agreement:
             **({"budgets": [b.model_dump() for b in self.budgets]} if self.budgets else {}),
             **({} if self.link == "flower" else self._https),
             **({} if self.version is None else {"fedldp": self.version}),
+            **({} if self.initial is None else {"initial": self.initial}),
         }
 
     @property
@@ -484,6 +489,7 @@ def parse_agreement(
         server_ca=tuple(found.server_ca or ()),
         budgets=tuple(found.budgets or ()),
         version=found.fedldp,
+        initial=found.initial,
     )
     told = None if found.features is None else found.features.model_dump()
     if told != agreement.features:

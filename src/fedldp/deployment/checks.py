@@ -21,6 +21,7 @@ from fedldp.deployment.certificates import tls_of_server
 from fedldp.deployment.examples import check_people, is_about_people
 from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.identity import read_private
+from fedldp.deployment.initial import agreed_initial, beside
 from fedldp.deployment.listening import is_held
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, private_to_owner
 from fedldp.deployment.site import check_randomness, check_secret, open_run
@@ -82,12 +83,20 @@ def check_server(
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
         return f"{folder}: of this agreement; the run goes on there"
 
+    def initial() -> str:
+        found = read_agreement(agreement, own=None)
+        if found.initial is None:
+            return "drawn by the server"
+        agreed_initial(found, beside(agreement))
+        return f"{beside(agreement)}: as agreed"
+
     def server() -> str:
         if not is_held(folder.with_name(f"{folder.name}.lock")):
             return "it does not run now"
         return f"it runs: {read_status(folder).get('next', 'begins')}"
 
     found = [*_one("server", server), *_one("agreement", agreed), *_one("folder", run_folder)]
+    found += _one("initial", initial)
     if certificate is not None:
         found += _one("certificate", lambda: _valid(certificate))
         if key is not None:

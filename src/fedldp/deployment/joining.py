@@ -84,6 +84,7 @@ class _InviteDocument(BaseModel):
     quorum: Annotated[int, Field(ge=1)] | None
     deadline_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]
     nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    initial: Annotated[str, Field(pattern=_HEX)] | None = None
 
 
 class _JoinDocument(BaseModel):
@@ -112,6 +113,7 @@ class Invite:
         deadline_seconds: of one phase.
         nonce: 32 hexadecimal digits, so that no two invites are the same.
         version: of the fedldp that wrote it.
+        initial: as in ``Agreement``.
     """
 
     url: str
@@ -123,6 +125,7 @@ class Invite:
     deadline_seconds: float
     nonce: str
     version: str
+    initial: str | None = None
 
     @classmethod
     def new(
@@ -134,6 +137,7 @@ class Invite:
         channel: Channel,
         quorum: int | None,
         deadline_seconds: float,
+        initial: str | None = None,
     ) -> Invite:
         """Return a new invite, for whose server nobody vouches yet: see ``vouched``.
 
@@ -152,6 +156,7 @@ class Invite:
             deadline_seconds=deadline_seconds,
             nonce=os.urandom(_NONCE_BYTES).hex(),
             version=version("fedldp"),
+            initial=initial,
         )
 
     def vouched(self, ca: Path) -> Invite:
@@ -172,6 +177,7 @@ class Invite:
             "quorum": self.quorum,
             "deadline_seconds": float(self.deadline_seconds),
             "nonce": self.nonce,
+            **({} if self.initial is None else {"initial": self.initial}),
         }
 
     @cached_property
@@ -210,6 +216,7 @@ class Invite:
             deadline_seconds=self.deadline_seconds,
             server_ca=[fingerprint(each) for each in self.authorities],
             budgets=budgets,
+            initial=self.initial,
         )
 
     def expected(self, own: OwnBudget | None = None) -> Agreement:
@@ -272,6 +279,7 @@ def parse_invite(content: bytes, *, own: frozenset[str] | None) -> Invite:
         deadline_seconds=found.deadline_seconds,
         nonce=found.nonce,
         version=found.version,
+        initial=found.initial,
     )
 
 

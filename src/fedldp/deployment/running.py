@@ -24,6 +24,7 @@ from fedldp.core.registry import check_extra
 from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
+from fedldp.deployment.initial import beside
 from fedldp.deployment.json_log import JsonLines
 from fedldp.deployment.listening import Listening, alone
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving
@@ -166,7 +167,7 @@ def run_server(
     examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         reach = reached.pipe(found)  # what is amiss with it is told before anything is made
-        server = Server(folder, agreement.read_bytes(), examples)
+        server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
         text.print_statement(console, server.privacy, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
 

@@ -23,7 +23,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
 from fedldp.deployment.channels import server_side
+from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.reports import Reports
@@ -118,12 +119,15 @@ class Server:
         agreement: of the run, as its file has it.
         test: labelled examples that the server may use to test the model, as they are before they
             are standardised; None for no tests.
+        initial: where the weights lie that were agreed on to begin with, if any were.
 
     Raises:
         FedldpError: the agreement cannot be deployed, or the folder is of another one or damaged.
     """
 
-    def __init__(self, folder: Path, agreement: bytes, test: Examples | None) -> None:
+    def __init__(
+        self, folder: Path, agreement: bytes, test: Examples | None, initial: Path | None = None
+    ) -> None:
         self.agreement = parse_agreement(agreement, own=None)
         self.agreement.check()
         check_stated(self.agreement)
@@ -139,7 +143,7 @@ class Server:
         self._receipts = KeptReceipts(folder, run, self.agreement.sites)
         saved = self.folder.read_checkpoint()
         if saved is None:
-            saved = self._side.initial(self._draws(0)), [], MemoryLedger()
+            saved = self._first(initial), [], MemoryLedger()
         self._state, self.rounds, self._ledger = saved
         names, rounds = [site.name for site in self.agreement.sites], self.agreement.config.rounds
         self.watch = Watch(folder, names, rounds)
@@ -258,6 +262,19 @@ class Server:
                 self.watch.goes_on(f"tries again soon: {error.what}")
                 self.watch.write(now=True)
                 time.sleep(pause)
+
+    def _first(self, initial: Path | None) -> State:
+        """Return the state before the first round.
+
+        Raises:
+            ConfigError: it begins with weights that were agreed on, and these are not there.
+        """
+        drawn = self._side.initial(self._draws(0))
+        if self.agreement.initial is None:
+            return drawn
+        if initial is None:
+            raise ConfigError("initial is not set: give the weights that were agreed on")
+        return replace(drawn, weights=agreed_initial(self.agreement, initial))
 
     def _begin(self, round: int) -> Sequence[int]:
         """Return who takes part in a round, once the statement says what it may release."""

@@ -234,6 +234,7 @@ class Agent:
                 rounds=config.rounds,
                 phases=side.phases,
                 trains_in=side.trains_in,
+                initial=None if agreement.initial is None else bytes.fromhex(agreement.initial),
                 layout=config.layout(problem),
             ),
             keys=keys,

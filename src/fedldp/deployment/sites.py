@@ -89,6 +89,7 @@ _NOTHING_RELEASED = {
     Reason.UNKNOWN_RUN,
     Reason.OUT_OF_RANGE,
     Reason.OVER_BUDGET,
+    Reason.OTHER_WEIGHTS,
 }
 """Whoever refuses for one of these never answered the question."""
 
@@ -99,6 +100,7 @@ _FOR_GOOD = {
     Reason.ASKED_OTHERWISE,
     Reason.NOT_KEPT,
     Reason.WRONG_ROUND,
+    Reason.OTHER_WEIGHTS,
 }
 """Whoever refuses for one of these refuses again, as a question is put in the same words."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from fedldp.core.bounding import within_largest_weight
-from fedldp.protocol.wire import Layout, Reason, RoundRequest
+from fedldp.protocol.wire import Layout, Reason, RoundRequest, Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,7 @@ class Policy:
         layout: of the model.
         trains_in: the phase in which the client trains: its question has the weights. Others may
             have none.
+        initial: digest of the weights that the run begins with; None: whatever the server says.
     """
 
     run: str
@@ -26,6 +28,7 @@ class Policy:
     phases: int
     layout: Layout
     trains_in: int = 0
+    initial: bytes | None = None
 
     def refuses(self, question: RoundRequest) -> Reason | None:
         """Return why a question is refused, if it is; this depends on nothing private.
@@ -47,4 +50,12 @@ class Policy:
             return Reason.OUT_OF_RANGE
         if not all(map(within_largest_weight, (broadcast.weights, *broadcast.public.values()))):
             return Reason.OUT_OF_RANGE
+        begins = broadcast.round == 1 and broadcast.weights.size > 0
+        if begins and self.initial not in (None, digest_of_weights(broadcast.weights)):
+            return Reason.OTHER_WEIGHTS
         return None
+
+
+def digest_of_weights(weights: Vector) -> bytes:
+    """Return the SHA-256 of weights, 32 bytes: of float32, little-endian, in a layout's order."""
+    return hashlib.sha256(weights.astype("<f4", copy=False).tobytes()).digest()

@@ -230,6 +230,7 @@ class Reason(StrEnum):
     NOT_KEPT = "not-kept"
     LEDGER = "ledger"
     POLICY = "policy"
+    OTHER_WEIGHTS = "other-weights"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,97 @@
+"""The weights that a run begins with, where these are another run's: a file beside the agreement.
+
+The agreement has their digest, so a site can tell in round 1 that the server began with others.
+They are public: who sees the model of this run saw them too, and no line of its statement is about
+what they were trained on. That is for the statement of the run that they came from.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.identity import new_file
+from fedldp.protocol.policy import digest_of_weights
+from fedldp.protocol.wire import Layout, Vector
+
+
+def beside(document: Path) -> Path:
+    """Return where the weights lie that belong to an invite or an agreement."""
+    return document.with_suffix(".initial.safetensors")
+
+
+def read_initial(path: Path, layout: Layout) -> Vector:
+    """Return the weights in a file, as a run folder has them, shape (d,).
+
+    Raises:
+        ConfigError: it cannot be read, or is not of the model.
+    """
+    try:
+        found = load(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"initial {path}: {error.strerror}; check the path") from error
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"initial {path}: this is no model.safetensors of a run folder; give one"
+        ) from error
+    expected = dict(zip(layout.names, layout.shapes, strict=True))
+    if found.keys() != expected.keys():
+        name = sorted(found.keys() ^ expected.keys())[0]
+        what = "it lacks" if name in expected else "the run's model lacks its"
+        raise ConfigError(
+            f"initial {path}: {what} {name!a:.80}; give the weights of a run of the same model"
+        )
+    for name, shape in expected.items():
+        if found[name].shape != shape:
+            raise ConfigError(
+                f"initial {path}: {name} has the shape {found[name].shape}, and that of the run's "
+                f"model {shape}; give the weights of a run of the same model"
+            )
+    if any(each.dtype != np.float32 for each in found.values()):
+        raise ConfigError(f"initial {path}: its numbers are not float32; convert them")
+    weights = np.concatenate([found[name].ravel() for name in layout.names])
+    if not within_largest_weight(weights):
+        raise ConfigError(
+            f"initial {path}: a weight is beyond {LARGEST_WEIGHT:g} or no number, which no site "
+            "answers; give others"
+        )
+    return weights
+
+
+def digest_of_file(path: Path, layout: Layout) -> str:
+    """Return the digest of the weights in a file, for an agreement: 64 hexadecimal digits.
+
+    Raises:
+        ConfigError: as ``read_initial``.
+    """
+    return digest_of_weights(read_initial(path, layout)).hex()
+
+
+def write_initial(path: Path, document: Path) -> None:
+    """Copy a file of weights to where a server looks for those of an invite or an agreement.
+
+    Raises:
+        ConfigError: one is there already, or cannot be written.
+    """
+    new_file(beside(document), path.read_bytes(), 0o644)
+
+
+def agreed_initial(agreement: Agreement, path: Path) -> Vector:
+    """Return the weights in a file, if they are those that were agreed on.
+
+    Raises:
+        ConfigError: they are not, or as ``read_initial``.
+    """
+    weights = read_initial(path, agreement.layout)
+    if digest_of_weights(weights).hex() != agreement.initial:
+        raise ConfigError(
+            f"initial {path}: these are other weights than the agreement's, whose digest begins "
+            f"{str(agreement.initial)[:16]}; put the file back that was agreed on"
+        )
+    return weights

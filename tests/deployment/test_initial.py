@@ -1,0 +1,152 @@
+"""A run that begins with another's weights: agreed by their digest, refused where it is another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from worlds import World, ask, bits, content, make_world, question_of
+
+from fedldp.core.errors import ConfigError
+from fedldp.deployment import sites
+from fedldp.deployment.agreement import parse_agreement
+from fedldp.deployment.initial import beside, digest_of_file, write_initial
+from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.protocol.wire import Layout, Reason, Refusal, Vector, read_request
+from fedldp.simulation.engine import simulate
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "_PAUSE", 0.0)
+    monkeypatch.setattr(sites, "_LOOK", 0.0)
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    return make_world(tmp_path_factory.mktemp("layout")).agreement.layout
+
+
+def saved(file: Path, layout: Layout, weights: Vector) -> Path:
+    save_file({name: each.copy() for name, each in layout.split(weights).items()}, file)
+    return file
+
+
+def begun_with(folder: Path, file: Path, layout: Layout, channel: str = "named") -> World:
+    """Return a world whose run begins with the weights in a file."""
+    digest = digest_of_file(file, layout)
+    world = make_world(folder / "world", channel=channel, initial=digest)
+    write_initial(file, world.folder / "run.agreement")
+    return world
+
+
+def first_weights(world: World) -> Vector:
+    """Return what the server draws for the first round where nothing was agreed on."""
+    server = replace(
+        world, agreement=replace(world.agreement, initial=None), folder=world.folder / "x"
+    )
+    server.folder.mkdir()
+    return server.server()._state.weights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_a_run_begins_where_another_ended(tmp_path: Path, layout: Layout, channel: str) -> None:
+    one = make_world(tmp_path / "one", channel=channel)
+    ended = one.serve()
+    following = begun_with(tmp_path, one.folder / "server" / "model.safetensors", layout, channel)
+    pipe = following.pipe()
+    served = following.serve(pipe)
+    told = []
+    for _, asked, _ in pipe.seen:
+        message = read_by_site(asked)
+        if isinstance(message, Ask):
+            broadcast = read_request(message.question).broadcast
+            told += [broadcast.weights] if broadcast.round == 1 and broadcast.weights.size else []
+    assert len(told) >= 3
+    for vector in told:
+        weights = layout.split(vector)
+        assert {name: each.tobytes() for name, each in weights.items()} == bits(ended)
+    assert bits(served) != bits(ended)
+    assert following.agreement.statement == one.agreement.statement
+
+
+@pytest.mark.slow
+def test_with_the_weights_that_it_would_draw_it_is_the_simulation(
+    tmp_path: Path, layout: Layout
+) -> None:
+    drawn = first_weights(make_world(tmp_path / "drawn"))
+    world = begun_with(tmp_path, saved(tmp_path / "w", layout, drawn), layout)
+    assert bits(world.serve()) == bits(simulate(world.config))
+
+
+def test_a_site_refuses_to_begin_with_others_and_pays_nothing(
+    tmp_path: Path, layout: Layout
+) -> None:
+    world = begun_with(
+        tmp_path, saved(tmp_path / "w", layout, np.full(layout.size, 0.25, np.float32)), layout
+    )
+    agent, right = world.agent(0), np.full(world.agreement.layout.size, 0.25, np.float32)
+    wrong = np.nextafter(right, np.float32(1))
+    said = content(ask(agent, world, question_of(world, weights=wrong, ranges=None)))
+    assert said == Refusal(1, Reason.OTHER_WEIGHTS)
+    assert world.releases(0) == []
+    assert not isinstance(content(ask(agent, world, question_of(world, weights=right))), Refusal)
+    later = question_of(world, round=2, weights=wrong)  # a round's weights are the server's affair
+    assert not isinstance(content(ask(agent, world, later)), Refusal)
+
+
+def test_a_server_begins_with_no_others(tmp_path: Path, layout: Layout) -> None:
+    world = begun_with(
+        tmp_path, saved(tmp_path / "w", layout, np.zeros(layout.size, np.float32)), layout
+    )
+    file = beside(world.folder / "run.agreement")
+    weights = load_file(file)
+    next(iter(weights.values())).flat[0] = 1.0
+    save_file(weights, file)
+    with pytest.raises(ConfigError, match="other weights than the agreement's"):
+        world.server()
+    file.unlink()
+    with pytest.raises(ConfigError, match="No such file"):
+        world.server()
+
+
+def test_the_digest_stands_in_the_agreement_only_where_there_is_one(
+    tmp_path: Path, layout: Layout
+) -> None:
+    world = begun_with(
+        tmp_path, saved(tmp_path / "w", layout, np.zeros(layout.size, np.float32)), layout
+    )
+    found = parse_agreement(world.agreement.to_bytes())
+    assert (found.initial, found.digest) == (world.agreement.initial, world.agreement.digest)
+    plain = replace(found, initial=None)
+    assert "initial" not in plain.document
+    assert plain.digest != found.digest
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda w: {**w, "more": np.zeros(2, np.float32)}, "lacks its"),
+        (lambda w: dict(list(w.items())[1:]), "it lacks"),
+        (lambda w: {n: a.reshape(-1, 1) for n, a in w.items()}, "that of the run's model"),
+        (lambda w: {n: a.astype(np.float64) for n, a in w.items()}, "not float32"),
+        (lambda w: {n: np.full_like(a, np.nan) for n, a in w.items()}, "no number"),
+    ],
+)
+def test_weights_of_another_model_are_refused_in_a_line(
+    tmp_path: Path, layout: Layout, change: Any, part: str
+) -> None:
+    weights = {n: w.copy() for n, w in layout.split(np.zeros(layout.size, np.float32)).items()}
+    file = tmp_path / "model.safetensors"
+    save_file(change(weights), file)
+    with pytest.raises(ConfigError, match=part) as found:
+        digest_of_file(file, layout)
+    assert "\n" not in str(found.value)
+    file.write_bytes(b"no model")
+    with pytest.raises(ConfigError, match=r"no model\.safetensors"):
+        digest_of_file(file, layout)
