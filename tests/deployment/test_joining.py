@@ -16,7 +16,7 @@ from documents import document
 
 from fedldp.deployment import joining, words
 from fedldp.deployment.agreement import read_agreement
-from fedldp.deployment.certificates import fingerprints
+from fedldp.deployment.certificates import check_host, fingerprints
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.running import OverHttps
 
@@ -348,6 +348,18 @@ def test_a_run_begins_with_weights_that_the_invite_names(deploy: Callable[..., A
     assert admit(deploy).status == 0
     agreement = read_agreement(Path("server/run.agreement"))
     assert agreement.initial == joining.read_invite(Path("server/run.invite")).initial is not None
+
+
+def test_a_servers_certificate_is_renewed_in_one_command(invited: Callable[..., Any]) -> None:
+    before = {name: Path("server", name).read_bytes() for name in ("ca.pem", "server.pem")}
+    outcome = invited("keys", "server", "--renew")
+    assert outcome.status == 0, outcome.err
+    assert "restart the server" in outcome.out
+    assert Path("server/ca.pem").read_bytes() == before["ca.pem"]
+    assert Path("server/server.pem").read_bytes() != before["server.pem"]
+    check_host(Path("server/server.pem"), "localhost")
+    given = ("keys", "server", "--renew", "--server", "localhost")
+    assert "give it alone" in invited(*given).assert_refused()
 
 
 def test_ten_words_stand_for_a_digest() -> None:

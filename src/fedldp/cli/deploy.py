@@ -70,11 +70,26 @@ def keys(
             help="a name or address of the server: its certificate; more than one is fine"
         ),
     ] = None,
+    renew: Annotated[
+        bool,
+        typer.Option(
+            "--renew", help="a new key and certificate of the server there, by the same authority"
+        ),
+    ] = False,
 ) -> None:
     """Make the keys of a site, or the certificates of a server."""
     from fedldp.deployment import certificates
     from fedldp.deployment.identity import make_identity, new_file
 
+    if renew:
+        if site is not None or server:
+            raise ConfigError("--renew: names are those of the certificate there; give it alone")
+        ends = certificates.renew_server_keys(folder, _DAYS)
+        typer.echo(
+            f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; restart "
+            "the server, and take ca.key off this machine"
+        )
+        return
     if (site is None) == (not server):
         raise ConfigError("give --site NAME for a site's keys, or --server HOST for a server's")
     if site is not None:
@@ -90,8 +105,9 @@ def keys(
         return
     certificates.write_server_keys(folder, _hosts(server or []), _DAYS)
     typer.echo(
-        f"wrote ca.pem, server.pem and their keys to {folder}, valid for {_DAYS} days; send ca.pem "
-        "to every site, so that no one can change it on the way"
+        f"wrote ca.pem, server.pem and their keys to {folder}; server.pem is valid for {_DAYS} "
+        "days, until you give --renew; send ca.pem to every site, so that no one can change it on "
+        "the way"
     )
 
 
@@ -145,8 +161,8 @@ def invite(
     else:
         write_server_keys(folder, _hosts([host]), _DAYS)
         typer.echo(
-            f"wrote      ca.pem, server.pem and their keys to {folder}, valid for {_DAYS} days; "
-            "take ca.key off this machine"
+            f"wrote      ca.pem, server.pem and their keys to {folder}; server.pem is valid for "
+            f"{_DAYS} days; take ca.key off this machine"
         )
     if initial is not None:
         write_initial(initial, out)

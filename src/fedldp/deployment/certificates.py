@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -28,6 +29,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.identity import new_file
+from fedldp.reporting.record import replace_file
+
+AUTHORITY_DAYS = 3650
+"""How long a new authority is valid: certificates of one year are renewed under it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,17 +100,75 @@ def server_certificate(signer: Certified, hosts: Sequence[str], days: int) -> Ce
 def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
     """Write a new authority and a server's certificate for ``hosts``, with their keys.
 
-    The files are ca.key, ca.pem, server.key and server.pem.
+    The files are ca.key, ca.pem, server.key and server.pem. The authority is valid for ten years.
+
+    Args:
+        folder: where they are written.
+        hosts: as in :func:`server_certificate`.
+        days: how long the server's certificate is valid.
 
     Raises:
         ConfigError: one of them is there already, or cannot be written.
     """
-    signer = authority("fedldp", days)
+    signer = authority("fedldp", AUTHORITY_DAYS)
     own = server_certificate(signer, hosts, days)
     new_file(folder / "ca.key", signer.key, 0o600)
     new_file(folder / "ca.pem", signer.certificate, 0o644)
     new_file(folder / "server.key", own.key, 0o600)
     new_file(folder / "server.pem", own.certificate, 0o644)
+
+
+def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
+    """Replace server.key and server.pem by new ones, for the same hosts by the same authority.
+
+    Whoever trusts the authority trusts the new certificate. ca.pem may hold others beside it.
+
+    Args:
+        folder: as :func:`write_server_keys` left it; ca.key is back in its place.
+        days: how long the new certificate is valid, but no longer than its authority.
+
+    Returns:
+        Until when it is valid.
+
+    Raises:
+        ConfigError: a file cannot be read, or the authority ends no later than what is there.
+    """
+    try:
+        key = (folder / "ca.key").read_bytes()
+        public = _public_of(load_pem_private_key(key, None).public_key())
+        found = x509.load_pem_x509_certificates((folder / "ca.pem").read_bytes())
+        own = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+        names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename}: {error.strerror}; to renew a certificate, ca.key, ca.pem and "
+            "server.pem must lie in one folder: put back what was taken off this machine"
+        ) from error
+    except (ValueError, TypeError, x509.ExtensionNotFound) as error:
+        raise ConfigError(
+            f"folder {folder}: its ca.key, ca.pem or server.pem is none that `fedldp deploy keys "
+            "--server` wrote"
+        ) from error
+    signers = [each for each in found if _public_of(each.public_key()) == public]
+    if not signers:
+        raise ConfigError(f"{folder / 'ca.key'}: it is of no authority in ca.pem; put its own back")
+    ends = signers[0].not_valid_after_utc
+    left = min(days, (ends - datetime.datetime.now(datetime.UTC)).days)
+    if left < 1 or ends <= own.not_valid_after_utc:
+        raise ConfigError(
+            f"{folder / 'ca.pem'}: this authority ends on {ends:%Y-%m-%d}, and no certificate of "
+            "it lasts longer; make another by `fedldp deploy keys --server` in a folder of its own"
+        )
+    signer = Certified(key=key, certificate=signers[0].public_bytes(Encoding.PEM))
+    hosts = [
+        *names.get_values_for_type(x509.DNSName),
+        *map(str, names.get_values_for_type(x509.IPAddress)),
+    ]
+    new = server_certificate(signer, hosts, left)
+    # Where this is cut short between the two, they do not belong together, which a server says.
+    _replace_secret(folder / "server.key", new.key)
+    replace_file(folder / "server.pem", new.certificate)
+    return x509.load_pem_x509_certificate(new.certificate).not_valid_after_utc
 
 
 def check_host(certificate: Path, host: str) -> None:
@@ -206,6 +269,18 @@ def write_secret(path: Path, secret: bytes) -> None:
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secret)
+
+
+def _replace_secret(path: Path, secret: bytes) -> None:
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    new_file(new, secret, 0o600)
+    new.replace(path)
+
+
+def _public_of(key: Any) -> bytes:
+    found: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return found
 
 
 def _builder(

@@ -171,7 +171,7 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
     yield _one("state", state)
     server, place, flower = policy.server, policy.socket, policy.flower
     if server is not None:
-        yield _one("ca", lambda: _valid(server.ca))
+        yield _one("ca", lambda: _valid_authority(server.ca))
         yield _one("server", lambda: _connect(server.url, server.ca))
     if place is not None:
         yield _one("socket", lambda: _ask(place))
@@ -245,7 +245,16 @@ def _check_can_pay(
 
 def _valid(path: Path) -> str:
     """Return until when a certificate is valid."""
-    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    return _in_time(path, x509.load_pem_x509_certificate(path.read_bytes()))
+
+
+def _valid_authority(path: Path) -> str:
+    """Return until when the authorities in a file are valid; of several, one must be."""
+    found = x509.load_pem_x509_certificates(path.read_bytes())
+    return _in_time(path, max(found, key=lambda each: each.not_valid_after_utc))
+
+
+def _in_time(path: Path, certificate: x509.Certificate) -> str:
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     now = datetime.now(UTC)
     if not begins <= now <= ends:

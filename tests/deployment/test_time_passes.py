@@ -1,0 +1,279 @@
+"""What lasts longer than a run: certificates and authorities that end, keys, a week's pause."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from https_ends import Ends, eventually, taken
+from worlds import (
+    World,
+    ask,
+    assert_each_once,
+    bits,
+    content,
+    make_world,
+    question_of,
+    write_policy,
+)
+
+from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError
+from fedldp.deployment import sites
+from fedldp.deployment.certificates import (
+    Certified,
+    authority,
+    fingerprints,
+    renew_server_keys,
+    server_certificate,
+    tls_of_server,
+    write_server_keys,
+)
+from fedldp.deployment.checks import check_site
+from fedldp.deployment.identity import make_identity, read_public
+from fedldp.deployment.policy import write_accepted
+from fedldp.deployment.site_ledger import SiteLedger
+from fedldp.protocol.wire import Reason, Refusal, Report
+from fedldp.simulation.engine import simulate
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "_PAUSE", 0.0)
+    monkeypatch.setattr(sites, "_LOOK", 0.0)
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Ends:
+    write_server_keys(tmp_path / "tls", [HOST], 2)
+    return Ends(tmp_path / "tls", [Ed25519PrivateKey.generate() for _ in range(2)])
+
+
+def let_it_end(folder: Path, days: int = -1) -> None:
+    """Replace a server's certificate by one whose time is over."""
+    signer = Certified(
+        key=(folder / "ca.key").read_bytes(), certificate=(folder / "ca.pem").read_bytes()
+    )
+    old = server_certificate(signer, [HOST], days)
+    (folder / "server.pem").write_bytes(old.certificate)
+    (folder / "server.key").write_bytes(old.key)
+
+
+def is_served(ends: Ends) -> bool:
+    """Return whether a server that starts now gets an answer from the site that waits for it."""
+    with ends.pipe() as pipe:
+        eventually(lambda: pipe.connected)
+        return taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+
+
+# Certificates
+
+
+@pytest.mark.slow
+def test_a_certificate_that_ended_in_a_pause_is_renewed_and_the_site_comes_by_itself(
+    ends: Ends, caplog: pytest.LogCaptureFixture
+) -> None:
+    let_it_end(ends.folder)
+    before = (ends.folder / "server.key").read_bytes()
+    with ExitStack() as waiting:
+        with ends.pipe() as pipe:
+            waiting.enter_context(ends.link(0))
+            eventually(lambda: "certificate has expired" in caplog.text)
+            assert not pipe.connected
+        until = renew_server_keys(ends.folder, 365)
+        assert timedelta(364) < until - datetime.now(UTC) < timedelta(366)
+        assert is_served(ends)
+    key = ends.folder / "server.key"
+    assert key.read_bytes() != before
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    renewed = x509.load_pem_x509_certificate((ends.folder / "server.pem").read_bytes())
+    names = renewed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == [HOST]
+
+
+@pytest.mark.slow
+def test_two_authorities_overlap_and_the_site_goes_from_one_to_the_other(
+    ends: Ends, tmp_path: Path
+) -> None:
+    """Both have one name, so that only their keys tell which of them signed."""
+    write_server_keys(tmp_path / "new", [HOST], 2)
+    old, new = ends.folder / "ca.pem", tmp_path / "new" / "ca.pem"
+    both = tmp_path / "both.pem"
+    both.write_bytes(old.read_bytes() + new.read_bytes())
+    assert fingerprints(both) == fingerprints(old) + fingerprints(new)
+    with ends.pipe():
+        pass  # which finds a port
+    with ends.link(0, ca=both):
+        assert is_served(ends)
+        for name in ("server.pem", "server.key"):
+            shutil.copy(tmp_path / "new" / name, ends.folder / name)
+        assert is_served(ends)
+
+
+def test_a_site_may_know_one_or_both_of_an_agreement_s_authorities(tmp_path: Path) -> None:
+    for name in ("old", "new", "other"):
+        write_server_keys(tmp_path / name, [HOST], 2)
+    old, new, other = (tmp_path / name / "ca.pem" for name in ("old", "new", "other"))
+    (tmp_path / "both.pem").write_bytes(old.read_bytes() + new.read_bytes())
+    (tmp_path / "more.pem").write_bytes(old.read_bytes() + other.read_bytes())
+    url = f"https://{HOST}:8443"
+    world = make_world(
+        tmp_path / "world",
+        sites=1,
+        link="https",
+        policy={"server": {"url": url, "ca": str(old)}},
+        server_ca=fingerprints(tmp_path / "both.pem"),
+    )
+    for file in (old, new, tmp_path / "both.pem"):
+        policy = write_policy(tmp_path / "world" / "site-0", server={"url": url, "ca": str(file)})
+        policy.check(world.agreement)
+    for file in (other, tmp_path / "more.pem"):
+        policy = write_policy(tmp_path / "world" / "site-0", server={"url": url, "ca": str(file)})
+        with pytest.raises(PrivacyError, match="ca"):
+            policy.check(world.agreement)
+
+
+def test_of_two_authorities_one_must_be_in_time(ends: Ends, tmp_path: Path) -> None:
+    over = authority("fedldp", -1).certificate
+    file = ends.folder / "ca.pem"
+    url = f"https://{HOST}:1"
+    make_world(tmp_path / "world", sites=1)
+
+    def checked() -> list[bool]:
+        table = {"url": url, "ca": str(file)}
+        policy = write_policy(tmp_path / "world" / "site-0", server=table)
+        return [each.ok for each in check_site(policy) if each.what.startswith("ca ")]
+
+    file.write_bytes(over + file.read_bytes())
+    assert checked() == [True]
+    file.write_bytes(over)
+    assert checked() == [False]
+
+
+def test_a_certificate_is_renewed_by_its_own_authority_alone(ends: Ends, tmp_path: Path) -> None:
+    folder = ends.folder
+    # Beside it another one may stand, in any order.
+    other = authority("fedldp", 9)
+    (folder / "ca.pem").write_bytes(other.certificate + (folder / "ca.pem").read_bytes())
+    renew_server_keys(folder, 30)
+    tls_of_server(folder / "server.pem", folder / "server.key")
+    own = (folder / "ca.key").read_bytes()
+    (folder / "ca.key").write_bytes(authority("fedldp", 9).key)
+    with pytest.raises(ConfigError, match=r"of no authority in ca\.pem"):
+        renew_server_keys(folder, 60)
+    (folder / "ca.key").write_bytes(other.key)  # which ends earlier than what is there
+    with pytest.raises(ConfigError, match="no certificate of it lasts longer"):
+        renew_server_keys(folder, 60)
+    (folder / "ca.key").unlink()
+    with pytest.raises(ConfigError, match="put back what was taken off"):
+        renew_server_keys(folder, 60)
+    (folder / "ca.key").write_bytes(b"none")
+    with pytest.raises(ConfigError, match="is none that"):
+        renew_server_keys(folder, 60)
+    (folder / "ca.key").write_bytes(own)
+    renew_server_keys(folder, 60)
+
+
+# A site's key
+
+
+def with_new_key(world: World) -> World:
+    """Return a new run, for which site 0 has another key, and its policy names that."""
+    place = world.policies[0].key.parent
+    make_identity(place / "new.key", place / "new.pub")
+    policy = write_policy(place, key="new.key")
+    own = world.agreement.sites[0].model_copy(update={"key": read_public(place / "new.pub")})
+    agreement = replace(world.agreement, run="e" * 32, sites=(own, *world.agreement.sites[1:]))
+    write_accepted(policy, agreement)
+    return replace(world, agreement=agreement, policies=[policy, *world.policies[1:]])
+
+
+def test_another_key_of_a_site_goes_on_with_the_same_ledger_or_not_at_all(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False)
+    before = world.policies[0]
+    copy = tmp_path / "copy"
+    world.agent(0)
+    shutil.copy(before.ledger, copy)
+    assert isinstance(content(ask(world.agent(0), world, question_of(world))), Report)
+    (spent,) = world.ledger(0).all_remaining(world.ledger(0).releases())
+    later = with_new_key(world)
+    policy = later.policies[0]
+    # The mark must come along: without it, nothing leaves.
+    said = content(ask(later.agent(0), later, question_of(later)))
+    assert said == Refusal(1, Reason.LEDGER)
+    with pytest.raises(LedgerUnusable, match="it is gone; put it back"):
+        SiteLedger(policy, look=True).check()
+    before.mark.rename(policy.mark)
+    agent = later.agent(0)
+    assert agent._run(world.agreement.digest) is None  # its roster has the earlier key
+    assert isinstance(content(ask(agent, later, question_of(later))), Report)
+    entries = later.ledger(0).releases()
+    assert [entry.run for entry in entries] == [world.agreement.run, later.agreement.run]
+    (left,) = later.ledger(0).all_remaining(entries)
+    assert 1e9 - left == pytest.approx(2 * (1e9 - spent), abs=1e-6)
+    # An older ledger is noticed with the new key; and the earlier key opens nothing.
+    shutil.copy(policy.ledger, tmp_path / "newest")
+    shutil.copy(copy, policy.ledger)
+    with pytest.raises(LedgerUnusable, match="it lacks release 2"):
+        SiteLedger(policy, look=True).check()
+    with pytest.raises(LedgerUnusable, match="it is gone; put it back"):
+        SiteLedger(before, look=True).check()
+    policy.ledger.unlink()
+    for each in (before, policy):
+        with pytest.raises(LedgerUnusable, match="it was begun, and is gone"):
+            SiteLedger(each)
+
+
+# A pause
+
+
+@pytest.fixture
+def a_week_later(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what lets all clocks of this process jump by a week."""
+    ahead = [0.0]
+    for name in ("time", "monotonic"):
+        real = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda real=real: real() + ahead[0])
+
+    def jump() -> None:
+        ahead[0] += 7 * 24 * 3600
+
+    return jump
+
+
+@pytest.mark.slow
+def test_a_connection_outlasts_a_week_in_which_nothing_ran(ends: Ends, a_week_later: Any) -> None:
+    with ends.pipe() as pipe, ends.link(0):
+        eventually(lambda: pipe.connected)
+        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+        a_week_later()
+        ended = time.monotonic() + 30
+        while taken(pipe, pipe.ask(0, b"again", 5)) != b"niaga":
+            assert time.monotonic() < ended
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_a_run_goes_on_after_a_week(tmp_path: Path, channel: str, a_week_later: Any) -> None:
+    world = make_world(tmp_path, channel=channel)
+
+    def stop(record: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.server().serve(world.pipe(), stop)
+    assert world.releases(0)
+    a_week_later()
+    served = world.serve()  # a new server, and new agents
+    assert_each_once(world)
+    assert bits(served) == bits(simulate(world.config))
