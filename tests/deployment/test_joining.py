@@ -228,6 +228,8 @@ def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]
     assert (
         "one key has both" in admit(joined, "north/north.join", "north/north.join").assert_refused()
     )
+    line = admit(joined, "server/run.invite").assert_refused()
+    assert "server/run.invite: it is no join but another file; check the path" in line
     assert join(joined, "north", "--folder", "other").status == 0
     line = admit(joined, "north/north.join", "other/north.join").assert_refused()
     assert "two sites are called north" in line
@@ -314,7 +316,9 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_were
                 policy.read_text().replace(found, f"https://localhost:{pipe.address[1]}")
             )
         assert "the server has another one" in accept("north", *other).assert_refused()
-        assert "give its file" in accept("north", *told[:9]).assert_refused()
+        assert "9 words; give its file" in accept("north", *told[:9]).assert_refused()
+        line = accept("north", *told[:9], "picknick").assert_refused()
+        assert "10 words, of which picknick cannot be right; give its file" in line
         assert "does not know this site's key" in accept("stranger", *told).assert_refused()
         assert not Path("north/state").exists()
         outcome = accept("north", " ".join(told).upper())
@@ -366,8 +370,8 @@ def test_ten_words_stand_for_a_digest() -> None:
     found = words.words_of(b"\x01" * 32)
     assert len(found.split()) == 10
     assert found == words.words_of(b"\x01" * 32) != words.words_of(b"\x02" * 32)
-    assert words.are_words(found.upper().split())
-    assert not words.are_words(found.split()[1:])
+    assert words.unknown_words(found.upper().split()) == []
+    assert words.unknown_words(["picnic", "picknick"]) == ["picknick"]
     assert len({word[:4] for word in words._LIST}) == len(words._LIST) == 1024
 
 

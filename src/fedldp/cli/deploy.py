@@ -231,7 +231,14 @@ def join(
     joined = join_run(invited, site, terms, place)
     console = Console()
     _show_expected(console, invited, joined.expected)
-    _show_cost(console, joined.expected, joined.policy, left_of(joined.policy)[0])
+    _show_cost(
+        console,
+        joined.expected,
+        joined.policy,
+        left_of(joined.policy)[0],
+        f"ask for a run that costs less, or change it in {place / POLICY} while no agreement has "
+        "been accepted",
+    )
     if joined.policy.own is not None:
         told = "all sites will be told" if joined.joining.own else "no one else is told"
         typer.echo(f"own        {joined.policy.own}, which {told}")
@@ -436,7 +443,9 @@ def accept(
     _show(console, found, found.computed_statement())
     if found.budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
-    _show_cost(console, found, terms, left)
+    _show_cost(
+        console, found, terms, left, "refuse this agreement, and ask for one that costs less"
+    )
     typer.echo(f"last here  {last}; compare it with what you noted")
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
     typer.echo(
@@ -684,16 +693,22 @@ class _Known:
     @classmethod
     def by(cls, typed: Sequence[str]) -> _Known | None:
         """Return what was typed in the place of a file; None for a file."""
-        from fedldp.deployment.words import WORDS, are_words
+        from fedldp.deployment.words import WORDS, unknown_words
 
         text = " ".join(typed).lower()
         if len(typed) == 1 and " " not in text:
             return cls(text) if re.fullmatch(r"[0-9a-f]{64}", text) else None
-        if are_words(text.split()):
+        words = text.split()
+        unknown = unknown_words(words)
+        if len(words) == WORDS and not unknown:
             return cls(text)
+        amiss = ""
+        if len(unknown) < len(words):  # words were meant, and not a file or a digest
+            wrong = f", of which {', '.join(unknown)} cannot be right" if unknown else ""
+            amiss = f"{len(words)} words{wrong:.100}; "
         raise ConfigError(
-            f"agreement {text:.200}: give its file, the 64 digits of its digest, or its {WORDS} "
-            "words as they were read to you"
+            f"agreement {text:.200}: {amiss}give its file, the 64 digits of its digest, or its "
+            f"{WORDS} words as they were read to you"
         )
 
     def check(self, digest: bytes) -> None:
@@ -842,7 +857,7 @@ def _show_expected(console: Console, invite: Invite, expected: Agreement) -> Non
 
 
 def _show_cost(
-    console: Console, agreement: Agreement, policy: SitePolicy, left: Sequence[float]
+    console: Console, agreement: Agreement, policy: SitePolicy, left: Sequence[float], remedy: str
 ) -> None:
     from fedldp.core.formatting import number
 
@@ -860,8 +875,7 @@ def _show_cost(
             typer.echo(
                 f"warning    {name}.limit = {budget.limit:g}: what is left covers {rounds} of the "
                 f"{agreement.rounds_of(policy.place_in(agreement))} rounds that it takes part in, "
-                "and then this "
-                "site refuses; refuse this agreement, and ask for one that costs less"
+                f"and then this site refuses; {remedy}"
             )
 
 

@@ -270,7 +270,7 @@ def _check_columns(
     if labels and table.names.count(columns.label) != 1:
         raise ConfigError(
             f"label_column is {columns.label!r}, which {table.path} has "
-            f"{table.names.count(columns.label)} times; {header}"
+            f"{table.names.count(columns.label)} times; name another, or rename one; {header}"
         )
     for name, setting in columns.named.items():
         wanted = {"ignore_columns": False, "client_column": clients, "person_column": people}
@@ -283,8 +283,8 @@ def _check_columns(
 
 def _lacks(table: Table, name: str, setting: str) -> ConfigError:
     return ConfigError(
-        f"{setting} names {name!r}, which {table.path} does not have; its columns are "
-        f"{', '.join(table.names)}"
+        f"{setting} names {name!r}, which {table.path} does not have; name one of its columns, or "
+        f"rename that; its columns are {', '.join(table.names)}"
     )
 
 

@@ -153,7 +153,10 @@ def _of_roster(budgets: Sequence[SignedBudget], roster: Sequence[Site]) -> tuple
     if len(by_key) < len(budgets):
         raise ConfigError("budgets: two are of one site; give one of each")
     if missing := [name for key, name in names.items() if key not in by_key]:
-        raise ConfigError(f"budgets: there is none of site {missing[0]}; give one of each")
+        raise ConfigError(
+            f"budgets: there is none of site {missing[0]}; give one of each, or none (a site's is "
+            "what it gives as deploy join --epsilon)"
+        )
     if more := [key for key in by_key if key not in names]:
         raise ConfigError(
             f"budgets: key {more[0][:16]} is none of the roster's; leave its budget out"

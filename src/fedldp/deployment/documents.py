@@ -70,10 +70,24 @@ def parse(content: bytes, kind: type[_Document]) -> _Document:
     except (ValueError, RecursionError, ValidationError) as error:
         place = ""
         if isinstance(error, ValidationError):
-            place = " at " + ".".join(map(str, error.errors()[0]["loc"]))
+            first = error.errors()[0]
+            if (
+                isinstance(read, dict)
+                and first["type"] == "missing"
+                and first["loc"] == _kind(kind)
+            ):
+                raise ConfigError(
+                    f"it is no {first['loc'][0]} but another file; check the path"
+                ) from error
+            place = " at " + ".".join(map(str, first["loc"]))
         raise ConfigError(
             f"it is damaged{place}, or of another version of fedldp; ask for it again"
         ) from error
+
+
+def _kind(document: type[BaseModel]) -> tuple[str]:
+    """Return the key that a document of this kind begins with, as pydantic names its place."""
+    return (next(iter(document.model_fields)),)
 
 
 def _printable(value: Any) -> bool:

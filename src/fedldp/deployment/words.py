@@ -27,9 +27,9 @@ def words_of(digest: bytes) -> str:
     return " ".join(found)
 
 
-def are_words(typed: Sequence[str]) -> bool:
-    """Return whether somebody typed ten words of the list, in whatever case."""
-    return len(typed) == WORDS and all(word.lower() in _LIST for word in typed)
+def unknown_words(typed: Sequence[str]) -> list[str]:
+    """Return what is none of the list's words, in whatever case it was typed."""
+    return [word for word in typed if word.lower() not in _LIST]
 
 
 _TEXT = """
