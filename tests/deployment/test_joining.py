@@ -176,6 +176,7 @@ def test_keys_of_a_server_are_made_once_and_are_for_its_name(invited: Callable[.
         (None, ("--site", "../north"), "give a name of letters"),
         (None, ("--label-column", "sick"), "sick"),
         (None, ("--people", "16"), "are of 15 persons; state no more"),
+        (None, ("--epsilon", "2"), "epsilon = 2: person_dp_sgd has one for all sites"),
         ("chmod", (), "others may read it; run chmod 600"),
         ("column", (), "age"),
         ("class", (), "dead"),

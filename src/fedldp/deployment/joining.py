@@ -364,6 +364,11 @@ class Terms:
                     "which no one else is told; give --epsilon"
                 )
             return None
+        if not stay_at_sites(config) and "epsilon" not in config.per_client:
+            raise ConfigError(
+                f"epsilon = {self.epsilon:g}: {config.name()} has one for all sites, that of the "
+                "invite; leave --epsilon out, or ask for system = personalized_sound"
+            )
         meaning = config.composition.calibration.meaning
         unit = "client-run" if meaning is None else meaning.unit
         try:
