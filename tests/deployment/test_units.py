@@ -34,8 +34,8 @@ def world(tmp_path: Path) -> World:
     )
     (tmp_path / "run.agreement").write_bytes(found.agreement.to_bytes())
     if os.geteuid() == 0:
-        for folder in (tmp_path, tmp_path / "site-0"):
-            os.chown(folder, NO_ONE, -1)
+        for path in (tmp_path, tmp_path / "site-0", *(tmp_path / "site-0").iterdir()):
+            os.chown(path, NO_ONE, -1)
     return found
 
 
@@ -78,10 +78,16 @@ def test_what_cannot_be_enabled_is_refused(
     spaced = world.folder / "two words"
     shutil.copytree(policy.parent, spaced)
     if os.geteuid() == 0:
-        os.chown(spaced, NO_ONE, -1)
+        for path in (spaced, *spaced.iterdir()):
+            os.chown(path, NO_ONE, -1)
     line = fedldp_command("deploy", "enable", spaced / "site.toml").assert_refused()
     assert "rename it" in line
     if os.geteuid() == 0:
+        data = read_policy(policy).data
+        data.chmod(0o600)
+        os.chown(data, 0, 0)
+        line = fedldp_command("deploy", "enable", policy).assert_refused()
+        assert f"data {data}: {NO_ONE}, as whom the agent will run, may not read it" in line
         os.chown(policy.parent, 0, 0)
         line = fedldp_command("deploy", "enable", policy).assert_refused()
         assert "this would run as root" in line

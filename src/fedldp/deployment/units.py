@@ -78,7 +78,8 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
         policy: the site's.
 
     Raises:
-        FedldpError: the policy is none, has no server, or root owns its folder.
+        FedldpError: the policy is none, has no server, root owns its folder, or the folder's owner
+            may not read the data.
     """
     terms, place = read_policy(policy), policy.absolute()
     if terms.server is None:
@@ -87,12 +88,18 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
             "users; their units are in docs/systemd"
         )
     read_private(terms.key)  # which no other user could
+    user = _owner(place.parent)
+    if _closed_to(place.parent, terms.data):
+        raise ConfigError(
+            f"data {terms.data}: {user}, as whom the agent will run, may not read it; give it to "
+            f"that user, by chown {user}"
+        )
     writable = {terms.ledger.parent, terms.state.parent, terms.key.parent}
     # A witness that is not mounted is for the agent to refuse, in words.
     optional = set() if terms.witness is None else {terms.witness}
     text = _UNIT.format(
         description=f"fedldp agent of site {_plain(terms.key.stem)}",
-        user=_owner(place.parent),
+        user=user,
         folder=_path(place.parent),
         command=_command("site", str(place)),
         restart="always",
@@ -145,6 +152,12 @@ def _owner(folder: Path) -> str:
             "own, by chown -R"
         )
     return name
+
+
+def _closed_to(folder: Path, data: Path) -> bool:
+    """Return whether a file's owner is another than the folder's, and lets nobody else read it."""
+    found = data.stat()
+    return found.st_uid != folder.stat().st_uid and not found.st_mode & 0o044
 
 
 def _command(*words: str) -> str:
