@@ -125,6 +125,18 @@ def test_a_site_tells_of_its_own_ledger(served: World) -> None:
         assert status_of_site(policy)["sites"][0]["state"] == "ready"
 
 
+def test_a_site_whose_budget_does_not_cover_the_next_round_says_so(tmp_path: Path) -> None:
+    cost = make_world(tmp_path / "cost")
+    limit = 1.5 * cost.policies[0].costs(cost.agreement)[0]
+    policy = {"budget": {"kind": "zcdp", "limit": limit}}
+    world = make_world(tmp_path / "limited", policy=policy)
+    ask(world.agent(0), world, question_of(world))
+    stopped, short = status_of_site(world.policies[0])["warnings"]
+    assert stopped == "the agent does not run"
+    assert "its next round costs" in short
+    assert "the agent refuses it" in short
+
+
 def test_a_site_that_has_done_nothing_yet_has_all_of_its_budget(tmp_path: Path) -> None:
     world = make_world(tmp_path, policy={"budget": {"kind": "pure", "limit": float("inf")}})
     found = status_of_site(world.policies[0])

@@ -14,7 +14,6 @@ from pathlib import Path
 from cryptography import x509
 
 from fedldp.core.errors import ConfigError, FedldpError, WireError
-from fedldp.core.formatting import number
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
@@ -27,9 +26,9 @@ from fedldp.deployment.policy import SitePolicy, accepted_agreement, private_to_
 from fedldp.deployment.site import check_randomness, check_secret, open_run
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
 from fedldp.deployment.source import open_source
+from fedldp.deployment.status import check_can_pay
 from fedldp.deployment.watch import read_status
-from fedldp.ledgers.budget import total_of
-from fedldp.ledgers.sqlite import Release, SqliteLedger, in_list
+from fedldp.ledgers.sqlite import SqliteLedger, in_list
 from fedldp.protocol.client_keys import SecretKeys, read_secret
 
 _CLOCKS_AGREE = 5.0
@@ -220,27 +219,8 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     keys = SecretKeys(read_secret(secret) if secret.exists() else os.urandom(32), agreement.run)
     index = open_run(policy, agreement, key, source, keys, entries).index
     if ledger is not None:
-        _check_can_pay(ledger, policy.as_here(agreement), index, entries)
+        check_can_pay(ledger, policy.as_here(agreement), index, entries)
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {agreement.sites[index].name}"
-
-
-def _check_can_pay(
-    ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
-) -> None:
-    """Refuse where the ledger cannot pay for another round that the run may still have."""
-    of_run = [entry for entry in entries if entry.run == agreement.run]
-    if len({entry.round for entry in of_run}) >= agreement.rounds_of(index):
-        return
-    paid = [entry.event for entry in of_run]
-    lefts = ledger.all_remaining(entries)
-    for budget, left in zip(ledger.budgets, lefts, strict=True):
-        events = agreement.events_of(index)
-        cost = budget.spent([total_of(budget.price(event, paid) for event in events)])
-        if cost > left:
-            raise FedldpError(
-                f"run {agreement.run[:8]}: its next round costs {budget.amount(cost)}, and "
-                f"{number(left, up=False)} is left: the agent refuses it"
-            )
 
 
 def _valid(path: Path) -> str:

@@ -14,13 +14,14 @@ from typing import Any
 
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.formatting import number
 from fedldp.deployment.agreement import Agreement, parse_agreement, read_agreement
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.listening import is_held
 from fedldp.deployment.policy import SitePolicy, is_retired
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
 from fedldp.deployment.watch import read_status
-from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.budget import Budget, total_of
 from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger
 
 
@@ -105,12 +106,14 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     warnings = [] if runs else ["the agent does not run"]
     budgets: list[dict[str, Any]] | None = None
     entries, last = list[Release](), "no release yet"
+    ledger: SqliteLedger | None = None
     try:
         if policy.ledger.exists() or was_begun(policy):
             kept = SiteLedger(policy, look=True)
             entries = kept.look()
             last = kept.last_words(entries)
-            budgets = budgets_of(kept.ledger, entries)
+            ledger = kept.ledger
+            budgets = budgets_of(ledger, entries)
         else:
             limits = [budget.limit for budget in policy.budgets]
             budgets = _left(policy.budgets, [0.0] * len(limits), limits)
@@ -132,6 +135,11 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         names += [agreement.sites[place].name for place in places]
         of = agreement.rounds_of(places[0]) if places else 0
         found.append(_run(policy, agreement, entries, of))
+        if ledger is not None and places and found[-1]["state"] == "under way":
+            try:
+                check_can_pay(ledger, policy.as_here(agreement), places[0], entries)
+            except FedldpError as error:
+                warnings.append(str(error))
     under_way = [each for each in found if each["state"] == "under way"]
     state = "stopped" if not runs else "refused" if known.get("refuses") else "ready"
     return {
@@ -153,6 +161,29 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         "last_release": last,
         "server": None if policy.server is None else policy.server.url,
     }
+
+
+def check_can_pay(
+    ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
+) -> None:
+    """Refuse where the ledger cannot pay for another round that the run may still have.
+
+    Raises:
+        FedldpError: it cannot; the line says what a round costs, and what is left.
+    """
+    of_run = [entry for entry in entries if entry.run == agreement.run]
+    if len({entry.round for entry in of_run}) >= agreement.rounds_of(index):
+        return
+    paid = [entry.event for entry in of_run]
+    lefts = ledger.all_remaining(entries)
+    for budget, left in zip(ledger.budgets, lefts, strict=True):
+        events = agreement.events_of(index)
+        cost = budget.spent([total_of(budget.price(event, paid) for event in events)])
+        if cost > left:
+            raise FedldpError(
+                f"run {agreement.run[:8]}: its next round costs {budget.amount(cost)}, and "
+                f"{number(left, up=False)} is left: the agent refuses it"
+            )
 
 
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
