@@ -63,11 +63,18 @@ POWERS = {"variance": 2, "deviation": 1, "uniform": 0}
 _NOBODY = "without selects_first nobody is selected"
 _NO_SUM = {"largest_epsilon": "only sums have a grid that follows from it"}
 
-SUMMED_NOISE = (
-    "channel = sum: whose budget is how large is in no message, but the noise of a sum of many "
-    "weights tells what the squares of all deviations add up to, and who knows all but one knows "
-    "that one; no line is about budgets, which have to be chosen without a look at examples"
-)
+
+def _summed_noise(untrusted: int) -> str:
+    """Return what a sum tells of budgets, beside all lines."""
+    helped = (
+        f"; untrusted_clients = {untrusted}: what they added can be subtracted" if untrusted else ""
+    )
+    return (
+        "channel = sum: whose budget is how large is in no message, but the noise of a sum of many "
+        "weights tells what the squares of all deviations add up to, and who knows all but one "
+        "knows that one; no line is about budgets, which have to be chosen without a look at "
+        f"examples{helped}"
+    )
 
 
 @preset(
@@ -193,7 +200,7 @@ def in_sums(settings: Settings) -> Composition:
         ),
         participation=turns,
         unused={"turns": _NOBODY},
-        notes=(SUMMED_NOISE,),
+        notes=(_summed_noise(settings.untrusted_clients),),
     )
 
 
