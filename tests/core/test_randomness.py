@@ -245,6 +245,8 @@ ALLOWED = {
     SOURCE / "deployment" / "agreeing.py": {
         "os.urandom"
     },  # a run's name, what is settled before it
+    SOURCE / "deployment" / "joining.py": {"os.urandom"},  # what tells invites apart
+    SOURCE / "deployment" / "checks.py": {"os.urandom"},  # in the place of a secret not yet made
     SOURCE / "deployment" / "sites.py": {"os.urandom"},  # what a site is to sign
     SOURCE / "deployment" / "https" / "hello.py": {"os.urandom"},  # likewise
     SOURCE / "deployment" / "https" / "server.py": {"os.urandom"},  # a session's token
