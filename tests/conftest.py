@@ -38,7 +38,7 @@ pytest.register_assert_rewrite("documents", "folders")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--turn", type=int, default=None,
-        help=f"of the slow tests only every {samples.TURNS}rd, from this one on",
+        help=f"of the slow tests only every {samples.TURNS}th, from this one on",
     )  # fmt: skip
 
 
