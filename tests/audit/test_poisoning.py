@@ -94,7 +94,7 @@ def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
     config = fedldp.recipe(name)
     config = config.with_schedule(draws_of_seed(config.seed))
     halves = Halves(config, DIGITS)
-    agreement = SimpleNamespace(channel="named", config=config, problem=DIGITS)
+    agreement = SimpleNamespace(channel="named", config=config, problem=DIGITS, budgets=())
     draws = draws_of_seed(0)
     checks = Reports(cast(Agreement, agreement), halves.server, draws, halves.first)
     question = RoundRequest(run="run", phase=0, broadcast=halves.broadcast)
@@ -104,7 +104,7 @@ def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
     towards = np.random.default_rng(0).normal(size=650)
     forged = Forger(encoder, 0.5, 64).forge(honest, towards, sender_of(9, client), 1)
     assert forged.payload != honest.payload
-    checks.check(question, forged)  # raises where it refuses
+    checks.check(question, forged, client)  # raises where it refuses
     assert accepts_report(halves.server, halves.first, draws(1), forged, honest)
     beyond = np.full(650, 2 * LARGEST_WEIGHT, "<f4").tobytes()
     if made_of(encoder) is None:
