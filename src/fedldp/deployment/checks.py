@@ -80,7 +80,8 @@ def check_server(
             raise FedldpError(f"{folder}: it is of another agreement")
         if not private_to_owner(folder):
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
-        return f"{folder}: of this agreement; the run goes on there"
+        done = (folder / "summary.json").exists()
+        return f"{folder}: of this agreement; the run {'is done' if done else 'goes on there'}"
 
     def initial() -> str:
         found = read_agreement(agreement, own=None)

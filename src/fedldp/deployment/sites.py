@@ -526,9 +526,10 @@ class Sites:
                 what = "was not asked, as too few were there"
             why.append(f"{names[client]} {what}")
         must = "must" if self._agreement.config.committee is None else "of one committee must"
+        within = f" within {self._agreement.deadline_seconds:g} s" if waiting.open else ""
         what = (
             f"round {waiting.question.broadcast.round}: {len(waiting.reported)} of {asked} sites "
-            f"took part within {self._agreement.deadline_seconds:g} s, and "
+            f"took part{within}, and "
             f"{self._agreement.quorum} {must} ({'; '.join(why)})"
         )
         for_good = [each.reason for each in waiting.refused.values() if each.reason in _FOR_GOOD]
