@@ -335,7 +335,7 @@ def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
     world: World, listening: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    stop, sent = threading.Event(), [0]
+    stop, sent, since = threading.Event(), [0], time.monotonic()
     digest, rng = world.agreement.digest, np.random.default_rng(0)
 
     def shout() -> None:
@@ -365,7 +365,8 @@ def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
         stop.set()
         shouter.join()
     assert sent[0] >= 20
-    assert len(caplog.records) <= 10, caplog.text
+    minutes = 1 + (time.monotonic() - since) // 60  # each kind of line may come once in each
+    assert len(caplog.records) <= 12 * minutes, caplog.text
 
 
 def test_a_message_over_the_limit_is_refused_before_it_is_read(listening: Path) -> None:
