@@ -149,7 +149,7 @@ def test_the_bytes_of_a_refusal() -> None:
     head = b"fedldp\x01\x04" + struct.pack("<Q", 37)
     assert packed(REFUSAL) == head + struct.pack("<HHIq", 8, 5, 2, 3) + b"run 1"
     reasons = "malformed unknown-run wrong-round out-of-range asked-otherwise over-budget"
-    assert list(Reason) == [*reasons.split(), "not-kept", "ledger", "policy"]
+    assert list(Reason) == [*reasons.split(), "not-kept", "ledger", "policy", "other-weights"]
 
 
 def test_the_bytes_of_a_question() -> None:
