@@ -100,6 +100,54 @@ def wrong_hello(stage: Stage) -> bytes:
     return request("POST /v1/hello HTTP/1.1", f"content-length: {len(hello)}") + hello
 
 
+@contextlib.contextmanager
+def linked(stage: Stage, site: int, answer: Callable[[bytes], bytes]) -> Iterator[None]:
+    """Let somebody answer over HTTPS who has a site's key."""
+    key = read_private(stage.world.policies[site].key)
+    ca, stop = stage.folder / "tls" / "ca.pem", threading.Event()
+    link = HttpsLink(f"https://{HOST}:{stage.port}", ca, key, answer, lambda: 1 << 24)
+    thread = threading.Thread(target=link.serve, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Stage) -> None:
+    """The first, while nobody has met site-2: whom the server knows, it does not greet again."""
+    world, before = stage.world, len(lines(stage.server))
+    copy = stage.folder / "copied"
+    shutil.copytree(world.policies[2].key.parent, copy)
+    policy = world.policies[2]
+    policy.accepted_as(world.agreement.digest).unlink()
+    write_accepted(policy, replace(world.agreement, run="e" * 32))
+    agent = Agent(policy, test_keys=True)
+    with linked(stage, 2, partial(agent.answer, link="https")):
+        eventually(
+            lambda: "site-2 is there, and has not accepted the agreement" in stage.server.text()
+        )
+        rounds_go_on(stage)
+    write_accepted(policy, world.agreement)
+
+    def as_another(asked: bytes) -> bytes:
+        answer = agent.answer(asked, "https")
+        found = read_by_server(answer)
+        return pack(replace(found, index=0)) if isinstance(found, Hello) else answer
+
+    with linked(stage, 2, as_another):
+        what = "says it is site-0, and did not sign for that"
+        eventually(lambda: what in stage.server.text())
+        rounds_go_on(stage)
+    for garbage in (b"", b"fedldp", bytes(1 << 20)):
+        with linked(stage, 2, lambda asked, garbage=garbage: garbage):  # type: ignore[misc]
+            rounds_go_on(stage)
+    assert world.releases(2) == [(round, 0) for round, _ in world.releases(2)]
+    assert all(clients >= 2 for clients in stage.rounds())
+    assert len(added(stage, before)) <= MOST_LINES
+
+
 def test_ten_gigabytes_are_refused_unread(stage: Stage) -> None:
     """Announced, in pieces of no announced number, and in headers; by strangers."""
     before, used = len(lines(stage.server)), memory(stage.server)
@@ -159,53 +207,6 @@ def test_rounds_go_on_beside_as_many_wrong_keys_as_can_be_sent(stage: Stage) -> 
     assert sum(counts) / (time.monotonic() - began) > 20
     assert len(added(stage, before)) <= MOST_LINES
     assert sum("not in the roster" in line for line in lines(stage.server)) <= 2
-
-
-@contextlib.contextmanager
-def linked(stage: Stage, site: int, answer: Callable[[bytes], bytes]) -> Iterator[None]:
-    """Let somebody answer over HTTPS who has a site's key."""
-    key = read_private(stage.world.policies[site].key)
-    ca, stop = stage.folder / "tls" / "ca.pem", threading.Event()
-    link = HttpsLink(f"https://{HOST}:{stage.port}", ca, key, answer, lambda: 1 << 24)
-    thread = threading.Thread(target=link.serve, args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Stage) -> None:
-    world, before = stage.world, len(lines(stage.server))
-    copy = stage.folder / "copied"
-    shutil.copytree(world.policies[2].key.parent, copy)
-    policy = world.policies[2]
-    policy.accepted_as(world.agreement.digest).unlink()
-    write_accepted(policy, replace(world.agreement, run="e" * 32))
-    agent = Agent(policy, test_keys=True)
-    with linked(stage, 2, partial(agent.answer, link="https")):
-        eventually(
-            lambda: "site-2 is there, and has not accepted the agreement" in stage.server.text()
-        )
-        rounds_go_on(stage)
-    write_accepted(policy, world.agreement)
-
-    def as_another(asked: bytes) -> bytes:
-        answer = agent.answer(asked, "https")
-        found = read_by_server(answer)
-        return pack(replace(found, index=0)) if isinstance(found, Hello) else answer
-
-    with linked(stage, 2, as_another):
-        what = "says it is site-0, and did not sign for that"
-        eventually(lambda: what in stage.server.text())
-        rounds_go_on(stage)
-    for garbage in (b"", b"fedldp", bytes(1 << 20)):
-        with linked(stage, 2, lambda asked, garbage=garbage: garbage):  # type: ignore[misc]
-            rounds_go_on(stage)
-    assert world.releases(2) == [(round, 0) for round, _ in world.releases(2)]
-    assert all(clients >= 2 for clients in stage.rounds())
-    assert len(added(stage, before)) <= MOST_LINES
 
 
 def test_of_two_agents_with_one_key_the_copy_releases_nothing(stage: Stage) -> None:
