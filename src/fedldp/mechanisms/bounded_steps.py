@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import GaussianReport, InClear
 from fedldp.core.bounding import GridBall, check_releasable
-from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
+from fedldp.mechanisms import Mechanism, MechanismSettings
+from fedldp.mechanisms.codes import IntegerSum
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.summing import INTEGER, Summing, sums_of_integers
 
@@ -106,7 +106,7 @@ class BoundedSteps(Mechanism):
         return [cls(each) for each in Gaussian.examples()]
 
 
-class StepSum(SumAggregate):
+class StepSum(IntegerSum):
     """The sum of whole grid steps: exact, in any order.
 
     Args:
@@ -115,34 +115,9 @@ class StepSum(SumAggregate):
     """
 
     def __init__(self, size: int, step: float) -> None:
+        super().__init__(size)
         self._step = step
-        self._sum = np.zeros(size, np.int64)
-        self._clients = 0
-
-    def add(self, payload: bytes, clients: int = 1) -> None:
-        """Take in one report, or the sum of those of some clients.
-
-        Raises:
-            RunError: it has the wrong length for a report.
-        """
-        if len(payload) != self._sum.size * INTEGER.itemsize:
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server run different models"
-            )
-        self._sum += np.frombuffer(payload, INTEGER)
-        self._clients += clients
-
-    def total(self) -> NDArray[np.int64]:
-        """Return the sum, in steps, shape (d,).
-
-        Raises:
-            RunError: there is no report in it.
-        """
-        if not self._clients:
-            raise RunError("no report came in: there is no mean to take")
-        return self._sum
 
     def mean(self) -> NDArray[np.float64]:
         """Return the mean of the reports' vectors, shape (d,)."""
-        return self.total() * np.float64(self._step / max(1, self._clients))
+        return self.total() * np.float64(self._step / max(1, self.clients))

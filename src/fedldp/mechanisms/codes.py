@@ -130,18 +130,19 @@ class ClippedCodes(Mechanism):
         return [cls(clip=8.0, bits=24), cls(clip=1e-9, bits=2), cls(clip=1e9, bits=52)]
 
 
-class CodesSum(SumAggregate):
-    """The sum of codes: exact, in any order.
+class IntegerSum(SumAggregate):
+    """The sum of reports of one integer for each coordinate: exact, in any order.
 
     Args:
-        codes: of the reports.
         size: coordinates of a report.
+
+    Attributes:
+        clients: whose reports are in it.
     """
 
-    def __init__(self, codes: ClippedCodes, size: int) -> None:
-        self._codes = codes
+    def __init__(self, size: int) -> None:
         self._sum = np.zeros(size, np.int64)
-        self._clients = 0
+        self.clients = 0
 
     def add(self, payload: bytes, clients: int = 1) -> None:
         """Take in one report, or the sum of those of some clients.
@@ -155,10 +156,31 @@ class CodesSum(SumAggregate):
                 "client and server run different models"
             )
         self._sum += np.frombuffer(payload, INTEGER)
-        self._clients += clients
+        self.clients += clients
+
+    def total(self) -> NDArray[np.int64]:
+        """Return the sum, shape (d,).
+
+        Raises:
+            RunError: there is no report in it.
+        """
+        if not self.clients:
+            raise RunError("no report came in: there is no mean to take")
+        return self._sum
+
+
+class CodesSum(IntegerSum):
+    """The sum of codes.
+
+    Args:
+        codes: of the reports.
+        size: coordinates of a report.
+    """
+
+    def __init__(self, codes: ClippedCodes, size: int) -> None:
+        super().__init__(size)
+        self._codes = codes
 
     def mean(self) -> NDArray[np.float64]:
         """Return the mean of the values, shape (d,)."""
-        if not self._clients:
-            raise RunError("no report came in: there is no mean to take")
-        return self._codes.decode(self._sum) / self._clients
+        return self._codes.decode(self.total()) / self.clients
