@@ -43,7 +43,7 @@ def test_compose_starts_a_server_and_three_sites_with_commands_that_exist() -> N
 
 def test_the_image_installs_what_the_repository_has() -> None:
     text = (FOLDER / "Containerfile").read_text()
-    (installed,) = re.findall(r"-c /tmp/fedldp/(\S+) \"/tmp/fedldp\[(\w+)\]\"", text)
+    (installed,) = re.findall(r"-c /build/fedldp/(\S+) \"/build/fedldp\[(\w+)\]\"", text)
     assert (ROOT / installed[0]).exists()
     assert f"\n{installed[1]} = [" in (ROOT / "pyproject.toml").read_text()
     assert re.search(r"^USER [1-9]", text, re.M)
