@@ -106,6 +106,25 @@ def test_gains_are_of_cells_of_their_target() -> None:
     assert len([gain for target in TARGETS.values() for gain in target.gains]) == 17
 
 
+def test_no_tolerance_is_larger_than_what_it_judges() -> None:
+    for target in TARGETS.values():
+        for gain in target.gains:
+            if gain.expected is not None:
+                assert gain.expected.tolerance <= abs(gain.expected.accuracy) / 2, gain.row
+        for cell in target.cells:
+            if cell.expected is not None:
+                assert cell.expected.tolerance <= cell.expected.accuracy / 2, cell.name
+
+
+def test_cldps_row_is_a_range_within_which_nothing_differs() -> None:
+    """Chamikara et al. 2022, Table 1: about 85.28 % to 86.93 %."""
+    expected = recipes()["cldp-fed-fmnist-table1"].expected
+    assert expected is not None
+    found = [round(100 * expected.difference(mean), 2) for mean in (0.84, 0.86, 0.87)]
+    assert found == [-1.28, 0, 0.07]
+    assert expected.text == "85.28 to 86.93"
+
+
 def test_an_unknown_target_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^target fig99: there is none of that name; choose ldp"):
         find_target("fig99")

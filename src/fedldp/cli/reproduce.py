@@ -238,7 +238,7 @@ def _show(target: Target, rows: list[Row], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedldp.reproduction.pages import epsilon_text, ours_text, percent
+    from fedldp.reproduction.pages import epsilon_text, ours_text, paper_text, percent
 
     if as_json:
         print_json(
@@ -258,7 +258,7 @@ def _show(target: Target, rows: list[Row], as_json: bool) -> None:
         table.add_row(
             row.row,
             row.column,
-            percent(row.paper),
+            paper_text(row),
             ours_text(row),
             percent(row.difference, sign=True),
             str(len(row.ours.seeds)) if row.ours else "-",

@@ -209,7 +209,8 @@ def _print(found: dict[str, Any]) -> None:
     if source is not None:
         line("source", ", ".join(source[key] for key in ("paper", "place", "row", "column")))
     if expected is not None:
-        percent = f"{100 * expected['accuracy']:.4g} %"
+        ends = [expected[key] for key in ("lowest", "accuracy") if expected[key] is not None]
+        percent = f"{' to '.join(f'{100 * end:.4g}' for end in ends)} %"
         line("expected", f"{percent}, give or take {100 * expected['tolerance']:.3g}")
     line("setting", found.get("epsilon"))
     line("epsilon", found.get("epsilon_unit") and f"per {found['epsilon_unit']}")

@@ -67,6 +67,8 @@ class Row:
         column: of the table, or a point.
         recipe: a name; several with "-" for a gain.
         paper: the paper's number, 0 to 1, or None where it gives none.
+        paper_lowest: the lower end where the paper gives a range, whose upper end is ``paper``.
+        difference: ours minus the paper's; 0 within a range.
         tolerance: how far ours may be from it.
         ours: the measurement, or None.
         verdict: what they say together.
@@ -80,6 +82,8 @@ class Row:
     column: str
     recipe: str
     paper: float | None
+    paper_lowest: float | None
+    difference: float | None
     tolerance: float | None
     ours: Measurement | None
     verdict: Verdict
@@ -87,11 +91,6 @@ class Row:
     epsilon: float | None = None
     delta: float | None = None
     idealised: bool = False
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the paper's."""
-        return None if self.ours is None or self.paper is None else self.ours.mean - self.paper
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that ``fedldp reproduce --json`` prints of a cell."""
@@ -101,6 +100,7 @@ class Row:
             "column": self.column,
             "recipe": self.recipe,
             "paper": self.paper,
+            "paper_lowest": self.paper_lowest,
             "tolerance": self.tolerance,
             "mean": ours and ours.mean,
             "deviation": ours and ours.deviation,
@@ -211,11 +211,12 @@ def _judged(
     A reason explains what was committed, and what is near it: not whatever comes out later.
     """
     verdict: Verdict
+    difference = expected.difference(ours.mean) if ours and expected else None
     if ours is None:
         verdict = "not measured"
-    elif expected is None:
+    elif expected is None or difference is None:
         verdict = "no number"
-    elif abs(ours.mean - expected.accuracy) <= expected.tolerance:
+    elif abs(difference) <= expected.tolerance:
         verdict = "agrees"
     else:
         near = committed is None or abs(ours.mean - committed.mean) <= expected.tolerance
@@ -223,9 +224,11 @@ def _judged(
             verdict = "differs"
         else:
             verdict = "unexplained" if why.startswith(NOT_KNOWN) else "explained"
-    far = ours and expected and abs(ours.mean - expected.accuracy) > WORTH_A_REASON
+    far = difference is not None and abs(difference) > WORTH_A_REASON
     return {
         "paper": expected and expected.accuracy,
+        "paper_lowest": expected and expected.lowest,
+        "difference": difference,
         "tolerance": expected and expected.tolerance,
         "ours": ours,
         "verdict": verdict,

@@ -130,5 +130,4 @@ KNOWN = {
         "not known: concentration 0.2 (49.5) or 1 (54.2) and U = 20 (52.8) do not close it "
         "(personalized-tried); a 16 % subset: run it on the whole one (fedldp data fetch covertype)"
     ),
-    "personalized-fig7: mean gain of (C) over (A)": _SCATTER.format("17", "7"),
 }

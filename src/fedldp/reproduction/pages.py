@@ -81,7 +81,7 @@ def markdown(rows: Sequence[Row]) -> str:
     """Return rows as a table."""
     columns: dict[str, Callable[[Row], str]] = {
         "row": lambda row: row.row if row.column == "accuracy" else f"{row.row}; {row.column}",
-        "paper": lambda row: percent(row.paper),
+        "paper": paper_text,
         "ours": ours_text,
         "ours, by round": _by_round,
         "seeds": lambda row: ", ".join(map(str, row.ours.seeds)) if row.ours else "-",
@@ -118,6 +118,13 @@ def percent(value: float | None, *, sign: bool = False) -> str:
         return "-"
     text = f"{100 * value:{'+' if sign else ''}.2f}"
     return text[:-1] if text.endswith("0") else text  # what is known to a tenth has no more
+
+
+def paper_text(row: Row) -> str:
+    """Return the paper's number, or its range, in percent."""
+    if row.paper_lowest is None:
+        return percent(row.paper)
+    return f"{percent(row.paper_lowest)} to {percent(row.paper)}"
 
 
 def ours_text(row: Row) -> str:

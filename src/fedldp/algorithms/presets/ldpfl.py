@@ -22,8 +22,9 @@
                   (the metric local_accuracy; Figs. 2, 4, 6a, 8)
 
 Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
-Differential Privacy for Federated Learning", 2022. Its global network's hidden layers and its image
-augmentation are not described: the first is the setting `model`, and there is none of the second.
+Differential Privacy for Federated Learning", 2022. Its global network's hidden layers are in the
+picture of Fig. 13, which we do not have (the setting `model`); its image augmentation is not
+described.
 
 What leaves besides the bits: labels, in clear in the paper; nothing of the CNN, of its batch norms
 or of the tests; no number of examples, although how far a client trains depends on it. A bit of any

@@ -12,7 +12,7 @@ one reads nothing but that file, and those that it refers to. A file has
       same_as = "NAME"        the very same configuration, of which this is a second name
       each = [{...}, ...]   one recipe for each of these: settings, or any of `label`, `what` (texts
                             for braces), `row`, `column`, `accuracy`, `same_as`
-      place, row, column, metric, accuracy      the source, and its number in percent
+      place, row, column, metric, accuracy      the source; its number in percent, or [low, high]
 
 A long list may be written as { repeat = [...], times = N }.
 """
@@ -70,13 +70,26 @@ class Expected:
     """The paper's number.
 
     Attributes:
-        accuracy: 0 to 1, after the last round.
+        accuracy: 0 to 1, after the last round; the upper end where the source gives a range.
         tolerance: how far a mean over seeds may be from it, 0 to 1: the paper's rounding, its own
             deviation where it is known, and what it does not state.
+        lowest: the lower end of such a range.
     """
 
     accuracy: float
     tolerance: float
+    lowest: float | None = None
+
+    def difference(self, mean: float) -> float:
+        """Return how far ``mean`` is above the number; 0 within a range."""
+        lowest = self.accuracy if self.lowest is None else self.lowest
+        return mean - min(max(mean, lowest), self.accuracy)
+
+    @property
+    def text(self) -> str:
+        """The number, or the range, in percent."""
+        ends = [self.accuracy] if self.lowest is None else [self.lowest, self.accuracy]
+        return " to ".join(f"{100 * end:.4g}" for end in ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +122,7 @@ class Recipe:
         """The summary with the settings' values and the paper's number: one line."""
         text = self.summary.format(**dict(self.config))
         if self.source is not None and self.expected is not None:
-            text += f" ({self.source.paper}: {100 * self.expected.accuracy:.4g} %)"
+            text += f" ({self.source.paper}: {self.expected.text} %)"
         return f"{text}."
 
 
@@ -192,7 +205,7 @@ def _recipes(table: dict[str, Any], before: Mapping[str, Recipe]) -> Iterator[Re
                 metric=own.get("metric", "accuracy"),
             )
         if "accuracy" in own:
-            expected = Expected(accuracy=own["accuracy"] / 100, tolerance=own["tolerance"] / 100)
+            expected = _expected(own["accuracy"], own["tolerance"])
         yield Recipe(
             name=own["name"].format(**values),
             config=config,
@@ -229,6 +242,16 @@ def _value(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"repeat", "times"}:
         return value["repeat"] * value["times"]
     return value
+
+
+def _expected(accuracy: float | list[float], tolerance: float) -> Expected:
+    """Return the paper's number, or its range; all in percent."""
+    lowest, highest = accuracy if isinstance(accuracy, list) else (None, accuracy)
+    return Expected(
+        accuracy=highest / 100,
+        tolerance=tolerance / 100,
+        lowest=None if lowest is None else lowest / 100,
+    )
 
 
 def _with_texts(summary: str, texts: Mapping[str, str]) -> str:
