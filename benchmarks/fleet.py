@@ -1,6 +1,7 @@
 """A fleet on this machine: one real server process, and very many sites in a few processes.
 
-    python -m benchmarks.fleet [--sites 1000] [--hosts 2] [--recipe R] [--channel C] [KEY=VALUE]...
+    python -m benchmarks.fleet [--sites 1000] [--hosts 2] [--recipe R] [--channel C] [--work S]
+        [KEY=VALUE]...
 
 The server is `fedldp deploy server` over HTTPS on the loopback interface. A process of sites
 holds for each of them what a site's own process would: the agent with its key, policy, accepted
@@ -9,6 +10,11 @@ in a thread. Only the imports are shared, for a thousand times 215 MB are too mu
 
 Without ``--seeded`` the sites draw fresh noise. With it all randomness comes from the seed, and the
 final weights are compared with those of the simulation.
+
+``--work S`` lets every site take S seconds longer to answer, as a real one does that trains.
+
+After the run the ledgers of all sites are read, and compared with what the server has: the number
+of reports in each round, and each site's last receipt, which only the site's own key opens.
 
 It prints a line of JSON. Seconds of a round are from the first question that a site got to the last
 answer that was taken; what comes before is that all sites connect and say who they are. Bytes are
@@ -29,10 +35,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,11 +47,14 @@ from typing import Any
 from fedldp.data import load_examples
 from fedldp.deployment.agreement import Channel, read_agreement
 from fedldp.deployment.https.site import HttpsLink
+from fedldp.deployment.identity import read_private
 from fedldp.deployment.loopback import HOST
 from fedldp.deployment.messages import Ask, read_by_site
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.policy import read_policy
+from fedldp.deployment.receipts import Receipts
 from fedldp.deployment.site import Agent
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
 
@@ -57,17 +67,21 @@ _SENT, _RECEIVED = 120, 128
 # A process that hosts sites
 
 
-def host(folder: Path, sites: Sequence[int]) -> None:
+def host(folder: Path, sites: Sequence[int], work: float) -> None:
     """Be these sites until standard input is closed; then print what was seen."""
     stop, questions, answers = threading.Event(), list[float](), list[float]()
+    given: defaultdict[tuple[int, bytes], list[bytes]] = defaultdict(list)
+    """The answers of each site to each question."""
 
-    def answered(agent: Agent, body: bytes) -> bytes:
+    def answered(site: int, agent: Agent, body: bytes) -> bytes:
         asked = isinstance(read_by_site(body), Ask)
         if asked:
             questions.append(time.monotonic())
         answer = agent.answer(body, link="https")
         if asked:
+            time.sleep(work)
             answers.append(time.monotonic())
+            given[site, sha256(body).digest()].append(sha256(answer).digest())
         return answer
 
     # What a process computes once of public features, so that no thread does it for itself.
@@ -84,7 +98,7 @@ def host(folder: Path, sites: Sequence[int]) -> None:
             policy.server.url,
             policy.server.ca,
             agent.key,
-            partial(answered, agent),
+            partial(answered, site, agent),
             lambda agent=agent: agent.largest_message,  # type: ignore[misc]
         )
         threads.append(threading.Thread(target=link.serve, args=(stop,), daemon=True))
@@ -100,7 +114,14 @@ def host(folder: Path, sites: Sequence[int]) -> None:
         counted |= _tcp_bytes()
     stop.set()
     sums = [sum(each) for each in zip(*counted.values(), strict=True)]
-    print(json.dumps({"questions": questions, "answers": answers, "bytes": sums}), flush=True)
+    seen = {
+        "questions": questions,
+        "answers": answers,
+        "bytes": sums,
+        "asked_again": sum(len(each) - 1 for each in given.values()),
+        "other_bytes_again": sum(len(set(each)) > 1 for each in given.values()),
+    }
+    print(json.dumps(seen), flush=True)
     os._exit(0)  # threads that wait for a server need not
 
 
@@ -155,7 +176,12 @@ def _launched(*arguments: str, log: Path, **given: Any) -> subprocess.Popen[byte
 
 
 def measured(
-    recipe: str, settings: Sequence[str], channel: Channel, hosts: int, seeded: bool
+    recipe: str,
+    settings: Sequence[str],
+    channel: Channel,
+    hosts: int,
+    seeded: bool,
+    work: float = 0.0,
 ) -> dict[str, Any]:
     """Run a fleet to its end, and return what was measured."""
     config = resolve(recipe, list(settings))
@@ -167,7 +193,8 @@ def measured(
         try:
             for number, part in enumerate(parts):
                 given = (str(part.start), str(part.stop), str(part.step))
-                arguments = ("-m", "benchmarks.fleet", "--host", str(world.folder), *given)
+                arguments = ("-m", "benchmarks.fleet", "--work", str(work))
+                arguments += ("--host", str(world.folder), *given)
                 log = world.folder / f"host-{number}.log"
                 pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
                 processes.append(_launched(*arguments, log=log, **pipes))
@@ -229,7 +256,11 @@ def measured(
             "server_files": server.files,
             "sent_bytes_per_site": round(sum(each["bytes"][0] for each in told) / sites),
             "received_bytes_per_site": round(sum(each["bytes"][1] for each in told) / sites),
+            "work_seconds": work,
             "answers": len(answers),
+            "asked_again": sum(each["asked_again"] for each in told),
+            "other_bytes_again": sum(each["other_bytes_again"] for each in told),
+            "ledgers": ledgers_of(world, {r["round"]: r["clients"] for r in records}),
             "amiss_at_sites": _amiss(world),
             "log_lines": len((world.folder / "server.log").read_text().splitlines()),
             "epsilon": {
@@ -248,6 +279,37 @@ def measured(
             expected = simulate(config).weights
             result["equals_simulation"] = all((found[n] == w).all() for n, w in expected.items())
     return result
+
+
+def ledgers_of(world: DemoEnvironment, reported: dict[int, int]) -> dict[str, Any]:
+    """Read all ledgers, and compare them with what the server has.
+
+    Args:
+        world: whose run is over.
+        reported: how many sites sent a report in each round, by the server's record.
+    """
+    run, receipts = world.agreement.run, world.run.parent / "receipts"
+    releases, rounds = Counter[int](), Counter[int]()
+    same = 0
+    for policy in world.sites:
+        entries = SqliteLedger(policy.ledger).verify()
+        assert all(entry.run == run for entry in entries)
+        releases[len(entries)] += 1
+        rounds.update({entry.round for entry in entries})
+        key = read_private(policy.key)
+        kept = receipts / key.public_key().public_bytes_raw().hex()
+        if entries and kept.exists():
+            found = Receipts(key).read(bytes.fromhex(json.loads(kept.read_text())["receipt"]))
+            last = entries[-1]
+            same += found is not None and (found.number, last.hash[: len(found.hash)]) == (
+                last.number,
+                found.hash,
+            )
+    return {
+        "sites_by_releases": {str(count): sites for count, sites in sorted(releases.items())},
+        "rounds_are_the_server_s": rounds == Counter(reported),
+        "last_release_is_the_server_s": same,
+    }
 
 
 def _server(world: DemoEnvironment) -> subprocess.Popen[bytes]:
@@ -301,14 +363,15 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--channel", choices=["named", "sum"], default="named")
     parser.add_argument("--seeded", action="store_true")
+    parser.add_argument("--work", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--host", nargs=4, metavar=("FOLDER", "START", "STOP", "STEP"))
     given = parser.parse_args()
     if given.host:
         start, stop, step = map(int, given.host[1:])
-        host(Path(given.host[0]), range(start, stop, step))
+        host(Path(given.host[0]), range(start, stop, step), given.work)
         return
     settings = [*given.settings, f"num_clients={given.sites}"]
-    found = measured(given.recipe, settings, given.channel, given.hosts, given.seeded)
+    found = measured(given.recipe, settings, given.channel, given.hosts, given.seeded, given.work)
     print(json.dumps(found), flush=True)
 
 

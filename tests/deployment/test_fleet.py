@@ -19,7 +19,12 @@ def test_a_fleet_answers_once_and_equals_its_simulation() -> None:
     settings = ["num_clients=50", "participation=once"]
     found = measured("composed-digits-solution", settings, "named", hosts=1, seeded=True)
     assert found["equals_simulation"]
-    assert (found["took_part"], found["answers"]) == ([50], 50)
+    assert (found["took_part"], found["answers"], found["asked_again"]) == ([50], 50, 0)
+    assert found["ledgers"] == {
+        "sites_by_releases": {"1": 50},
+        "rounds_are_the_server_s": True,
+        "last_release_is_the_server_s": 50,
+    }
     assert found["epsilon"]["client-run, server, pure"] == 8.0
     assert found["sent_bytes_per_site"] < 20_000
 

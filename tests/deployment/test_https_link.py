@@ -313,6 +313,35 @@ def test_a_question_that_was_lost_is_handed_out_again_and_counts_once(
     assert pipe.take(0.0) == [(tag, b"yes")]
 
 
+@pytest.mark.parametrize("breaks", [True, pytest.param(False, marks=slow)])
+def test_a_site_is_asked_once_whatever_becomes_of_its_connection(
+    ends: Ends, pipe: HttpsPipe, breaks: bool
+) -> None:
+    """It sends its answer again, and does not ask again; nor does it connect anew for an answer
+    that took longer than the 5 s after which httpx by itself closes what is idle."""
+    asked: list[bytes] = []
+    held = pipe._listener.connections._of_sites  # type: ignore[attr-defined]
+    before: list[object] = []
+
+    def answer(body: bytes) -> bytes:
+        asked.append(body)
+        before.extend(held[0])
+        if breaks:
+            assert pipe._loop is not None
+            for each in before:
+                pipe._loop.call_soon_threadsafe(each.abort)  # type: ignore[attr-defined]
+        else:
+            time.sleep(6)
+        return b"yes"
+
+    with ends.link(0, answer=answer):
+        eventually(lambda: pipe.connected)
+        token = pipe._sites[0].token
+        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"yes"
+        assert (asked, pipe._sites[0].token) == ([b"asked"], token)
+        assert (list(held[0]) != before) == breaks
+
+
 @slow
 def test_an_agent_that_fails_says_so_and_goes_on(ends: Ends, pipe: HttpsPipe) -> None:
     def answer(asked: bytes) -> bytes:

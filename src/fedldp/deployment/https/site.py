@@ -27,7 +27,14 @@ log = logging.getLogger("fedldp.site")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 """Seconds before the first and the latest attempts to reach a server again, about."""
-_SECONDS = httpx.Timeout(60.0, connect=15.0)
+_SECONDS = httpx.Timeout(60.0, connect=30.0)
+_KEPT = httpx.Limits(keepalive_expiry=None)
+"""A connection is kept for as long as an answer takes: of a fleet that trains for some seconds, all
+would come with new ones, at the same moment."""
+_TRIES = 5
+"""How often an answer is sent whose connection breaks, before the question is asked for again."""
+_NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
+"""It came in part, or the server still waits for the rest of an earlier try."""
 _OTHER = "it is none of fedldp's servers, or one of another version"
 _REFUSED = {
     401: "it does not know this session (any more): it was started again, or another agent has "
@@ -110,10 +117,25 @@ class HttpsLink:
         except Exception as error:  # its content is not for the log
             self._rate_limited(f"a message could not be answered: {type(error).__name__}")
             answer = b""
-        place = f"/v1/answer/{number}"
-        with client.stream("POST", place, headers=shown, content=answer) as response:
-            if response.status_code not in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
-                raise WireError(_refusal(response))  # NOT_FOUND: it was given up meanwhile
+        self._send(client, f"/v1/answer/{number}", shown, answer)
+
+    def _send(self, client: httpx.Client, place: str, shown: dict[str, str], answer: bytes) -> None:
+        """Send an answer, and again where its connection breaks.
+
+        That is done within its session, to which alone the number of the question belongs.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                with client.stream("POST", place, headers=shown, content=answer) as response:
+                    # NOT_FOUND: it was given up meanwhile, or an earlier try got through
+                    if response.status_code in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
+                        return
+                    if response.status_code not in _NOT_RECEIVED or not left:
+                        raise WireError(_refusal(response))
+            except httpx.TransportError:
+                if not left:
+                    raise
+            self._stop.wait(_FIRST_PAUSE * 2 ** (_TRIES - left))
 
     def _tell(self, state: str, level: int = logging.WARNING) -> None:
         """Log what became of the connection, where it is another than before."""
@@ -172,7 +194,7 @@ def seconds_ahead(url: str, ca: Path) -> float | None:
 
 def _client(url: str, context: ssl.SSLContext) -> httpx.Client:
     own = {"accept-encoding": "identity", "user-agent": "fedldp"}
-    return httpx.Client(base_url=url, verify=context, timeout=_SECONDS, headers=own)
+    return httpx.Client(base_url=url, verify=context, timeout=_SECONDS, limits=_KEPT, headers=own)
 
 
 def _said_who(client: httpx.Client, key: Ed25519PrivateKey, place: str, limit: int) -> bytes:
