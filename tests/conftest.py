@@ -80,15 +80,18 @@ def nothing_is_synced() -> Iterator[None]:
 def models_of_the_package_are_tried_once() -> Iterator[None]:
     """To build one takes a gradient as a trial: of the same model and shapes, the same each time.
 
-    A model of a user's own is tried whenever it is built: one name may stand for several.
+    A model of a user's own is tried whenever it is built: one name may stand for several. So is one
+    of which something is frozen, for the trial freezes it.
     """
     passed: set[tuple[str, tuple[int, ...], int]] = set()
     checked = models._checked
 
-    def once(made: Any, name: str, input_shape: tuple[int, ...], num_classes: int) -> Any:
+    def once(
+        made: Any, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str
+    ) -> Any:
         case = (name, tuple(input_shape), num_classes)
-        if ":" in name or case not in passed:
-            checked(made, *case)
+        if ":" in name or trainable != "all" or case not in passed:
+            checked(made, *case, trainable)
             passed.add(case)
         return made
 

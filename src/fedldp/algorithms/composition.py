@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
@@ -22,6 +22,7 @@ from fedldp.algorithms.bounds import Bound, Unbounded
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Channel, Named
 from fedldp.algorithms.features import Features
+from fedldp.algorithms.initial import start_from
 from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
@@ -38,20 +39,26 @@ from fedldp.algorithms.server_update import (
     read_plain,
     read_report,
 )
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.image_features import MapOnce
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
-from fedldp.models import layout_of
+from fedldp.models import build_model, copy_frozen, frozen_digest, frozen_of, layout_of
 from fedldp.protocol.roles import Arrays, ClientRole, Draw, LocalUpdate, ServerRole, State, Tester
 from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.wire import Broadcast, Layout
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
     from torch import nn
 
     from fedldp.training.local_sgd import LocalSgd
+
+
+def _public() -> Stream:
+    """Return what draws weights that need no secret: frozen ones, and those to be replaced."""
+    return Stream(bytes(32), simulated=True)
 
 
 class EstimateOf(Protocol):
@@ -96,12 +103,15 @@ class Local(ABC):
     Attributes:
         tested_on: for the reader, what a run's accuracy is measured on.
         weighs_classes: whether its loss takes ``class_weights``.
+        trains_part: whether it trains whatever parameters it is given, from wherever they begin: of
+            a model of which others are frozen, or that begins with a file.
         uses_rounds: whether what is computed in a round depends on their number.
         drawn_once: whether what is randomised is drawn once, for all rounds together.
     """
 
     tested_on: str = "the test set"
     weighs_classes: ClassVar[bool] = False
+    trains_part: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
     drawn_once: ClassVar[bool] = False
 
@@ -160,6 +170,7 @@ class Sgd(Local):
     """
 
     weighs_classes: ClassVar[bool] = True
+    trains_part: ClassVar[bool] = True
 
     momentum: float = 0.0
 
@@ -329,26 +340,65 @@ class Algorithm:
 
     @property
     def layout(self) -> Layout:
-        """How the model's parameters lie in a broadcast's weights.
+        """How the model's trained parameters lie in a broadcast's weights.
 
         Raises:
             ConfigError: the model does not fit the problem.
         """
-        return layout_of(self.config.model, self.input_shape, self.problem.num_classes)
+        config, classes = self.config, self.problem.num_classes
+        return layout_of(config.model, self.input_shape, classes, config.trainable)
 
     def module(self, stream: Stream) -> nn.Module:
-        """Return the model as a torch module, with initial weights from ``stream``."""
-        from fedldp.core.randomness import torch_seeded
-        from fedldp.models import build_model
+        """Return the model as a torch module, with initial weights from ``stream``.
 
+        What is frozen is the same whatever the stream, here and at every client; see ``untrained``.
+
+        Raises:
+            ConfigError: the model does not fit the problem, or its file does not fit the model.
+        """
+        if self.config.trainable == "all" and self.config.initial is None:
+            return self._built(stream)
+        model = self._built(stream)
+        copy_frozen(self._built(_public()), model)
+        if self.config.initial is not None:
+            start_from(model, self.config.initial, self.problem.data_dir)
+        return model
+
+    def untrained(self, *, begun: bool = True) -> nn.Module:
+        """Return the model, with some weights that those of a broadcast replace.
+
+        What is frozen is as in any run: of the setting ``initial``, or else as the model's own code
+        makes it, where it draws random numbers by a key that is known to all.
+
+        Args:
+            begun: whether ``initial`` is read; else what is frozen is to be replaced, too.
+
+        Raises:
+            ConfigError: as ``module``.
+        """
+        model = self._built(_public())
+        if begun and self.config.initial is not None:
+            start_from(model, self.config.initial, self.problem.data_dir)
+        return model
+
+    def _built(self, stream: Stream) -> nn.Module:
+        config, classes = self.config, self.problem.num_classes
         with torch_seeded(stream):
-            model = build_model(self.config.model, self.input_shape, self.problem.num_classes)
+            model = build_model(config.model, self.input_shape, classes, config.trainable)
         self.parts.features.prepare(model)
         return model
 
-    def untrained(self) -> nn.Module:
-        """Return the model, with some weights that those of a broadcast replace."""
-        return self.module(Stream(bytes(32), simulated=True))
+    def frozen(self) -> Mapping[str, NDArray[Any]]:
+        """Return whatever of the model is not trained, by name: it is public."""
+        return {} if self.config.trainable == "all" else frozen_of(self.untrained())
+
+    def frozen_digest(self) -> str | None:
+        """Return the digest of whatever of the model is not trained; None where nothing is so.
+
+        Raises:
+            ConfigError: as ``module``.
+        """
+        return None if self.config.trainable == "all" else frozen_digest(self.untrained())
 
     def sgd(self, device: torch.device, momentum: float = 0.0) -> LocalSgd:
         """Return SGD as a local update."""

@@ -69,6 +69,9 @@ class RunConfig(RunSettings):
             unused["server_momentum"] = "server_optimizer = none has no momentum"
         if not parts.local.weighs_classes:
             unused["class_weights"] = "what clients compute here has no loss of single examples"
+        if not parts.local.trains_part:
+            reason = "what clients compute here needs the whole model, as it was drawn"
+            unused |= dict.fromkeys(("trainable", "initial"), reason)
         unused |= parts.unused
         return {name: reason for name, reason in unused.items() if name not in parts.uses}
 

@@ -141,6 +141,7 @@ class PersonSteps(Local):
     """
 
     weighs_classes: ClassVar[bool] = True
+    trains_part: ClassVar[bool] = True
 
     settings: Settings
     calibration: PerPersonRun
@@ -183,7 +184,8 @@ class PersonSteps(Local):
         weights = tuple(each / most for each in self.settings.class_weights or ())
         clip = self.settings.clip / most
         layers = layers_of(config.model, algorithm.input_shape, algorithm.problem.num_classes)
-        dense = None if layers is None else dense_layers(layers)
+        whole = config.trainable == "all"
+        dense = dense_layers(layers) if whole and layers is not None else None
         if dense is not None:
             return DenseGradients(layers=dense, layout=layout, clip=clip, class_weights=weights)
         model = algorithm.untrained()

@@ -43,6 +43,7 @@ class Portions(Local):
     """
 
     weighs_classes: ClassVar[bool] = True
+    trains_part: ClassVar[bool] = True
     uses_rounds: ClassVar[bool] = True
 
     sampling_probability: float

@@ -37,6 +37,7 @@ class RandomisedGradients(Local):
     """
 
     weighs_classes: ClassVar[bool] = True
+    trains_part: ClassVar[bool] = True
     drawn_once: ClassVar[bool] = True
     uses_rounds: ClassVar[bool] = True  # another number of them puts an example into another one
 

@@ -29,6 +29,8 @@ from fedldp.algorithms.settings import (
     Momentum,
     PersonBudget,
     PrivacyTarget,
+    Trainable,
+    WeightsFile,
     with_calibrated,
 )
 from fedldp.algorithms.validation import describe
@@ -209,6 +211,17 @@ class RunSettings(FrozenConfig):
         description="clients of one secure sum, at least: all clients are dealt into committees of "
         "that size or little more, each with a sum of its own, and the server adds these; one sum "
         "of all where it is not set",
+    )
+    trainable: Annotated[Trainable, LEFT_OUT] = Field(
+        "all",
+        description="which parameters of the model are trained: all, head (the last layer), "
+        "requires_grad (those of a torch module that require a gradient), or patterns of names "
+        "with commas between them; the others are frozen, and public",
+    )
+    initial: Annotated[WeightsFile | None, LEFT_OUT] = Field(
+        None,
+        description="a public .safetensors file of weights by name that the model begins with; it "
+        "has all that is frozen, and what else it lacks is drawn",
     )
 
     @model_validator(mode="wrap")

@@ -34,6 +34,11 @@ def _named(model: Any) -> Any:
 
 ModelName = Annotated[str, BeforeValidator(_named)]
 
+Trainable = Annotated[str, Field(pattern=r"^[^,\s]+( *, *[^,\s]+)*$")]
+WEIGHTS = ".safetensors"
+"""How the name of a file of weights ends."""
+WeightsFile = Annotated[str, Field(pattern=rf"\{WEIGHTS}$")]
+
 LARGEST_BATCH = 1_000_000_000
 
 

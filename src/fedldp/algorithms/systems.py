@@ -80,6 +80,12 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
             found.append(Assumed(f"features = {named} {what}", "a file of your own"))
         case None:
             pass
+    if config.initial is not None:
+        what = f"initial = {config.initial} was trained on none of the clients' examples"
+        found.append(Assumed(what, "a file of your own"))
+    elif config.trainable != "all" and is_address(config.model):
+        what = f"nothing frozen of model = {config.model} was trained on the clients' examples"
+        found.append(Assumed(what, "code of your own"))
     public = [name for name in ("centre_columns", "fill_columns") if getattr(config, name)]
     if public:
         settings = f"{', '.join(public)} and scale_columns"
@@ -107,6 +113,17 @@ def noted_features(config: RunConfig, problem: Problem) -> dict[str, str] | None
     """
     code = rests_on(str(getattr(config, "features", "none"))) == "code"
     return None if code else name_and_digest(config, problem)
+
+
+def noted_frozen(config: RunConfig, problem: Problem) -> str | None:
+    """Return the digest of whatever of the model is frozen, in hexadecimal; None: nothing is.
+
+    It builds the model.
+
+    Raises:
+        ConfigError: the model or its file cannot be used.
+    """
+    return config.algorithm(problem).frozen_digest()
 
 
 def whose_word(config: RunConfig) -> str:

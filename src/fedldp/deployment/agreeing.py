@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from fedldp.accounting.numerics.selftest import selftest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import noted_frozen
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Link, Site
 from fedldp.deployment.deployable import without_simulation
@@ -68,11 +69,14 @@ def agree(
     untrusted = config.untrusted_clients
     target, config = config.target, _decided(without_simulation(config), channel)
 
+    facts = replace(problem, data_dir=None, num_clients=None)
+    frozen = noted_frozen(config, facts)
+
     def on(candidate: RunConfig) -> Agreement:
         found = Agreement(
             run=run,
             config=candidate,
-            problem=replace(problem, data_dir=None, num_clients=None),
+            problem=facts,
             channel=channel,
             sites=roster,
             quorum=quorum or 1,
@@ -84,6 +88,7 @@ def agree(
             budgets=own,
             version=version("fedldp"),
             initial=initial,
+            frozen=frozen,
         )
         check_budgets(candidate, [site.key for site in roster], own)
         found = replace(found, config=candidate.with_schedule(found.selecting(None)))

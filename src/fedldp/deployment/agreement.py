@@ -28,7 +28,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import name_and_digest
+from fedldp.algorithms.systems import name_and_digest, noted_frozen
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
@@ -136,6 +136,7 @@ class _Document(BaseModel):
     fedldp: Annotated[str, Field(pattern=r"^\d+\.\d+\.[A-Za-z0-9.+-]{1,48}$")] | None = None
     server_ca: list[Annotated[str, Field(pattern=_KEY)]] | None = None
     initial: Annotated[str, Field(pattern=_KEY)] | None = None
+    frozen: Annotated[str, Field(pattern=_KEY)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +164,8 @@ class Agreement:
         version: of fedldp, which made it; None: one that did not say so, and any may take part.
         initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see
             ``initial``. None: the server draws them.
+        frozen: SHA-256 of what of the model is not trained, 64 hexadecimal digits: every site must
+            have the same. None: all of it is trained.
     """
 
     run: str
@@ -180,6 +183,7 @@ class Agreement:
     budgets: tuple[SignedBudget, ...] = ()
     version: str | None = None
     initial: str | None = None
+    frozen: str | None = None
 
     def check(self) -> None:
         """Refuse what cannot be deployed, or does not fit together. This imports the model.
@@ -202,6 +206,7 @@ class Agreement:
         check_budgets(config, [site.key for site in self.sites], self.budgets)
         self._check_schedule()
         check_system(config, self.problem)
+        self._check_frozen()
         _check_features(self.problem)
         if not 1 <= self.quorum <= self.fewest_in_sum:
             of = "round" if config.committee is None else "committee"
@@ -230,6 +235,22 @@ class Agreement:
                 f"channel = named: {config.name()} is made for a sum, and shows each report to "
                 "nobody; take channel = sum"
             )
+
+    def _check_frozen(self) -> None:
+        """Refuse a model of which something else is frozen here than was agreed on."""
+        config = self.config
+        if config.trainable == "all" and config.initial is not None:
+            raise ConfigError(
+                f"initial = {config.initial}: nothing of the model is frozen, so that the server "
+                "alone needs the file; leave it out, and give it as deploy invite --initial"
+            )
+        if config.trainable != "all" and self.initial is not None:
+            raise ConfigError(
+                f"--initial and trainable = {config.trainable}: every site needs the file, for "
+                "what is frozen; leave it out, and set initial to the file in the configuration"
+            )
+        found = noted_frozen(config, self.problem)
+        check_frozen(replace(self, frozen=found), self.frozen)
 
     def _check_schedule(self) -> None:
         """Refuse rounds of sites that are others than those for which the server selects them."""
@@ -288,6 +309,7 @@ class Agreement:
             **({} if self.link == "flower" else self._https),
             **({} if self.version is None else {"fedldp": self.version}),
             **({} if self.initial is None else {"initial": self.initial}),
+            **({} if self.frozen is None else {"frozen": self.frozen}),
         }
 
     @property
@@ -490,6 +512,7 @@ def parse_agreement(
         budgets=tuple(found.budgets or ()),
         version=found.fedldp,
         initial=found.initial,
+        frozen=found.frozen,
     )
     told = None if found.features is None else found.features.model_dump()
     if told != agreement.features:
@@ -506,7 +529,12 @@ def _same(config: RunConfig) -> str:
     return "agree on one version of fedldp" if file is None else f"give each the same file {file}"
 
 
-_MAY_BE_OWN = {"system": "systems", "mechanism": "mechanisms", "features": "features"}
+_MAY_BE_OWN = {
+    "system": "systems",
+    "mechanism": "mechanisms",
+    "features": "features",
+    "initial": "models",
+}
 """Settings that may name code that is none of fedldp's own, and their lists in a site's policy."""
 
 
@@ -516,7 +544,11 @@ def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
         value = config.get(name)
         if not isinstance(value, str) or own is None or value in own:
             continue
-        kind = rests_on(value) if name == "features" else "code" if is_address(value) else None
+        kind: str | None = "code" if is_address(value) else None
+        if name == "features":
+            kind = rests_on(value)
+        elif name == "initial":
+            kind = "file"
         if kind == "file":
             raise ConfigError(
                 f"{name} = {value}: to read the agreement would read this file of your machine; "
@@ -555,6 +587,25 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-6)
     return bool(one == other)
+
+
+def check_frozen(agreement: Agreement, agreed: str | None) -> None:
+    """Refuse a model of which something else is frozen here than was agreed on.
+
+    Args:
+        agreement: as it is computed here.
+        agreed: the digest that all parties have.
+
+    Raises:
+        ConfigError: it is another one.
+    """
+    if agreement.frozen != agreed:
+        config = agreement.config
+        raise ConfigError(
+            f"trainable = {config.trainable}: what is frozen of model = {config.model} has the "
+            f"digest {str(agreement.frozen)[:16]} here, and {str(agreed)[:16]} was agreed on; give "
+            "each party the same model, and the same file of weights as initial"
+        )
 
 
 def _check_features(problem: Problem) -> None:

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedldp.accounting.accountants import Kind
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import noted_frozen
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.registry import check_extra, is_address
 from fedldp.deployment.agreeing import agree
@@ -38,6 +39,7 @@ from fedldp.deployment.agreement import (
     Channel,
     Facts,
     check_code,
+    check_frozen,
     fits_version,
     parse_agreement,
 )
@@ -85,6 +87,7 @@ class _InviteDocument(BaseModel):
     deadline_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]
     nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     initial: Annotated[str, Field(pattern=_HEX)] | None = None
+    frozen: Annotated[str, Field(pattern=_HEX)] | None = None
 
 
 class _JoinDocument(BaseModel):
@@ -114,6 +117,7 @@ class Invite:
         nonce: 32 hexadecimal digits, so that no two invites are the same.
         version: of the fedldp that wrote it.
         initial: as in ``Agreement``.
+        frozen: likewise.
     """
 
     url: str
@@ -126,6 +130,7 @@ class Invite:
     nonce: str
     version: str
     initial: str | None = None
+    frozen: str | None = None
 
     @classmethod
     def new(
@@ -157,6 +162,7 @@ class Invite:
             nonce=os.urandom(_NONCE_BYTES).hex(),
             version=version("fedldp"),
             initial=initial,
+            frozen=noted_frozen(told, problem),
         )
 
     def vouched(self, ca: Path) -> Invite:
@@ -178,6 +184,7 @@ class Invite:
             "deadline_seconds": float(self.deadline_seconds),
             "nonce": self.nonce,
             **({} if self.initial is None else {"initial": self.initial}),
+            **({} if self.frozen is None else {"frozen": self.frozen}),
         }
 
     @cached_property
@@ -207,7 +214,7 @@ class Invite:
         Raises:
             ConfigError: it cannot be deployed with so many; the line says why.
         """
-        return agree(
+        found = agree(
             self.config,
             self.problem,
             roster,
@@ -218,6 +225,8 @@ class Invite:
             budgets=budgets,
             initial=self.initial,
         )
+        check_frozen(found, self.frozen)
+        return found
 
     def expected(self, own: OwnBudget | None = None) -> Agreement:
         """Return what the agreement will be if as many sites join as are expected.
@@ -280,6 +289,7 @@ def parse_invite(content: bytes, *, own: frozenset[str] | None) -> Invite:
         nonce=found.nonce,
         version=found.version,
         initial=found.initial,
+        frozen=found.frozen,
     )
 
 
@@ -543,7 +553,7 @@ def _policy(
         "state": folder.absolute() / "state",
         "channels": [invite.channel],
         "systems": [config.name()],
-        "models": [config.model],
+        "models": [config.model, *([config.initial] if config.initial is not None else [])],
         **{
             listed: [settings[one]]
             for one, listed in (("mechanism", "mechanisms"), ("features", "features"))

@@ -169,6 +169,7 @@ def _policy(
     place: Path, agreement: Agreement, port: int, data_dir: Path | None, own: OwnBudget | None
 ) -> SitePolicy:
     part = protected_part(agreement) if agreement.in_clear else None
+    initial = agreement.config.initial
     terms: dict[str, Any] = {
         "data": "data.npz",
         "key": "site.key",
@@ -176,7 +177,7 @@ def _policy(
         "state": "state",
         "allow_in_clear": bool(agreement.in_clear) and part is None,
         "systems": [agreement.config.name()],
-        "models": [agreement.config.model],
+        "models": [agreement.config.model, *([initial] if initial is not None else [])],
     }
     if agreement.link == "https":
         terms["server"] = {"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}

@@ -47,6 +47,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedldp.accounting.accountants import PARTS, Kind, Part, on_side, sent_in_clear, sides_of
 from fedldp.algorithms.features import KINDS
+from fedldp.algorithms.settings import WEIGHTS
 from fedldp.algorithms.systems import systems
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError, PrivacyError
@@ -148,7 +149,8 @@ class SitePolicy(FrozenConfig):
     )
     models: tuple[str, ...] | None = Field(
         None,
-        description='allowed models; all of fedldp\'s own, and no "module:callable", if not set',
+        description="allowed models, and files of weights; all of fedldp's own, no "
+        '"module:callable" and no file, if not set',
     )
     allow_in_clear: bool = Field(
         False, description="whether unprotected values may leave: they have no finite cost"
@@ -185,7 +187,7 @@ class SitePolicy(FrozenConfig):
         """Systems, mechanisms, features and models of others' code or files, which may be read."""
         lists = (self.systems, self.mechanisms, self.features, self.models)
         named = [name for each in lists for name in each or ()]
-        return frozenset(name for name in named if is_address(name))
+        return frozenset(name for name in named if is_address(name) or name.endswith(WEIGHTS))
 
     @property
     def accepted(self) -> Path:
@@ -240,6 +242,7 @@ class SitePolicy(FrozenConfig):
         # The setting: some systems that have none have a method of that name.
         mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
         features = agreement.config.model_dump().get("features")  # none: left out
+        initial = agreement.config.initial
         # Before anything that imports the model.
         for name, value, allowed in (
             ("channels", agreement.channel, self.channels),
@@ -253,6 +256,7 @@ class SitePolicy(FrozenConfig):
             ),
             ("features", features, tuple(KINDS) if self.features is None else self.features),
             ("models", model, tuple(models()) if self.models is None else self.models),
+            ("models", initial, self.models or ()),
         ):
             if value is not None and value not in allowed:
                 raise PrivacyError(

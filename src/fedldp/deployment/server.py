@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.randomness import Stream
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
 from fedldp.deployment.channels import server_side
@@ -79,7 +78,7 @@ class Served:
     Attributes:
         agreement: of the run.
         rounds: one record for each round.
-        weights: the final weights by parameter name, float32.
+        weights: the final model by name: its trained parameters, float32, and what is frozen.
         privacy: the statement, of what was really released.
         run_dir: the server's folder.
         most_frequent: the share of the most frequent class of the server's own test examples, 0 to
@@ -88,7 +87,7 @@ class Served:
 
     agreement: Agreement
     rounds: list[Round]
-    weights: dict[str, NDArray[np.float32]]
+    weights: dict[str, NDArray[Any]]
     privacy: dict[str, Any]
     run_dir: Path
     most_frequent: float | None = None
@@ -312,18 +311,20 @@ class Server:
             known.count_downlink(self.agreement.run, round, self._side.downlink)
 
     def _finished(self) -> Served:
-        layout, weights = self.agreement.layout, self._side.result(self._state)
+        agreement = self.agreement
+        trained = agreement.layout.split(self._side.result(self._state))
+        frozen = agreement.config.algorithm(agreement.problem).frozen()
         served = Served(
             agreement=self.agreement,
             rounds=self.rounds,
-            weights={name: w.copy() for name, w in layout.split(weights).items()},
+            weights={**{name: w.copy() for name, w in trained.items()}, **frozen},
             privacy=self.privacy,
             run_dir=self.folder.path,
             most_frequent=self._most_frequent,
         )
         summary = served.summary()
         self.folder.write_json(SCHEMA, _schema(self.agreement).to_document())
-        self.folder.write_model(layout, weights)
+        self.folder.write_model(served.weights)
         self.folder.write_json("privacy.json", served.privacy)
         self.folder.write_json("summary.json", summary)
         shown = page([read_run(self.folder.path)])
@@ -346,7 +347,9 @@ def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     check_new(path)
     partial = path.with_name(f"{path.name}.partial")
     features = noted_features(agreement.config, agreement.problem)
-    document = config_document(agreement.config, recipe=None, own_data=None, features=features)
+    document = config_document(
+        agreement.config, recipe=None, own_data=None, features=features, frozen=agreement.frozen
+    )
     try:
         if partial.exists():
             shutil.rmtree(partial)
@@ -400,7 +403,7 @@ def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
         test = standardised(test, config.dataset)
     algorithm = config.algorithm(problem)
     test = algorithm.prepared()(test)
-    model = algorithm.module(Stream(bytes(32), simulated=True))
+    model = algorithm.untrained()
 
     def test_it(broadcast: Broadcast) -> Evaluation:
         load_weights(model, agreement.layout, broadcast.weights)

@@ -10,10 +10,10 @@ It may use core, protocol.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedldp.core.errors import ConfigError, FedldpError, first_line
 from fedldp.core.randomness import Stream, torch_seeded
@@ -31,12 +31,17 @@ from fedldp.models._layers import (
     multiplications,
     output,
 )
+from fedldp.models._trained import ALL, HEAD, REQUIRES_GRAD, trained_of
 from fedldp.protocol.wire import Layout
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import nn
 
+    State = Mapping[str, NDArray[Any]]
+
 __all__ = [
+    "ALL",
     "Conv",
     "Dense",
     "Flatten",
@@ -46,7 +51,11 @@ __all__ = [
     "Relu",
     "build_model",
     "check_travels",
+    "copy_frozen",
+    "fill_model",
     "find_model",
+    "frozen_digest",
+    "frozen_of",
     "is_linear",
     "layers_of",
     "layout_of",
@@ -86,8 +95,10 @@ def find_model(name: str) -> ModelBuilder:
 
 
 @lru_cache(maxsize=64)
-def layout_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> Layout:
-    """Return how a model's parameters lie in one vector.
+def layout_of(
+    name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str = ALL
+) -> Layout:
+    """Return how a model's trained parameters lie in one vector.
 
     A model that is a list of layers, as all of ``models()`` are, needs no torch for that. One that
     is a torch module is built.
@@ -97,14 +108,17 @@ def layout_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> Layo
 
     >>> layout_of("cnn", (1, 28, 28), 10).size
     21840
+    >>> layout_of("cnn", (1, 28, 28), 10, "head").size
+    510
     """
     # What a module draws is thrown away: a generator that the caller may have seeded is restored.
     loaded = "torch" in sys.modules
     with torch_seeded(Stream(bytes(32), simulated=True)) if loaded else nullcontext():
         made = _call(name, input_shape, num_classes)
         if isinstance(made, list):
-            return _described(made, name, input_shape, num_classes)
-        return layout_of_module(_checked(made, name, input_shape, num_classes))
+            found = _described(made, name, input_shape, num_classes)
+            return _part(found, _trained_layers(found, name, trainable))
+        return layout_of_module(_checked(made, name, input_shape, num_classes, trainable))
 
 
 def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
@@ -151,32 +165,97 @@ def is_linear(name: str, input_shape: tuple[int, ...], num_classes: int) -> bool
 
 
 def layout_of_module(model: nn.Module) -> Layout:
-    """Return how the parameters of a torch module lie in one vector."""
+    """Return how the parameters of a torch module lie in one vector: frozen ones are buffers."""
     named = list(model.named_parameters())
     return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
 
 
-def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def build_model(
+    name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str = ALL
+) -> nn.Module:
     """Build a model as a torch module and check that it can be federated.
 
-    Every parameter must be float32, finite, with at least one axis and one element, and the module
-    may have no buffer: running statistics of a batch norm, for one, are computed from private
-    examples and would leave the client unprotected.
+    Every parameter must be float32, finite, with at least one axis and one element. With
+    ``trainable = all`` the module may have no buffer: running statistics of a batch norm, for one,
+    are computed from private examples and would leave the client unprotected.
+
+    Args:
+        name: see ``find_model``.
+        input_shape: of one example.
+        num_classes: how many logits it returns.
+        trainable: which parameters are trained: "all"; "head", the last layer that has some;
+            "requires_grad", those that the module itself says; or patterns of names with commas
+            between them. Every other parameter becomes a buffer of what is returned, and layers
+            that hold frozen parameters alone stay as in evaluation. Buffers of the module's own
+            are constants, and one that training changes is refused.
 
     Raises:
         ConfigError: the model cannot be built, or breaks one of these rules.
     """
     made = _call(name, input_shape, num_classes)
     if not isinstance(made, list):
-        return _checked(made, name, input_shape, num_classes)
+        return _checked(made, name, input_shape, num_classes, trainable)
     described = _described(made, name, input_shape, num_classes)
-    model = _checked(module(made, input_shape), name, input_shape, num_classes)
-    found = layout_of_module(model)
+    trained = _trained_layers(described, name, trainable)
+    built = module(made, input_shape)
+    found = layout_of_module(built)
     if found != described:  # a layer of the user's own that says one thing and makes another
         raise ConfigError(
             f"model = {name}: its layers say {described}, and their module has {found}"
         )
-    return model
+    chosen = trainable if trainable == ALL else ",".join(trained)
+    return _checked(built, name, input_shape, num_classes, chosen)
+
+
+def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
+    """Return copies of whatever of a built model's state is not trained, by name."""
+    from fedldp.models._frozen import frozen_of
+
+    return frozen_of(model)
+
+
+def frozen_digest(model: nn.Module) -> str | None:
+    """Return the SHA-256 of a built model's frozen state, in hexadecimal; None if it has none."""
+    from fedldp.models._frozen import digest_of
+
+    return digest_of(model)
+
+
+def copy_frozen(source: nn.Module, model: nn.Module) -> None:
+    """Set the frozen state of a built model to that of another one of the same settings."""
+    for own, other in zip(model.buffers(), source.buffers(), strict=True):
+        own.copy_(other)  # none of them has a gradient
+
+
+def fill_model(model: nn.Module, values: State, what: str) -> None:
+    """Set parameters and frozen state of a built model to ``values``, as far as there are some.
+
+    Args:
+        model: changed in place.
+        values: by name, as in ``state_dict``.
+        what: the setting and its value, for a refusal.
+
+    Raises:
+        ConfigError: the model has nothing of a name, or of another shape or type.
+    """
+    from fedldp.models._frozen import fill
+
+    fill(model, values, what)
+
+
+def _part(layout: Layout, names: list[str]) -> Layout:
+    shapes = dict(zip(layout.names, layout.shapes, strict=True))
+    return Layout(tuple(names), tuple(shapes[name] for name in names))
+
+
+def _trained_layers(layout: Layout, name: str, trainable: str) -> list[str]:
+    """Return the names of the trained parameters of a list of layers."""
+    if trainable == REQUIRES_GRAD:
+        raise ConfigError(
+            f"trainable = {trainable}: model = {name} is a list of layers, and says of none that "
+            f"it is frozen; give {ALL}, {HEAD} or a pattern such as {layout.names[-1]}"
+        )
+    return trained_of(layout.names, trainable)
 
 
 def _call(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Layer] | nn.Module:
@@ -189,11 +268,11 @@ def _call(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Lay
 
 
 def _checked(
-    made: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
+    made: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str
 ) -> nn.Module:
     from fedldp.models._checks import check_module
 
-    return check_module(made, name, input_shape, num_classes)
+    return check_module(made, name, input_shape, num_classes, trainable)
 
 
 def _described(

@@ -8,10 +8,12 @@ from torch.nn import functional
 from torch.nn.parameter import UninitializedParameter
 
 from fedldp.core.errors import ConfigError, first_line
+from fedldp.models._frozen import check_buffers, freeze
+from fedldp.models._trained import ALL, REQUIRES_GRAD, trained_of
 
 
 def check_module(
-    model: object, name: str, input_shape: tuple[int, ...], num_classes: int
+    model: object, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str = ALL
 ) -> nn.Module:
     """Return ``model`` where it is a torch module that can be federated; see ``build_model``.
 
@@ -20,20 +22,39 @@ def check_module(
     """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model = {name}: it made a {type(model).__name__}, not a torch module")
-    for label, buffer in model.named_buffers():
-        raise ConfigError(
-            f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private examples "
-            "and no mechanism protects it; use group norm or no norm instead of batch norm"
-        )
+    if trainable == ALL:
+        for label, buffer in model.named_buffers():
+            raise ConfigError(
+                f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
+                "examples and no mechanism protects it; use group norm or no norm instead of batch "
+                "norm, or freeze its layer by trainable"
+            )
     parameters = dict(model.named_parameters())
     if not parameters:
         raise ConfigError(f"model = {name}: it has no parameters to train")
     for label, parameter in parameters.items():
         problem = _problem(parameter)
+        if problem is None and trainable == ALL and not parameter.requires_grad:
+            problem = f"is frozen; set trainable = {REQUIRES_GRAD}, remove it, or let it be trained"
         if problem:
             raise ConfigError(f"model = {name}: the parameter {label} {problem}")
+    if trainable != ALL:
+        freeze(model, _trained(parameters, name, trainable))
+        check_buffers(model, name)
     _try_training(model, name, input_shape, num_classes)
     return model
+
+
+def _trained(parameters: dict[str, nn.Parameter], name: str, trainable: str) -> list[str]:
+    if trainable != REQUIRES_GRAD:
+        return trained_of(list(parameters), trainable)
+    found = [label for label, parameter in parameters.items() if parameter.requires_grad]
+    if not found:
+        raise ConfigError(
+            f"trainable = {trainable}: model = {name} has no parameter that requires a gradient; "
+            "let some be trained, or name them by a pattern"
+        )
+    return found
 
 
 def _problem(parameter: nn.Parameter) -> str | None:
@@ -49,8 +70,6 @@ def _problem(parameter: nn.Parameter) -> str | None:
         return "is empty; remove it"
     if not torch.isfinite(parameter).all():
         return "starts with NaN or infinity; check its initialisation"
-    if not parameter.requires_grad:
-        return "is frozen; remove it, or let it be trained"
     return None
 
 
@@ -59,6 +78,7 @@ def _try_training(
 ) -> None:
     """Take a gradient on batches of two examples and of one, which the last batch may have."""
     parameters = dict(model.named_parameters())
+    constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
     for size in (2, 1):
         try:
             logits = model(torch.zeros(size, *input_shape))
@@ -84,4 +104,11 @@ def _try_training(
             if gradient is None:
                 raise ConfigError(
                     f"model = {name}: the parameter {label} has no effect on the output; remove it"
+                )
+        for label, buffer in model.named_buffers():
+            if not torch.equal(buffer, constants[label]):
+                raise ConfigError(
+                    f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
+                    "examples and no mechanism protects it; freeze its layer by trainable, or use "
+                    "group norm or no norm instead of batch norm"
                 )

@@ -41,7 +41,7 @@ from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
-from fedldp.protocol.wire import Layout, Shuffled, pack_arrays, read_arrays
+from fedldp.protocol.wire import Shuffled, pack_arrays, read_arrays
 
 _OWN_DATA = "own_data.json"
 _STATE = "state/"
@@ -246,12 +246,11 @@ class RunFolder:
             raise RunError(f"{path} is damaged: start the run anew")
         return state, rounds, ledger
 
-    def write_model(self, layout: Layout, weights: np.ndarray[Any, Any]) -> None:
-        """Write the weights by parameter name."""
-        tensors = {name: piece.copy() for name, piece in layout.split(weights).items()}
-        replace_file(self.path / "model.safetensors", save(tensors))
+    def write_model(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Write the whole model's weights by name."""
+        replace_file(self.path / "model.safetensors", save(dict(weights)))
 
-    def read_model(self) -> dict[str, NDArray[np.float32]]:
+    def read_model(self) -> dict[str, NDArray[Any]]:
         """Return what ``write_model`` wrote.
 
         Raises:

@@ -26,7 +26,7 @@ from fedldp.protocol.roles import ServerRole, State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Evaluation, Loop, Round
 from fedldp.protocol.transport import Transport
-from fedldp.protocol.wire import Broadcast, Layout, Vector
+from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, replace_file
 from fedldp.reporting.runs import read_run
@@ -42,7 +42,7 @@ from fedldp.simulation.plan import Plan, check_installed, plan, state
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.report_shuffler import ReportShuffler
-from fedldp.simulation.result import Result, check_features, config_document, run_name
+from fedldp.simulation.result import Result, check_features, check_frozen, config_document, run_name
 from fedldp.simulation.shuffler import Shuffler
 
 __all__ = ["Result", "simulate"]
@@ -118,8 +118,14 @@ def simulate(
     if alone_if_small and planned.is_small:
         workers = 1
     features = noted_features(planned.config, inputs.problem)
+    algorithm = planned.scheduled.algorithm(inputs.problem)
+    frozen = algorithm.frozen_digest()
     document = config_document(
-        planned.config, recipe=recipe, own_data=inputs.own_data, features=features
+        planned.config,
+        recipe=recipe,
+        own_data=inputs.own_data,
+        features=features,
+        frozen=frozen,
     )
     if resume is not None and resume.read_config()["config"] != document["config"]:
         raise RunError(
@@ -127,8 +133,9 @@ def simulate(
         )
     if resume is not None:
         check_features(resume, features)
+        check_frozen(resume, frozen)
     folder = resume
-    server = planned.scheduled.algorithm(inputs.problem).server()
+    server = algorithm.server()
     # A folder of an earlier version tells other words of the same data.
     run = run_name(document if resume is None else resume.read_config())
     start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
@@ -161,12 +168,12 @@ def simulate(
             if out is not None and folder is not None and not start.rounds:
                 folder.discard()
             raise
-    layout = population.layout
+    trained = population.layout.split(server.result(end))
     result = Result(
         recipe=recipe,
         config=planned.config,
         rounds=start.rounds,
-        weights={name: w.copy() for name, w in layout.split(server.result(end)).items()},
+        weights={**{name: w.copy() for name, w in trained.items()}, **algorithm.frozen()},
         privacy=Statement(_what_holds(planned, start.ledger.releases(run), start.rounds)),
         ledger=start.ledger,
         run=run,
@@ -179,7 +186,7 @@ def simulate(
     )
     if folder is not None:
         folder.write_json(SCHEMA, inputs.schema.to_document())
-        _finish(folder, result, layout, server.result(end))
+        _finish(folder, result)
     return result
 
 
@@ -342,8 +349,8 @@ class _Test:
         return self._confusion
 
 
-def _finish(folder: RunFolder, result: Result, layout: Layout, weights: Vector) -> None:
-    folder.write_model(layout, weights)
+def _finish(folder: RunFolder, result: Result) -> None:
+    folder.write_model(result.weights)
     folder.write_json("privacy.json", result.privacy)
     folder.write_json("summary.json", result.summary())
     replace_file(folder.path / "report.html", page([read_run(folder.path)]).encode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +15,14 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, DataMissing, RunError
-from fedldp.core.randomness import Stream
 from fedldp.data import Columns, Dataset, Examples, load_examples, load_features, standardised
 from fedldp.data.image_features import ExampleMap
 from fedldp.data.sources import SOURCES
+from fedldp.models import fill_model, frozen_digest, frozen_of
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import doubts, named, scores
-from fedldp.simulation.result import Result, check_features
+from fedldp.simulation.result import Result, check_features, check_frozen
 from fedldp.simulation.settings import from_mapping
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def load_trained(folder: Path) -> Trained:
             f"{folder}: the model of {config.name()} reads what each client's own encoder makes of "
             "an example, and not the example; it cannot be used without its clients"
         )
-    model = algorithm.module(Stream(bytes(32), simulated=True))
+    model = algorithm.untrained(begun=False)
     try:
         weights = load_file(folder / "model.safetensors")
     except OSError as error:
@@ -114,12 +113,17 @@ def load_trained(folder: Path) -> Trained:
         ) from error
     except Exception as error:  # a damaged file raises nearly anything
         raise RunError(f"{folder / 'model.safetensors'} is damaged: run it again") from error
-    shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
-    if {name: each.shape for name, each in weights.items()} != shapes:
+    expected = {name for name, _ in model.named_parameters()} | set(frozen_of(model))
+    try:
+        fill_model(model, weights, "model.safetensors")
+    except ConfigError:
+        expected = set()
+    if set(weights) != expected:
         raise RunError(
             f"{folder}: model.safetensors is not of the model {config.model} of config.json"
         )
-    return Trained(folder, config, schema, _filled(model, weights), prepared.map)
+    check_frozen(RunFolder(folder), None if config.trainable == "all" else frozen_digest(model))
+    return Trained(folder, config, schema, model, prepared.map)
 
 
 def trained_of(result: Result, dataset: Dataset) -> Trained:
@@ -137,19 +141,10 @@ def trained_of(result: Result, dataset: Dataset) -> Trained:
         classes=dataset.classes,
         features=dataset.features,
     )
-    model = algorithm.module(Stream(bytes(32), simulated=True))
+    model = algorithm.untrained(begun=False)
+    fill_model(model, result.weights, "weights")
     folder = Path() if result.run_dir is None else result.run_dir
-    return Trained(folder, config, schema, _filled(model, result.weights), algorithm.prepared().map)
-
-
-def _filled(model: nn.Module, weights: Mapping[str, NDArray[np.float32]]) -> nn.Module:
-    """Return a model with these weights."""
-    import torch
-
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(weights[name]))
-    return model
+    return Trained(folder, config, schema, model, algorithm.prepared().map)
 
 
 def evaluate(

@@ -81,7 +81,6 @@ class Population:
             trains_in=algorithm.parts.channel.trains_in,
             layout=algorithm.layout,
         )
-        nothing = Stream(bytes(32), simulated=True)  # whatever weights: they are replaced
         found = {
             "layout": algorithm.layout,
             "policy": policy,
@@ -91,7 +90,7 @@ class Population:
             "_parts": algorithm.parts,
             "_tester": algorithm.tester(self.device),
             "_prepared": algorithm.prepared(),
-            "_model": algorithm.module(nothing).to(self.device),
+            "_model": algorithm.untrained().to(self.device),
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)

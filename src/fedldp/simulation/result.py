@@ -36,7 +36,7 @@ class Result:
         recipe: the recipe's name, or None.
         config: the resolved configuration.
         rounds: one record for each round.
-        weights: the final weights by parameter name, float32.
+        weights: the final model by name: its trained parameters, float32, and what is frozen.
         privacy: the statement.
         ledger: what every client released.
         run: the run's name in that ledger.
@@ -51,7 +51,7 @@ class Result:
     recipe: str | None
     config: RunConfig
     rounds: list[Round]
-    weights: dict[str, NDArray[np.float32]]
+    weights: dict[str, NDArray[Any]]
     privacy: Statement
     ledger: MemoryLedger
     run: str
@@ -190,6 +190,7 @@ def config_document(
     recipe: str | None,
     own_data: str | None,
     features: dict[str, str] | None = None,
+    frozen: str | None = None,
 ) -> dict[str, Any]:
     """Return what config.json says of a run.
 
@@ -198,9 +199,33 @@ def config_document(
         recipe: its name, or None.
         own_data: what tells the user's own data apart, or None.
         features: name and digest of the public features, where there are some.
+        frozen: digest of what is not trained of the model, where there is some.
     """
-    mapped = {} if features is None else {"features": features}
-    return {"recipe": recipe, "config": config.model_dump(), "own_data": own_data, **mapped}
+    noted = {"features": features, "frozen": frozen}
+    return {
+        "recipe": recipe,
+        "config": config.model_dump(),
+        "own_data": own_data,
+        **{name: value for name, value in noted.items() if value is not None},
+    }
+
+
+def check_frozen(folder: RunFolder, frozen: str | None) -> None:
+    """Refuse to go on with a run, or to use its model, with other frozen weights than it had.
+
+    Args:
+        folder: of the run.
+        frozen: the digest of those that are here.
+
+    Raises:
+        RunError: they are others.
+    """
+    noted = folder.read_config().get("frozen")
+    if noted != frozen:
+        raise RunError(
+            f"{folder.path}: what is frozen of the model has the digest {str(frozen)[:16]} here, "
+            f"and {str(noted)[:16]} in its run; use the same model, and the same file of weights"
+        )
 
 
 def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:

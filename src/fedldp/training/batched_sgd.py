@@ -50,7 +50,12 @@ def group_of(model: nn.Module, device: torch.device, batch: int) -> int:
 
 
 def _is_dense(model: nn.Module) -> bool:
-    """Return whether a model is a stack of dense layers; a user's own layer may do anything."""
+    """Return whether a model is a stack of dense layers; a user's own layer may do anything.
+
+    Frozen layers are buffers, which the products of ``_dense_gradients`` do not know.
+    """
+    if any(True for _ in model.buffers()):
+        return False
     leaves = [part for part in model.modules() if type(part) is not nn.Sequential]
     own = sum(len(list(part.parameters(recurse=False))) for part in leaves)
     shared = len(list(model.parameters())) < own  # one weight in two layers

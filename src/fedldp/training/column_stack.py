@@ -277,8 +277,11 @@ def layers_of(
     """Return the layers of ``model`` where it is known to gain, or None.
 
     Known are convolutions, each with max-pooling and a ReLU after it, and then dense layers with a
-    ReLU between them: torch's own modules in a plain ``nn.Sequential``, without hooks.
+    ReLU between them: torch's own modules in a plain ``nn.Sequential``, without hooks. Nothing of
+    it is frozen.
     """
+    if any(True for _ in model.buffers()):
+        return None
     if type(model) is not nn.Sequential or len(shape) != 3:
         return None
     modules: list[Any] = list(model)

@@ -72,6 +72,7 @@ class NoisySteps(Local):
     """
 
     weighs_classes: ClassVar[bool] = True
+    trains_part: ClassVar[bool] = True
 
     settings: Settings
 

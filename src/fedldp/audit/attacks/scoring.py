@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn import functional
 
 from fedldp.audit.attacks.scenario import AttackScenario, Floats
-from fedldp.core.randomness import Stream
 from fedldp.protocol.roles import State
 from fedldp.training.single_gradients import single_gradients
 from fedldp.training.tensors import load_weights, one_thread
@@ -36,8 +35,7 @@ class Scoring:
     @cached_property
     def module(self) -> nn.Module:
         """The model; its weights are whatever they were set to last."""
-        nothing = Stream(bytes(32), simulated=True)
-        return self.scenario.config.algorithm(self.scenario.problem).module(nothing)
+        return self.scenario.config.algorithm(self.scenario.problem).untrained()
 
     def inputs(self, features: NDArray[np.float32], state: State) -> torch.Tensor | None:
         """Return what the model is given of examples, or None where the server cannot tell."""

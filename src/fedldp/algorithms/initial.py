@@ -1,0 +1,50 @@
+"""The weights that a model begins with, where they are a file's: the setting ``initial``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from fedldp.core.errors import ConfigError
+from fedldp.data.public_files import read_public
+from fedldp.models import fill_model, frozen_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
+    """Set a built model's weights to those of a public file.
+
+    Args:
+        model: changed in place; what of its trained parameters the file lacks stays as it is.
+        name: of a .safetensors file, in the current folder or the data folder.
+        data_dir: the data folder.
+
+    Raises:
+        ConfigError: there is no such file, it lacks something that is frozen, or it has something
+            that the model does not have, or not so.
+    """
+    setting = f"initial = {name}"
+    found = _read(name, data_dir)
+    missing = sorted(set(frozen_of(model)) - set(found))
+    if missing:
+        raise ConfigError(
+            f"{setting}: it lacks {missing[0]!a:.80}, which is frozen; give a file of the whole "
+            "model, such as model.safetensors of a run folder"
+        )
+    fill_model(model, found, setting)
+
+
+def _read(name: str, data_dir: Path | None) -> dict[str, NDArray[Any]]:
+    setting = f"initial = {name}"
+    try:
+        return load(read_public(name, setting, data_dir).content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{setting}: this is no .safetensors file of arrays that numpy has; give one"
+        ) from error

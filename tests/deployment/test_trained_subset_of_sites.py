@@ -1,0 +1,110 @@
+"""A run that trains a part of a model: all parties freeze the same weights, or take no part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import partly_frozen
+import pytest
+from safetensors.numpy import load_file, save_file
+from worlds import bits, make_world, write_policy
+
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.deployment import sites
+from fedldp.deployment.agreement import parse_agreement
+from fedldp.deployment.joining import Invite
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import problem_of
+from fedldp.simulation.settings import resolve
+
+NORMED = "partly_frozen:normed"
+SETTINGS = (f"model={NORMED}", "trainable=requires_grad")
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "_PAUSE", 0.0)
+    monkeypatch.setattr(sites, "_LOOK", 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_sites_do_what_a_simulation_does_to_the_last_bit(tmp_path: Path, channel: str) -> None:
+    world = make_world(tmp_path, *SETTINGS, channel=channel, policy={"models": [NORMED]})
+    pipe = world.pipe()
+    served, simulated = world.serve(pipe), simulate(world.config)
+    assert bits(served) == bits(simulated)
+    frozen = simulated.config.algorithm(world.inputs.problem).frozen()
+    assert set(served.weights) == {*frozen, "head.weight", "head.bias"}
+    passed = b"".join(body or b"" for _, asked, answer in pipe.seen for body in (asked, answer))
+    assert frozen["encoder.1.weight"].tobytes()[:32] not in passed
+    saved = load_file(world.folder / "server" / "model.safetensors")
+    assert {name: each.tobytes() for name, each in saved.items()} == bits(served)
+    noted = json.loads((world.folder / "server" / "config.json").read_text())
+    assert noted["frozen"] == world.agreement.frozen
+
+
+def test_a_site_with_another_encoder_takes_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, *SETTINGS, policy={"models": [NORMED]})
+    document = world.agreement.document
+    assert parse_agreement(json.dumps(document).encode()).digest == world.agreement.digest
+    world.policies[0].check(world.agreement)
+    monkeypatch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
+    with pytest.raises(ConfigError, match=r"^trainable = requires_grad: what is frozen of model"):
+        world.policies[0].check(world.agreement)
+    assert world.agent(0)._run(world.agreement.digest) is None
+    with pytest.raises(ConfigError, match="was agreed on; give each party the same model"):
+        world.server()
+    without = replace(world.agreement, frozen=None)
+    with pytest.raises(ConfigError, match="and None was agreed on"):
+        without.check()
+
+
+def test_whoever_is_invited_with_another_encoder_does_not_join(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = resolve("quickstart", [*SETTINGS, "shuffle=false"])
+    invite = Invite.new(
+        config, problem_of(config, None), "https://localhost:1", channel="named", quorum=None,
+        deadline_seconds=60.0,
+    )  # fmt: skip
+    assert invite.expected().frozen == invite.document["frozen"] == invite.frozen is not None
+    monkeypatch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
+    with pytest.raises(ConfigError, match="was agreed on; give each party the same model"):
+        invite.expected()
+
+
+def test_a_site_reads_a_file_of_weights_only_if_its_policy_lists_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    weights: dict[str, Any] = {
+        "1.weight": np.full((256, 64), 0.01, np.float32), "1.bias": np.zeros(256, np.float32),
+    }  # fmt: skip
+    save_file(weights, "encoder.safetensors")
+    settings = ("model=mlp", "trainable=head", "initial=encoder.safetensors")
+    listed = {"models": ["mlp", "encoder.safetensors"]}
+    world = make_world(tmp_path / "world", *settings, policy=listed)
+    content, own = world.agreement.to_bytes(), world.policies[0].own_code
+    assert parse_agreement(content, own=own).digest == world.agreement.digest
+    world.policies[0].check(world.agreement)
+    with pytest.raises(ConfigError, match="would read this file of your machine; add it to models"):
+        parse_agreement(content)
+    with pytest.raises(PrivacyError, match=r"the agreement has encoder.safetensors, which"):
+        write_policy(tmp_path / "world" / "site-0").check(world.agreement)
+    save_file({**weights, "1.bias": np.ones(256, np.float32)}, "encoder.safetensors")
+    with pytest.raises(ConfigError, match=r"what is frozen of model = mlp has the digest"):
+        world.policies[0].check(world.agreement)
+
+
+def test_one_file_is_given_in_one_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give it as deploy invite --initial"):
+        make_world(tmp_path / "one", "model=mlp", "initial=encoder.safetensors")
+    with pytest.raises(ConfigError, match="set initial to the file in the configuration"):
+        make_world(tmp_path / "two", "model=mlp", "trainable=head", initial="0" * 64)

@@ -1,0 +1,257 @@
+"""A part of a model is trained: the rest is frozen, public, and known by its digest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+import fedldp
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
+from fedldp.data import Examples
+from fedldp.models import build_model, frozen_digest
+from fedldp.protocol.roles import Batch, Client
+from fedldp.protocol.wire import Broadcast
+from fedldp.simulation.evaluating import evaluate, load_trained
+from fedldp.simulation.plan import plan, problem_of
+
+SMALL: dict[str, Any] = {
+    "num_clients": 4, "rounds": 2, "num_examples": 120, "local_epochs": 1, "learning_rate": 0.1,
+    "shuffle": False,
+}  # fmt: skip
+PARTS = [
+    ("mlp", "head", 2570),
+    ("mlp", "*.bias", 266),
+    ("partly_frozen:normed", "requires_grad", 210),
+    ("partly_frozen:adapted", "lora_*", 148),
+    ("partly_frozen:shared", "first.*, last.*", 1210),
+]
+
+
+def of(model: str, trainable: str, **settings: Any) -> Any:
+    """Return a configuration whose clients send one bit for each trained weight."""
+    return fedldp.recipe("quickstart", **{**SMALL, **settings}, model=model, trainable=trainable)
+
+
+@pytest.mark.parametrize(("model", "trainable", "size"), PARTS)
+def test_what_is_frozen_never_changes_and_is_no_part_of_any_report(
+    tmp_path: Path, model: str, trainable: str, size: int
+) -> None:
+    config = of(model, trainable)
+    algorithm = config.algorithm(problem_of(config, None))
+    before = dict(algorithm.frozen())
+    result = fedldp.run(config, out=tmp_path / "run")
+    assert algorithm.layout.size == size
+    assert {one.uplink_bits_per_client for one in result.rounds} == {8 * -(-size // 8)}
+    for name, value in before.items():
+        assert result.weights[name].tobytes() == value.tobytes(), name
+    trained = algorithm.layout.names
+    assert set(result.weights) == {*before, *trained}
+    start = algorithm.untrained().state_dict()
+    assert any(not np.array_equal(result.weights[n], start[n].numpy()) for n in trained)
+    saved = load_file(tmp_path / "run" / "model.safetensors")
+    assert {n: w.tobytes() for n, w in saved.items()} == {
+        n: w.tobytes() for n, w in result.weights.items()
+    }
+    # The whole model is what is used: as its code makes it, with the file's weights.
+    assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(result.accuracy)
+
+
+@pytest.mark.parametrize(("model", "trainable", "size"), PARTS)
+def test_its_cost_is_that_of_its_own_size(model: str, trainable: str, size: int) -> None:
+    config = of(model, trainable)
+    found = plan(config, problem_of(config, None)).privacy["guarantees"]
+    (of_round,) = [
+        line["epsilon"]
+        for line in found
+        if (line["unit"], line["adversary"], line["kind"]) == ("client-round", "server", "pure")
+    ]
+    assert of_round == pytest.approx(size * config.epsilon)
+
+
+@pytest.mark.slow
+def test_any_number_of_workers_and_groups_give_the_same_bits(tmp_path: Path) -> None:
+    config = of("partly_frozen:normed", "requires_grad", num_clients=6)
+    one = fedldp.run(config)
+    two = fedldp.run(config, workers=2)
+    assert {n: w.tobytes() for n, w in one.weights.items()} == {
+        n: w.tobytes() for n, w in two.weights.items()
+    }
+
+
+def test_frozen_weights_are_the_same_whatever_the_seed_and_trained_ones_are_not() -> None:
+    problem = Problem((1, 8, 8), 10, 100)
+    algorithm = of("partly_frozen:adapted", "lora_a.weight").algorithm(problem)
+    one, other = (algorithm.module(Stream.simulation(seed=seed, round=0, client=None, purpose="w"))
+                  for seed in (1, 2))  # fmt: skip
+    assert frozen_digest(one) == frozen_digest(other) == algorithm.frozen_digest()
+    assert not torch.equal(one.lora_a.weight, other.lora_a.weight)
+    assert torch.equal(one.scale, other.scale)  # though no file keeps it
+
+
+def test_frozen_layers_stay_as_in_evaluation() -> None:
+    model = build_model("partly_frozen:normed", (1, 8, 8), 10, "requires_grad")
+    model.train()
+    assert model.training
+    assert not any(part.training for part in model.encoder.modules())
+    examples = torch.rand(5, 1, 8, 8)
+    assert torch.equal(model(examples), model(examples))
+    assert model.encoder[2].num_batches_tracked == 0
+    assert [name for name, _ in model.named_parameters()] == ["head.weight", "head.bias"]
+
+
+def test_a_run_goes_on_only_with_the_same_frozen_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import partly_frozen
+
+    def interrupt(record: Any) -> None:
+        if record.round == 1:
+            raise KeyboardInterrupt
+
+    config = of("partly_frozen:normed", "requires_grad")
+    with pytest.raises(KeyboardInterrupt):
+        fedldp.run(config, out=tmp_path / "run", after_round=interrupt)
+    noted = json.loads((tmp_path / "run" / "config.json").read_text())["frozen"]
+    assert noted == config.algorithm(problem_of(config, None)).frozen_digest()
+    with monkeypatch.context() as patch:
+        patch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
+        with pytest.raises(RunError, match=r"what is frozen of the model has .* same file"):
+            fedldp.resume(tmp_path / "run")
+    resumed = fedldp.resume(tmp_path / "run")
+    whole = fedldp.run(config)
+    assert {n: w.tobytes() for n, w in resumed.weights.items()} == {
+        n: w.tobytes() for n, w in whole.weights.items()
+    }
+    weights = load_file(tmp_path / "run" / "model.safetensors")
+    save_file({**weights, "encoder.1.bias": weights["encoder.1.bias"] + 1},
+              tmp_path / "run" / "model.safetensors")  # fmt: skip
+    with pytest.raises(RunError, match="what is frozen of the model"):
+        load_trained(tmp_path / "run")
+
+
+def test_a_run_begins_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = fedldp.run(of("mlp", "all", dataset="digits"), out="first")
+    config = of("mlp", "head", initial="first/model.safetensors")
+    problem = problem_of(config, None)
+    begun = config.algorithm(problem).untrained().state_dict()
+    assert {n: w.numpy().tobytes() for n, w in begun.items()} == {
+        n: w.tobytes() for n, w in first.weights.items()
+    }
+    # What of the trained weights it lacks is drawn.
+    saved = load_file("first/model.safetensors")
+    frozen = {n: w for n, w in saved.items() if n.startswith("1.")}
+    save_file(frozen, "encoder.safetensors")
+    second = fedldp.run(config.changed(initial="encoder.safetensors"), out="second")
+    for name, value in frozen.items():
+        assert second.weights[name].tobytes() == value.tobytes()
+    save_file({n: w + 1 for n, w in frozen.items()}, "encoder.safetensors")
+    with pytest.raises(RunError, match="what is frozen of the model"):
+        fedldp.resume("second")
+    Path("encoder.safetensors").unlink()
+    assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # needs it no more
+    for line in fedldp.account(config)["guarantees"]:
+        assert "initial = first/model.safetensors was trained on none" in str(line["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"1.weight": (256, 64)}, "it lacks '1.bias', which is frozen"),
+        ({"1.weight": (256, 64), "1.bias": (256,), "other": (1,)}, "the model has no 'other'"),
+        ({"1.weight": (64, 64), "1.bias": (256,)}, r"1.weight is float32 of shape \(64, 64\), and"),
+    ],
+)
+def test_a_file_of_another_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrays: dict[str, Any], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_file({n: np.zeros(shape, np.float32) for n, shape in arrays.items()}, "w.safetensors")
+    with pytest.raises(ConfigError, match=rf"^initial = w.safetensors: {says}"):
+        fedldp.run(of("mlp", "head", initial="w.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("model", "trainable", "says"),
+    [
+        ("mlp", "requires_grad", "is a list of layers, and says of none that it is frozen"),
+        (
+            "mlp",
+            "head.*",
+            "no parameter of the model is called 'head.*'; they are 1.weight, 1.bias",
+        ),
+        ("partly_frozen:normed", "all", "the buffer encoder.2.running_mean"),
+        ("partly_frozen:all_frozen", "requires_grad", "no parameter that requires a gradient"),
+        ("partly_frozen:trained_norm", "1.*", "the buffer 1.running_\\w+ .* is updated from priv"),
+        ("partly_frozen:trained_norm", "1.bias", "the buffer 1.running_\\w+ .* is updated from "),
+        ("own_models:frozen", "all", "extra is frozen; set trainable = requires_grad"),
+    ],
+)
+def test_what_cannot_be_so_is_refused(model: str, trainable: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        fedldp.run(of(model, trainable))
+
+
+@pytest.mark.parametrize("trainable", ["", "a b", ",", "head,"])
+def test_a_malformed_setting_is_refused(trainable: str) -> None:
+    with pytest.raises(ConfigError, match="trainable"):
+        of("mlp", trainable)
+
+
+def test_systems_that_train_the_whole_model_refuse_it() -> None:
+    for name in ("priority-digits", "ldpfl-digits", "composed-digits-solution"):
+        with pytest.raises(ConfigError, match=r"^trainable = head: what clients compute here"):
+            fedldp.recipe(name, trainable="head")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "recipe", ["personalized-digits", "person-dp-sgd-digits", "secure-aggregation-digits"]
+)
+def test_every_system_that_offers_it_trains_the_part_alone(recipe: str) -> None:
+    few = {"rounds": 2, "num_examples": 200}
+    config = fedldp.recipe(recipe, **few, model="mlp", trainable="head")
+    result = fedldp.run(config)
+    untrained = config.algorithm(problem_of(config, None)).untrained().state_dict()
+    assert np.array_equal(result.weights["1.weight"], untrained["1.weight"].numpy())
+    assert not np.array_equal(result.weights["3.weight"], untrained["3.weight"].numpy())
+
+
+def test_clients_that_train_at_once_do_what_each_does_alone() -> None:
+    algorithm = of("partly_frozen:normed", "requires_grad").algorithm(Problem((1, 8, 8), 10, 12))
+    sgd, generator = algorithm.sgd(torch.device("cpu")), np.random.default_rng(0)
+    examples = Examples(generator.random((12, 1, 8, 8), np.float32), generator.integers(0, 10, 12))
+    weights = generator.normal(0, 0.1, algorithm.layout.size).astype(np.float32)
+    batch = Batch(
+        indices=range(3),
+        examples=examples,
+        rows=list(np.arange(12).reshape(3, 4)),
+        fresh=lambda purpose: [stream(place, purpose) for place in range(3)],
+        kept=lambda purpose: [],
+        alone=lambda place: Client(
+            index=place,
+            examples=examples.taken(np.arange(4 * place, 4 * place + 4)),
+            fresh=lambda purpose: stream(place, purpose),
+            kept=lambda purpose: stream(place, purpose),
+            store=NOTHING,
+        ),
+    )
+    broadcast = Broadcast(round=1, weights=weights, ranges=None)
+    together, alone = (np.asarray(sgd(broadcast, batch, group).open().rows) for group in (3, 1))
+    assert together == pytest.approx(alone, abs=1e-6)
+    assert not np.allclose(alone, weights)
+
+
+NOTHING: Any = None
+
+
+def stream(client: int, purpose: str) -> Stream:
+    return Stream.simulation(seed=0, round=1, client=client, purpose=purpose)
