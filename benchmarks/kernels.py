@@ -45,8 +45,8 @@ def seconds(task: Callable[[], object], times: int) -> float:
     return (time.perf_counter() - started) / times
 
 
-def encoding(size: int) -> None:
-    """Print the throughput of both encoders on ``size`` weights and their ratio."""
+def encoding_seconds(size: int) -> tuple[float, float, float]:
+    """Return the seconds of our encoder and of plain torch on ``size`` weights, and their ratio."""
     generator = np.random.default_rng(0)
     weights = generator.normal(0, 0.05, size).astype(np.float32)
     tensor = torch.from_numpy(weights)
@@ -63,7 +63,12 @@ def encoding(size: int) -> None:
     ours(), theirs()
     pairs = [(seconds(ours, times), seconds(theirs, times)) for _ in range(REPETITIONS)]
     mine, plain = (statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio = statistics.median(t / o for o, t in pairs)
+    return mine, plain, statistics.median(t / o for o, t in pairs)
+
+
+def encoding(size: int) -> None:
+    """Print the throughput of both encoders on ``size`` weights and their ratio."""
+    mine, plain, ratio = encoding_seconds(size)
     print(
         f"encode {size:>10,} weights: {size / mine / 1e6:6.0f} M/s to packed bits, "
         f"{size / plain / 1e6:6.0f} M/s plain torch, ratio {ratio:.1f}"

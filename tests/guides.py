@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES = [ROOT / f"{name}.md" for name in
+         ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT")]  # fmt: skip
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 OF_PARTS = [ROOT / "docs" / f"parts_of_a_{side}.md" for side in ("client", "server")]
 
