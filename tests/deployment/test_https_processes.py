@@ -28,6 +28,7 @@ from real_processes import (
 )
 from worlds import write_policy
 
+from fedldp.core.errors import EndedForGood
 from fedldp.deployment.policy import write_accepted
 
 pytestmark = pytest.mark.slow
@@ -235,7 +236,7 @@ def test_what_ledgers_forgot_is_not_released_again(tmp_path: Path) -> None:
         shutil.rmtree(policy.state)
         server = next_run(stage)
         stage.agents[1].start()
-        assert stage.agents[1].wait() == 2
+        assert stage.agents[1].wait() == EndedForGood.exit_status
         assert "is gone; restore it from a copy" in stage.agents[1].text().splitlines()[-1]
         for site in (0, 2):
             stage.agents[site].start()

@@ -29,6 +29,8 @@ from real_processes import (
 )
 from stages import Stage, expected, small_world, staged
 
+from fedldp.core.errors import EndedForGood
+
 pytestmark = pytest.mark.slow
 
 CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
@@ -225,7 +227,7 @@ def test_a_server_that_asks_otherwise_for_the_same_round(tmp_path: Path, channel
             proxy.meddle = lambda asked, call: call(asked)
         other = stage.another_server("other", stage.socket)
         other.start(OtherWeights())
-        assert other.wait() == 2
+        assert other.wait() == EndedForGood.exit_status
         assert "site-0 refused: asked-otherwise" in other.text().splitlines()[-1]
         stage.server.start()
         assert stage.server.wait() == 0

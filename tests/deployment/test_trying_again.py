@@ -8,10 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import FakePipe, World, assert_each_once, bits, make_world, whole
+from worlds import (
+    FakePipe,
+    World,
+    ask,
+    assert_each_once,
+    bits,
+    make_world,
+    question_of,
+    whole,
+)
 
-from fedldp.core.errors import RunError
-from fedldp.deployment import server, sites
+from fedldp.core.errors import EndedForGood
+from fedldp.deployment import running, server, sites
 from fedldp.deployment.messages import Ask, read_by_site
 from fedldp.deployment.watch import Presence, Watch, read_status
 from fedldp.protocol.wire import read_request
@@ -114,7 +123,7 @@ def test_a_stated_number_of_tries_ends_it_and_the_next_start_goes_on(
     world = make_world(tmp_path, deadline=1.0)
     pipe = world.pipe()
     pipe.agents[101] = None
-    with pytest.raises(RunError, match="site-1 did not answer"):
+    with pytest.raises(EndedForGood, match="site-1 did not answer"):
         world.server().serve(pipe, lambda record: None, 2)
     found = read_status(world.folder / "server")
     assert found["missed"] == 2
@@ -151,8 +160,24 @@ def test_budgets_that_are_used_up_are_not_waited_for(tmp_path: Path) -> None:
     world = make_world(
         tmp_path, "rounds=1", deadline=1.0, policy={"budget": {"kind": "pure", "limit": 1.0}}
     )
-    with pytest.raises(RunError, match="budgets of sites are used up"):
+    with pytest.raises(EndedForGood, match="budgets of sites are used up"):
         world.server().serve(world.pipe(), lambda record: None, None)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("lost", ["ledger.sqlite", "state/secret"])
+def test_a_site_that_lost_its_ledger_is_started_again_by_a_person_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedldp_command: Any, form: str, lost: str
+) -> None:
+    """By its exit status, which units know."""
+    monkeypatch.setattr(running, "_log_to_stderr", lambda as_json: None)
+    monkeypatch.setattr(running.os, "umask", lambda mask: mask)
+    world = make_world(tmp_path, sites=1)
+    ask(world.agent(0), world, question_of(world))
+    (world.policies[0].key.parent / lost).unlink()
+    outcome = fedldp_command("deploy", "site", tmp_path / "site-0" / "site.toml", "--log", form)
+    assert outcome.status == 78
+    assert ("; restore " in outcome.err) == (form == "text")
 
 
 @pytest.mark.slow

@@ -23,7 +23,8 @@ NO_ONE = 47_011
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(units, "_passing", lambda place: None)  # tests are in /tmp
     write_tls(tmp_path / "tls")
     server = {"url": "https://127.0.0.1:8443", "ca": "../tls/ca.pem"}
     found = make_world(
@@ -47,6 +48,8 @@ def test_units_say_what_they_may_do(world: World, fedldp_command: Callable[..., 
     lines = outcome.out.splitlines()
     for line in (
         "Restart=always",
+        "RestartPreventExitStatus=78",
+        f"RequiresMountsFor={policy.parent}",
         "LimitCORE=0",
         "SystemCallFilter=@system-service",
         f"ReadWritePaths={policy.parent}",
@@ -61,7 +64,8 @@ def test_units_say_what_they_may_do(world: World, fedldp_command: Callable[..., 
     (command,) = [line for line in outcome.out.splitlines() if line.startswith("ExecStart=")]
     folder = world.folder / "run"
     assert command.endswith(f"/fedldp deploy server {folder} {agreement} --listen 0.0.0.0:9000")
-    assert "Restart=on-failure" in outcome.out
+    for line in ("Restart=on-failure", "RestartPreventExitStatus=78"):
+        assert line in outcome.out.splitlines()
 
 
 def test_what_cannot_be_enabled_is_refused(
@@ -91,6 +95,21 @@ def test_what_cannot_be_enabled_is_refused(
         os.chown(policy.parent, 0, 0)
         line = fedldp_command("deploy", "enable", policy).assert_refused()
         assert "this would run as root" in line
+
+
+def test_places_that_a_reboot_empties_are_refused(
+    world: World, fedldp_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "_passing", lambda place: "it is a dream")
+    for file in (world.folder / "site-0" / "site.toml", world.folder / "run.agreement"):
+        line = fedldp_command("deploy", "enable", file).assert_refused()
+        assert "it is a dream; move it to a folder that stays" in line
+    monkeypatch.undo()
+    memory = Path("/dev/shm")
+    assert "does not see the machine's /tmp" in str(units._passing(Path("/tmp/site")))
+    assert units._passing(Path("/usr")) is None
+    if memory.exists():
+        assert units._passing(memory / "site") == f"{memory} is in memory, and empty after a reboot"
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")

@@ -93,7 +93,7 @@ app.add_typer(deploy.deploy_app, name="deploy")
 
 
 def main() -> None:
-    """Run the command line; a user's error is one line on stderr and exit status 2."""
+    """Run the command line; a user's error is one line on stderr, and no exit status of 0."""
     # A process that ends frees all it has; to look for garbage first would take a while.
     atexit.register(gc.freeze)
     try:
@@ -101,7 +101,7 @@ def main() -> None:
     except UsageError as error:
         _refuse(f"{error.format_message()} ({_remedy(error)})")
     except FedldpError as error:
-        _refuse(str(error))
+        _refuse(str(error), error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except OSError as error:  # such as a closed pipe or a full disk behind stdout
@@ -127,6 +127,6 @@ def _remedy(error: typer.BadParameter) -> str:
     return f"{setting}see fedldp --help"
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str, status: int = FedldpError.exit_status) -> None:
     print("error: " + " ".join(message.split()), file=sys.stderr)
-    sys.exit(2)
+    sys.exit(status)

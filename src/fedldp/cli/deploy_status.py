@@ -35,7 +35,7 @@ def logged(form: str) -> Iterator[bool]:
         import logging
 
         logging.getLogger("fedldp").error("%s", error)
-        raise typer.Exit(2) from error
+        raise typer.Exit(error.exit_status) from error
 
 
 def status(

@@ -1,8 +1,16 @@
 """The exceptions that fedldp raises for its user; anything else that escapes is our own bug."""
 
+from typing import ClassVar
+
 
 class FedldpError(Exception):
-    """Base of all errors with a remedy; the message is one line for the user."""
+    """Base of all errors with a remedy; the message is one line for the user.
+
+    Attributes:
+        exit_status: of a command that it ends.
+    """
+
+    exit_status: ClassVar[int] = 2
 
 
 class ConfigError(FedldpError):
@@ -37,6 +45,10 @@ class LedgerUnusable(PrivacyError):
     """The ledger is damaged, locked, of another version, or cannot be written."""
 
 
+class LedgerLost(LedgerUnusable):
+    """The ledger was begun, and is gone, or what was drawn for it: nobody knows what is spent."""
+
+
 class WireError(FedldpError):
     """A message is malformed, of another version, or no answer to the question that was asked."""
 
@@ -51,6 +63,13 @@ class DataMissing(DataError):
 
 class RunError(FedldpError):
     """A run folder cannot be used, or a run was cut short."""
+
+
+class EndedForGood(RunError):
+    """A run ended, and to start it again would end so again until a person has done something."""
+
+    exit_status: ClassVar[int] = 78
+    """``EX_CONFIG`` of sysexits.h, so that systemd does not start it again."""
 
 
 class Diverged(RunError):

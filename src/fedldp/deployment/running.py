@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, EndedForGood, LedgerLost
 from fedldp.core.registry import check_extra
 from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement, read_agreement
@@ -54,11 +54,18 @@ def run_site(
         test_keys: see ``Agent``.
         metrics: see ``metrics.serving``.
         json_log: whether the log has one JSON object a line.
+
+    Raises:
+        EndedForGood: ledger or secret are gone, and its operator has to say what that costs.
+        FedldpError: it cannot begin.
     """
     _log_to_stderr(json_log)
     os.umask(0o077)  # whatever the agent makes is its owner's only
     with alone(policy.state / "lock", "agent"):
-        agent = Agent(policy, test_keys=test_keys)
+        try:
+            agent = Agent(policy, test_keys=test_keys)
+        except LedgerLost as error:
+            raise EndedForGood(str(error)) from error
 
         def now() -> list[Metric]:
             entries = agent.shown

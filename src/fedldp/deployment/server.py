@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
 from fedldp.algorithms.systems import noted_features
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, Diverged, EndedForGood, RunError
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
 from fedldp.deployment.channels import server_side
@@ -191,7 +191,9 @@ class Server:
                 the deadline runs only while the quorum is there and has accepted.
 
         Raises:
-            RunError: a round ended without enough sites. What was complete is kept.
+            EndedForGood: sites refuse, and would again; ``tries`` were in vain; or the weights are
+                of no use. What was complete is kept.
+            RunError: something else ended it.
         """
         config = self.agreement.config
         if self.rounds:  # of the last one, no more than the checkpoint may have been written
@@ -254,13 +256,15 @@ class Server:
                 missed = missed + 1 if self._state.round == round else 1
                 round = self._state.round
                 self.watch.missed()
-                if tries is not None and missed >= tries:
-                    raise
+                if tries is not None and missed >= tries:  # it was told to end
+                    raise EndedForGood(str(error)) from error
                 pause = min(_FIRST_PAUSE * 2.0 ** min(missed - 1, 30), _LONGEST_PAUSE)
                 log.warning("%s; it is tried again in %g s", error.what, pause)
                 self.watch.goes_on(f"tries again soon: {error.what}")
                 self.watch.write(now=True)
                 time.sleep(pause)
+            except Diverged as error:  # the same answers would give the same
+                raise EndedForGood(str(error)) from error
 
     def _first(self, initial: Path | None) -> State:
         """Return the state before the first round.
@@ -337,7 +341,7 @@ def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     file = path / "agreement"
     if file.exists():
         if parse_agreement(file.read_bytes(), own=None).digest != agreement.digest:
-            raise RunError(f"{path}: it is of another agreement; give that, or another folder")
+            raise EndedForGood(f"{path}: it is of another agreement; give that, or another folder")
         return RunFolder(path)
     return _begun(path, agreement, content)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.accounting.accountants import sent_of_nothing
-from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
+from fedldp.core.errors import FedldpError, LedgerLost, LedgerUnusable, PrivacyError, WireError
 from fedldp.core.formatting import number
 from fedldp.data import Examples
 from fedldp.deployment.agreement import Agreement, Link
@@ -443,7 +443,7 @@ def _secret(policy: SitePolicy, entries: list[Release]) -> bytes:
     """Return the site's secret, which is made where nothing was released yet.
 
     Raises:
-        PrivacyError: it is gone. What was drawn from it once, and paid once, would be drawn anew.
+        LedgerLost: it is gone. What was drawn from it once, and paid once, would be drawn anew.
     """
     check_secret(policy, entries)
     return read_secret(policy.state / "secret")
@@ -453,11 +453,11 @@ def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
     """Refuse to begin with a new secret where the ledger has what was drawn from another.
 
     Raises:
-        PrivacyError: the secret is gone.
+        LedgerLost: the secret is gone.
     """
     drawn = any(entry.question != LOST.hex() for entry in entries)
     if drawn and not (policy.state / "secret").exists():
-        raise PrivacyError(
+        raise LedgerLost(
             f"state {policy.state}: the secret is gone, and ledger {policy.ledger} has releases "
             "that were drawn from it; restore the folder from a copy"
         )

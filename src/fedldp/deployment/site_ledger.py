@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedldp.core.errors import LedgerUnusable
+from fedldp.core.errors import LedgerLost, LedgerUnusable
 from fedldp.deployment.policy import SitePolicy
 from fedldp.ledgers.sqlite import Release, SqliteLedger
 from fedldp.reporting.record import replace_file
@@ -110,14 +110,15 @@ class SiteLedger:
         look: whether nothing is written: the ledger must be there, and is not marked.
 
     Raises:
-        LedgerUnusable: the ledger was begun and is gone, or cannot be used.
+        LedgerLost: the ledger was begun and is gone.
+        LedgerUnusable: it cannot be used.
     """
 
     def __init__(self, policy: SitePolicy, *, look: bool = False) -> None:
         self._policy = policy
         self._witness = None if policy.witness is None else Witness(policy.witness)
         if not policy.ledger.exists() and was_begun(policy):
-            raise LedgerUnusable(
+            raise LedgerLost(
                 f"ledger {policy.ledger}: it was begun, and is gone; restore it from a copy, and "
                 "run fedldp deploy restored (with --anew if there is no copy), or correct its path "
                 "in the policy. A ledger for other data needs a key and a state folder of its own"

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fedldp.core.errors import RunError, WireError
+from fedldp.core.errors import EndedForGood, RunError, WireError
 from fedldp.deployment.agreement import Agreement, fits_version
 from fedldp.deployment.identity import is_signed
 from fedldp.deployment.journal import Journal
@@ -541,7 +541,7 @@ class Sites:
                 "the budgets of sites are used up: agree on a run that costs less, with fewer "
                 "rounds or a smaller epsilon"
             )
-        return RunError(
+        return EndedForGood(
             f"{what}; what was complete is kept, and the same command would end here too, for "
             f"{remedy}"
         )

@@ -11,7 +11,7 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, EndedForGood
 from fedldp.deployment.agreement import read_agreement
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import read_policy
@@ -21,6 +21,7 @@ _UNIT = """\
 Description={description}
 After=network-online.target
 Wants=network-online.target
+RequiresMountsFor={folders}
 # It is tried again for ever.
 StartLimitIntervalSec=0
 
@@ -30,6 +31,8 @@ WorkingDirectory={folder}
 ExecStart={command}
 Restart={restart}
 RestartSec={pause}
+# What would end so again until a person has done something.
+RestartPreventExitStatus={ended_for_good}
 TimeoutStopSec=60
 UMask=0077
 
@@ -70,6 +73,8 @@ SystemCallArchitectures=native
 WantedBy=multi-user.target
 """
 
+_IN_MEMORY = ("tmpfs", "ramfs")
+
 
 def unit_of_site(policy: Path) -> tuple[str, str]:
     """Return the name and the text of the unit of a site's agent.
@@ -78,8 +83,8 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
         policy: the site's.
 
     Raises:
-        FedldpError: the policy is none, has no server, root owns its folder, or the folder's owner
-            may not read the data.
+        FedldpError: the policy is none, has no server, root owns its folder, the folder's owner
+            may not read the data, or something of the site is gone after a reboot.
     """
     terms, place = read_policy(policy), policy.absolute()
     if terms.server is None:
@@ -95,15 +100,18 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
             f"that user, by chown {user}"
         )
     writable = {terms.ledger.parent, terms.state.parent, terms.key.parent}
+    _check_lasts({terms.data, place.parent, *writable})
     # A witness that is not mounted is for the agent to refuse, in words.
     optional = set() if terms.witness is None else {terms.witness}
     text = _UNIT.format(
         description=f"fedldp agent of site {_plain(terms.key.stem)}",
         user=user,
         folder=_path(place.parent),
+        folders=" ".join(map(_path, sorted({place.parent, *writable}))),
         command=_command("site", str(place)),
         restart="always",
         pause=10,
+        ended_for_good=EndedForGood.exit_status,
         writable=_writable(writable, optional),
         private_devices="yes" if terms.device == "cpu" else "no",
     )
@@ -118,7 +126,8 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
         options: more of ``fedldp deploy server``.
 
     Raises:
-        FedldpError: the agreement is none, is over Flower, or root owns its folder.
+        FedldpError: the agreement is none, is over Flower, root owns its folder, or that is gone
+            after a reboot.
     """
     found, place = read_agreement(agreement, own=None), agreement.absolute()
     if found.link == "flower":
@@ -126,17 +135,44 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
             f"agreement {agreement}: link = flower: its server needs a SuperLink of another user; "
             "their units are in docs/systemd"
         )
+    _check_lasts({place.parent})
     text = _UNIT.format(
         description=f"fedldp server of run {found.run[:8]}",
         user=_owner(place.parent),
         folder=_path(place.parent),
+        folders=_path(place.parent),
         command=_command("server", str(place.with_suffix("")), str(place), *options),
         restart="on-failure",
         pause=30,
+        ended_for_good=EndedForGood.exit_status,
         writable=_writable({place.parent}, set()),
         private_devices="yes",
     )
     return f"fedldp-server-{_plain(place.stem)}.service", text
+
+
+def _check_lasts(places: set[Path]) -> None:
+    """Refuse places that a reboot empties, a ledger among them: its site could spend again."""
+    for place in sorted(places):
+        if (why := _passing(place.resolve())) is not None:
+            raise ConfigError(
+                f"path {place}: {why}; move it to a folder that stays, as one in /var/lib "
+                "(docs/site_backups.md says how a site moves that has a ledger)"
+            )
+
+
+def _passing(place: Path) -> str | None:
+    """Return why a place is not there any more after a reboot, or for a unit; None if it is."""
+    for folder in (Path("/tmp"), Path("/var/tmp")):
+        if place.is_relative_to(folder.resolve()):
+            return f"a unit does not see the machine's {folder}, which is emptied now and then"
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return None
+    around = [(Path(each[1]), each[2]) for each in mounts if place.is_relative_to(each[1])]
+    mount, kind = max(around, key=lambda each: len(each[0].parts), default=(place, ""))
+    return f"{mount} is in memory, and empty after a reboot" if kind in _IN_MEMORY else None
 
 
 def _owner(folder: Path) -> str:
