@@ -309,7 +309,7 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_were
         return joined("accept", *said, "--policy", f"{site}/site.toml", "--yes")
 
     reached = OverHttps("127.0.0.1:0", Path("server/server.pem"), Path("server/server.key"))
-    with reached.pipe(agreement) as pipe:
+    with reached.pipe(agreement, Path("server/run")) as pipe:
         for site in ("north", "south", "stranger"):
             policy = Path(site, "site.toml")
             found = tomllib.loads(policy.read_text())["server"]["url"]
@@ -326,6 +326,10 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_were
         assert outcome.status == 0, outcome.err
         assert accept("south", agreement.digest.hex()).status == 0
         assert pipe.nodes(0.0) == []  # it was no session of an agent
+        shutil.copytree("south", "thief")
+        assert joined("keys", "south", "--rotate", "--yes").status == 0
+        assert admit(joined, "south/south.changed").status == 0
+        assert "knows that it was changed" in accept("thief", *told).assert_refused()
     (accepted,) = Path("north/state/accepted").iterdir()
     assert read_agreement(accepted).digest == agreement.digest
     assert "refused" in accept("north", *told).assert_refused()  # nobody listens any more
@@ -365,6 +369,40 @@ def test_a_servers_certificate_is_renewed_in_one_command(invited: Callable[..., 
     check_host(Path("server/server.pem"), "localhost")
     given = ("keys", "server", "--renew", "--server", "localhost")
     assert "give it alone" in invited(*given).assert_refused()
+
+
+def test_a_site_that_changes_its_key_is_admitted_by_the_next_one_alone(
+    joined: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert admit(joined).status == 0
+    assert joined("accept", "server/run.agreement", "--policy", "north/site.toml", "--yes")
+    before = Path("north/north.pub").read_text()
+    monkeypatch.setattr("typer.confirm", lambda *given, **more: False)
+    assert joined("keys", "north", "--rotate").status == 1
+    assert Path("north/north.pub").read_text() == before
+    assert "give it alone" in joined("keys", "north", "--rotate", "--renew").assert_refused()
+    rotated = joined("keys", "north", "--rotate", "--yes")
+    assert rotated.status == 0, rotated.err
+    assert "ends       the run of agreement" in rotated.out
+    assert Path("north/north.pub").read_text() != before
+    # With it alone, runs under way are told, whose agreement is there already.
+    told = admit(joined, "north/north.changed")
+    assert told.status == 0, told.err
+    assert words_in(rotated.out, "words") == words_in(told.out, "north.changed")
+    again = (*INVITE[:3], "server/next.invite", *INVITE[4:], *URL)
+    assert joined(*again).status == 0
+    for site in ("north", "south"):
+        assert joined("join", "server/next.invite", "--site", site).status == 0
+    answers = ("north/north.join", "south/south.join", "--yes")
+    outcome = joined("admit", "server/next.invite", *answers)
+    assert outcome.status == 0, outcome.err
+    agreement = read_agreement(Path("server/next.agreement"))
+    assert agreement.sites[0].key == Path("north/north.pub").read_text().strip()
+    # The earlier key is in no further agreement.
+    Path("north.pub").write_text(before)
+    agree = ("agree", "quickstart", "--set", "num_clients=1", "--channel", "named")
+    sites = ("--site", "north=north.pub", "--ca", "server/ca.pem", "-o", "server/more.agreement")
+    assert "north: it changed the key" in joined(*agree, *sites).assert_refused()
 
 
 def test_ten_words_stand_for_a_digest() -> None:

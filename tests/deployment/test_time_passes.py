@@ -6,7 +6,6 @@ import shutil
 import stat
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from https_ends import Ends, eventually, taken
 from worlds import (
-    World,
-    ask,
     assert_each_once,
     bits,
-    content,
     make_world,
-    question_of,
     write_policy,
 )
 
-from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment import sites
 from fedldp.deployment.certificates import (
     Certified,
@@ -38,10 +33,6 @@ from fedldp.deployment.certificates import (
     write_server_keys,
 )
 from fedldp.deployment.checks import check_site
-from fedldp.deployment.identity import make_identity, read_public
-from fedldp.deployment.policy import write_accepted
-from fedldp.deployment.site_ledger import SiteLedger
-from fedldp.protocol.wire import Reason, Refusal, Report
 from fedldp.simulation.engine import simulate
 
 HOST = "127.0.0.1"
@@ -182,56 +173,6 @@ def test_a_certificate_is_renewed_by_its_own_authority_alone(ends: Ends, tmp_pat
         renew_server_keys(folder, 60)
     (folder / "ca.key").write_bytes(own)
     renew_server_keys(folder, 60)
-
-
-# A site's key
-
-
-def with_new_key(world: World) -> World:
-    """Return a new run, for which site 0 has another key, and its policy names that."""
-    place = world.policies[0].key.parent
-    make_identity(place / "new.key", place / "new.pub")
-    policy = write_policy(place, key="new.key")
-    own = world.agreement.sites[0].model_copy(update={"key": read_public(place / "new.pub")})
-    agreement = replace(world.agreement, run="e" * 32, sites=(own, *world.agreement.sites[1:]))
-    write_accepted(policy, agreement)
-    return replace(world, agreement=agreement, policies=[policy, *world.policies[1:]])
-
-
-def test_another_key_of_a_site_goes_on_with_the_same_ledger_or_not_at_all(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    before = world.policies[0]
-    copy = tmp_path / "copy"
-    world.agent(0)
-    shutil.copy(before.ledger, copy)
-    assert isinstance(content(ask(world.agent(0), world, question_of(world))), Report)
-    (spent,) = world.ledger(0).all_remaining(world.ledger(0).releases())
-    later = with_new_key(world)
-    policy = later.policies[0]
-    # The mark must come along: without it, nothing leaves.
-    said = content(ask(later.agent(0), later, question_of(later)))
-    assert said == Refusal(1, Reason.LEDGER)
-    with pytest.raises(LedgerUnusable, match="it is gone; put it back"):
-        SiteLedger(policy, look=True).check()
-    before.mark.rename(policy.mark)
-    agent = later.agent(0)
-    assert agent._run(world.agreement.digest) is None  # its roster has the earlier key
-    assert isinstance(content(ask(agent, later, question_of(later))), Report)
-    entries = later.ledger(0).releases()
-    assert [entry.run for entry in entries] == [world.agreement.run, later.agreement.run]
-    (left,) = later.ledger(0).all_remaining(entries)
-    assert 1e9 - left == pytest.approx(2 * (1e9 - spent), abs=1e-6)
-    # An older ledger is noticed with the new key; and the earlier key opens nothing.
-    shutil.copy(policy.ledger, tmp_path / "newest")
-    shutil.copy(copy, policy.ledger)
-    with pytest.raises(LedgerUnusable, match="it lacks release 2"):
-        SiteLedger(policy, look=True).check()
-    with pytest.raises(LedgerUnusable, match="it is gone; put it back"):
-        SiteLedger(before, look=True).check()
-    policy.ledger.unlink()
-    for each in (before, policy):
-        with pytest.raises(LedgerUnusable, match="it was begun, and is gone"):
-            SiteLedger(each)
 
 
 # A pause

@@ -76,11 +76,23 @@ def keys(
             "--renew", help="a new key and certificate of the server there, by the same authority"
         ),
     ] = False,
+    rotate: Annotated[
+        bool,
+        typer.Option(
+            "--rotate", help="another key for the site there; its ledger goes on, its runs end"
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="with --rotate: do not ask")] = False,
 ) -> None:
     """Make the keys of a site, or the certificates of a server."""
     from fedldp.deployment import certificates
     from fedldp.deployment.identity import make_identity, new_file
 
+    if rotate:
+        if site is not None or server or renew:
+            raise ConfigError("--rotate: the name is that of the key there; give it alone")
+        _change_key(folder, yes)
+        return
     if renew:
         if site is not None or server:
             raise ConfigError("--renew: names are those of the certificate there; give it alone")
@@ -250,30 +262,55 @@ def join(
 @deploy_app.command()
 def admit(
     invite: Annotated[Path, typer.Argument(help="the invite's file")],
-    files: Annotated[list[Path], typer.Argument(metavar="NAME.join...", help="sites' answers")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="NAME.join... NAME.changed...", help="sites' answers, and their changed keys"
+        ),
+    ],
     yes: Annotated[bool, typer.Option("--yes", help="the words were compared: do not ask")] = False,
     as_json: Json = False,
 ) -> None:
-    """Admit the sites that answered an invite, and write the agreement beside it."""
+    """Admit the sites that answered an invite, and write the agreement beside it.
+
+    Of changed keys all runs of this server's folder are told, also those under way; with these
+    alone no agreement is written.
+    """
     from rich.console import Console
 
     from fedldp.deployment.identity import new_file
     from fedldp.deployment.initial import agreed_initial, beside
     from fedldp.deployment.joining import admit as admitted
     from fedldp.deployment.joining import read_invite
+    from fedldp.deployment.key_changes import check_current, read_changed_key, take_over
     from fedldp.deployment.words import words_of
 
     invited = read_invite(invite, own=None)
+    found = {file: read_changed_key(file) for file in files}
+    changed = {file: each for file, each in found.items() if each is not None}
+    answers = [file for file in files if file not in changed]
     out = invite.with_suffix(".agreement")
-    if out.exists():
+    if answers and out.exists():
         raise ConfigError(f"{out} is there already; remove it, or make another invite")
-    joinings = admitted(invited, files)
+    joinings = admitted(invited, answers)
     for each in joinings:
         typer.echo(f"{each.name:<10} {words_of(each.digest)}", err=as_json)
+    for file, keys_of in changed.items():
+        typer.echo(f"{file.name:<10} {words_of(keys_of.digest)}", err=as_json)
     if not yes and not typer.confirm(
         "did each site's operator read you these words, by telephone?", err=as_json
     ):
         raise typer.Exit(1)
+    for keys_of in changed.values():
+        take_over(invite.parent, keys_of)
+        last = keys_of.changes[-1]
+        typer.echo(
+            f"changed    the key {last.old[:16]} to {last.new[:16]}: the earlier one is refused",
+            err=as_json,
+        )
+    if not joinings:
+        return
+    check_current(invite.parent, {each.name: each.key for each in joinings})
     budgets = [each.own for each in joinings if each.own is not None]
     agreement = invited.agreement({each.name: each.key for each in joinings}, budgets)
     if agreement.initial is not None:
@@ -331,6 +368,7 @@ def agree(
     from fedldp.deployment.certificates import fingerprints
     from fedldp.deployment.identity import new_file, read_public
     from fedldp.deployment.initial import write_initial
+    from fedldp.deployment.key_changes import check_current
     from fedldp.deployment.own_budgets import read_budget
     from fedldp.simulation.settings import resolve
 
@@ -346,6 +384,7 @@ def agree(
         if not equals or name in roster:
             raise ConfigError(f"site {text}: write each site once, as NAME=FILE")
         roster[name] = read_public(Path(file))
+    check_current(out.parent, roster)
     config = resolve(recipe, [*(set_ or []), f"num_clients={len(roster)}"])
     problem = _problem(config, data_dir, input_shape, classes, examples, people)
     agreement = agree_on(
@@ -663,6 +702,31 @@ def demo(
     typer.echo(f"weights    {same} those of the simulation with this seed")
     if apart > ROUNDING:
         raise typer.Exit(1)
+
+
+def _change_key(folder: Path, yes: bool) -> None:
+    """Give the site in a folder another key."""
+    from fedldp.deployment.joining import POLICY
+    from fedldp.deployment.key_changes import change_key, runs_of
+    from fedldp.deployment.listening import alone
+    from fedldp.deployment.policy import read_policy
+    from fedldp.deployment.words import words_of
+
+    terms = read_policy(folder / POLICY)
+    with alone(terms.state / "lock", "agent"):
+        ends = runs_of(terms)
+        for digest in ends:
+            typer.echo(f"ends       the run of agreement {digest[:16]}: its roster has this key")
+        if ends and not yes and not typer.confirm("take part in these no more?"):
+            raise typer.Exit(1)
+        changed, file, _ = change_key(terms)
+    last = changed.changes[-1]
+    typer.echo(f"key        {last.new[:16]}, in the place of {last.old[:16]}; the ledger goes on")
+    typer.echo(f"words      {words_of(changed.digest)}")
+    typer.echo(
+        f"wrote      {file}; send it to the server's operator, and compare the words; answer the "
+        "next invite as before, by: fedldp deploy join"
+    )
 
 
 def _digest_of(initial: Path | None, config: RunConfig, problem: Problem) -> str | None:

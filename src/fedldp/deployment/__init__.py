@@ -20,6 +20,7 @@ __all__ = [
     "identity",
     "initial",
     "joining",
+    "key_changes",
     "listening",
     "own_budgets",
     "policy",

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.identity import new_file
+from fedldp.deployment.identity import new_file, replace_secret
 from fedldp.reporting.record import replace_file
 
 AUTHORITY_DAYS = 3650
@@ -166,7 +166,7 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
     ]
     new = server_certificate(signer, hosts, left)
     # Where this is cut short between the two, they do not belong together, which a server says.
-    _replace_secret(folder / "server.key", new.key)
+    replace_secret(folder / "server.key", new.key)
     replace_file(folder / "server.pem", new.certificate)
     return x509.load_pem_x509_certificate(new.certificate).not_valid_after_utc
 
@@ -269,13 +269,6 @@ def write_secret(path: Path, secret: bytes) -> None:
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secret)
-
-
-def _replace_secret(path: Path, secret: bytes) -> None:
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    new_file(new, secret, 0o600)
-    new.replace(path)
 
 
 def _public_of(key: Any) -> bytes:

@@ -28,10 +28,23 @@ def make_identity(private: Path, public: Path) -> None:
     Raises:
         ConfigError: one of the files is there already, or cannot be written.
     """
+    new_file(public, public_text(make_private(private)), 0o644)
+
+
+def make_private(path: Path) -> Ed25519PrivateKey:
+    """Write a new private key, PEM, readable by its owner only, and return it.
+
+    Raises:
+        ConfigError: the file is there already, or cannot be written.
+    """
     key = Ed25519PrivateKey.generate()
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    new_file(private, pem, 0o600)
-    new_file(public, key.public_key().public_bytes_raw().hex().encode() + b"\n", 0o644)
+    new_file(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
+    return key
+
+
+def public_text(key: Ed25519PrivateKey) -> bytes:
+    """Return the public half of a key for a file, in hexadecimal."""
+    return key.public_key().public_bytes_raw().hex().encode() + b"\n"
 
 
 def new_file(path: Path, content: bytes, mode: int) -> None:
@@ -54,6 +67,21 @@ def new_file(path: Path, content: bytes, mode: int) -> None:
             raise
     except FileExistsError:
         raise ConfigError(f"{path} is there already; remove it, or choose another folder") from None
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}; see to the folder") from error
+
+
+def replace_secret(path: Path, content: bytes) -> None:
+    """Replace a file by one that its owner alone can read.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    new = path.with_name(f"{path.name}.new")
+    try:
+        new.unlink(missing_ok=True)
+        new_file(new, content, 0o600)
+        new.replace(path)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; see to the folder") from error
 

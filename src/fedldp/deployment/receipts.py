@@ -12,7 +12,8 @@ import hashlib
 import hmac
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -28,6 +29,7 @@ from fedldp.reporting.record import replace_file
 
 _CONTENT = struct.Struct("<HI10s")
 _MOST_RESTORES = 0xFFFF
+_CHANGED = ".changed"
 
 
 class Receipts:
@@ -35,11 +37,16 @@ class Receipts:
 
     Args:
         key: the site's identity, which it keeps also where its state is lost.
+        earlier: what opens the receipts that were given with identities which it had before.
+
+    Attributes:
+        opens: what opens its own: 32 bytes, with which nothing can be signed.
     """
 
-    def __init__(self, key: Ed25519PrivateKey) -> None:
-        own = hmac.digest(key.private_bytes_raw(), b"fedldp receipts", hashlib.sha256)
-        self._seal = AESSIV(own)
+    def __init__(self, key: Ed25519PrivateKey, earlier: Iterable[bytes] = ()) -> None:
+        self.opens = hmac.digest(key.private_bytes_raw(), b"fedldp receipts", hashlib.sha256)
+        self._seal = AESSIV(self.opens)
+        self._seals = [self._seal, *map(AESSIV, earlier)]
 
     def of(self, entry: Release, restores: int) -> bytes:
         """Return the receipt of a release, given after so many restores."""
@@ -49,18 +56,24 @@ class Receipts:
 
     def read(self, receipt: bytes) -> Seen | None:
         """Return what a receipt is of; None where this site never gave it."""
-        try:
-            restores, number, start = _CONTENT.unpack(self._seal.decrypt(receipt, None))
-        except InvalidTag:
-            return None
-        return Seen(restores, number, start.hex())
+        for seal in self._seals:
+            with suppress(InvalidTag):
+                restores, number, start = _CONTENT.unpack(seal.decrypt(receipt, None))
+                return Seen(restores, number, start.hex())
+        return None
+
+
+def changed_file(folder: Path, key: str) -> Path:
+    """Return where a server keeps, with its receipts, to which key a site changed ``key``."""
+    return folder / f"{key}{_CHANGED}"
 
 
 class KeptReceipts:
     """What a server keeps of its sites, across all its runs: the last receipt of each.
 
     One file for each site's key, in a folder beside the run folders. They warn of a ledger that was
-    set back, and protect nothing else.
+    set back, and protect nothing else. Of a site that changed its key, the last one is that of the
+    earlier key until it gives another; see ``key_changes``.
 
     Args:
         folder: of the run; the receipts are in ``receipts`` beside it.
@@ -77,6 +90,10 @@ class KeptReceipts:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise RunError(f"{self._folder}: {error.strerror}; see to the folder") from error
+        self._earlier = {
+            json.loads(path.read_text())["new"]: path.stem
+            for path in self._folder.glob(f"*{_CHANGED}")
+        }
         self._take_over(folder / "receipts.json")
         for site in range(len(sites)):
             self.last(site)
@@ -84,6 +101,8 @@ class KeptReceipts:
     def last(self, site: int) -> bytes:
         """Return the last receipt of a site, by its number; ``NO_RECEIPT`` if it gave none."""
         path = self._folder / self._sites[site].key
+        while not path.exists() and path.name in self._earlier:
+            path = self._folder / self._earlier[path.name]
         if not path.exists():
             return NO_RECEIPT
         try:
@@ -96,6 +115,10 @@ class KeptReceipts:
                 f"site {self._sites[site].name} if its ledger is an older copy"
             ) from error
         return receipt
+
+    def is_changed(self, site: int) -> bool:
+        """Return whether a site, by its number, has another key now than this run's roster."""
+        return changed_file(self._folder, self._sites[site].key).exists()
 
     def keep(self, site: int, receipt: bytes) -> None:
         """Keep a receipt that a site gave."""

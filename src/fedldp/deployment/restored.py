@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.deployment.agreement import Agreement, read_agreement
-from fedldp.deployment.policy import SitePolicy, make_accepted
+from fedldp.deployment.identity import read_private
+from fedldp.deployment.key_changes import EarlierKeys
+from fedldp.deployment.policy import SitePolicy, costs_of, make_accepted
 from fedldp.deployment.site_ledger import (
     LEAST_HASH,
     Mark,
@@ -76,17 +78,17 @@ def charge_lost(
     begins = not policy.ledger.exists() and (anew or not was_begun(policy))
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
     # Where budgets stay at their sites, by the largest: what it was before, nothing says.
-    placed = [(each, policy.place_in(each)) for each in accepted.values()]
+    placed = [_Placed.of(policy, each) for each in accepted.values()]
     _check_all_named(mark, placed, entries, restores)
     if begins:
         SqliteLedger(policy.ledger, policy.budgets)
     kept, restored = SiteLedger(policy, look=True), Restored(policy)
     restored.begin()
     found = []
-    for agreement, place in placed:
-        FolderStore(policy.state / "kept", agreement.run).forget_rounds()
-        found += [_charge(kept.ledger, agreement, place) for _ in range(restores)]
-        restored.charged(agreement)
+    for each in placed:
+        FolderStore(policy.state / "kept", each.agreement.run).forget_rounds()
+        found += [_charge(kept.ledger, each) for _ in range(restores)]
+        restored.charged(each.agreement)
     before = mark.restores if mark.seen is None else max(mark.restores, mark.seen.restores)
     kept.restored(replace(mark, restores=before + restores))
     return found
@@ -123,9 +125,55 @@ def _mark_of(policy: SitePolicy) -> Mark:
     return Mark() if mark is None else mark
 
 
+@dataclass(frozen=True)
+class _Placed:
+    """An agreement, and what the site released of its run at most.
+
+    Attributes:
+        agreement: of the run.
+        place: the number of the site of which it is no less.
+        rounds: in which the site took part at most.
+    """
+
+    agreement: Agreement
+    place: int
+    rounds: int
+
+    @classmethod
+    def of(cls, policy: SitePolicy, agreement: Agreement) -> _Placed:
+        """Return what holds for the site, by the key that it has, or had.
+
+        With a key that nobody noted here it may be any of the roster, so it is taken to have
+        released as much as each of them.
+
+        Raises:
+            ConfigError: nobody can tell which of them released most.
+        """
+        if not agreement.budgets:
+            return cls(agreement, 0, agreement.rounds_of(0))
+        own = read_private(policy.key).public_key().public_bytes_raw().hex()
+        keys = {own, *(change.old for change in EarlierKeys.of(policy).changes)}
+        for place, site in enumerate(agreement.sites):
+            if site.key in keys:
+                return cls(agreement, place, agreement.rounds_of(place))
+        everywhere = range(len(agreement.sites))
+        costs = [[costs_of(agreement, b, p)[0] for b in policy.budgets] for p in everywhere]
+        most = max(everywhere, key=lambda place: costs[place])
+        if any(
+            cost > largest
+            for each in costs
+            for cost, largest in zip(each, costs[most], strict=True)
+        ):
+            raise ConfigError(
+                f"run {agreement.run}: no key of this site is in its roster, and by the site's two "
+                "budgets not one of its sites released most; put the key back that it had then"
+            )
+        return cls(agreement, most, max(map(agreement.rounds_of, everywhere)))
+
+
 def _check_all_named(
     mark: Mark,
-    agreements: Sequence[tuple[Agreement, int]],
+    agreements: Sequence[_Placed],
     entries: Sequence[Release],
     restores: int,
 ) -> None:
@@ -138,9 +186,9 @@ def _check_all_named(
         return  # among these are some that a restore charged
     known = mark.number if mark.seen is None else max(mark.number, mark.seen.number)
     most = len(entries)
-    for agreement, place in agreements:
-        of_run = sum(entry.run == agreement.run for entry in entries)
-        whole = agreement.rounds_of(place) * len(agreement.events_of(place))
+    for each in agreements:
+        of_run = sum(entry.run == each.agreement.run for entry in entries)
+        whole = each.rounds * len(each.agreement.events_of(each.place))
         most += max(0, whole - of_run) * restores
     if most < known:
         raise ConfigError(
@@ -150,11 +198,12 @@ def _check_all_named(
         )
 
 
-def _charge(ledger: SqliteLedger, agreement: Agreement, place: int) -> UnrecordedSpend:
+def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
+    agreement = placed.agreement
     # What has no finite cost has not left: no limit ever let it.
     events = [
         (phase, event)
-        for phase, event in enumerate(agreement.events_of(place))
+        for phase, event in enumerate(agreement.events_of(placed.place))
         if all(budget.may_cover(event) for budget in ledger.budgets)
     ]
     if all(releases_nothing(event) for _, event in events):
@@ -165,7 +214,7 @@ def _charge(ledger: SqliteLedger, agreement: Agreement, place: int) -> Unrecorde
         for entry in entries
         if entry.run == agreement.run and not releases_nothing(entry.event)
     }
-    rounds = agreement.rounds_of(place) - len(answered)
+    rounds = placed.rounds - len(answered)
     times = len({entry.run for entry in entries if entry.run.startswith(f"{agreement.run} lost ")})
     name = f"{agreement.run} lost {times + 1}"
     for round in range(1, rounds + 1):

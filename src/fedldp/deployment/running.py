@@ -26,6 +26,7 @@ from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
 from fedldp.deployment.initial import beside
 from fedldp.deployment.json_log import JsonLines
+from fedldp.deployment.key_changes import next_key_of
 from fedldp.deployment.listening import Listening, alone
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving
 from fedldp.deployment.pipe import FlowerPipe
@@ -115,7 +116,7 @@ class OverFlower:
     socket: Path
     group: str | None
 
-    def pipe(self, agreement: Agreement) -> FlowerPipe:
+    def pipe(self, agreement: Agreement, folder: Path) -> FlowerPipe:
         return FlowerPipe(self.socket, group=self.group)
 
 
@@ -127,7 +128,7 @@ class OverHttps:
     certificate: Path
     key: Path
 
-    def pipe(self, agreement: Agreement) -> HttpsPipe:
+    def pipe(self, agreement: Agreement, folder: Path) -> HttpsPipe:
         check_extra("deploy", "a server over HTTPS")
         from fedldp.deployment.https.server import HttpsPipe, listen
 
@@ -136,7 +137,10 @@ class OverHttps:
         sites = [(site.name, site.key) for site in agreement.sites]
         most, own = largest_message(agreement), version("fedldp")
         file = agreement.to_bytes()
-        return HttpsPipe(listen(self.listen), context, certificate, sites, most, own, file)
+        return HttpsPipe(
+            *(listen(self.listen), context, certificate, sites, most, own, file),
+            lambda key: next_key_of(folder.parent, key) is not None,
+        )
 
 
 def _allow_files(needed: int) -> None:
@@ -173,7 +177,7 @@ def run_server(
     found = read_agreement(agreement, own=None)
     examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
-        reach = reached.pipe(found)  # what is amiss with it is told before anything is made
+        reach = reached.pipe(found, folder)  # what is amiss with it is told before anything is made
         server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
         text.print_statement(console, server.privacy, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)

@@ -29,6 +29,7 @@ from fedldp.deployment.agreement import Agreement, Link
 from fedldp.deployment.channels import client_side
 from fedldp.deployment.examples import begin_with, check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
+from fedldp.deployment.key_changes import EarlierKeys
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
@@ -104,7 +105,7 @@ class Agent:
         self._kept = SiteLedger(policy)
         self._ledger = self._kept.ledger
         self._secret = _secret(policy, self._ledger.releases())
-        self._receipts = Receipts(self._key)
+        self._receipts = Receipts(self._key, EarlierKeys.of(policy).receipts.values())
         self._source = open_source(policy.data, policy.label_column, policy.person_column)
         self._runs: dict[bytes, _Run] = {}
         self._refused: set[bytes] = set()

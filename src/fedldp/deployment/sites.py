@@ -398,6 +398,9 @@ class Sites:
         if not is_signed(site.key, hello.signature, signed):
             self._rate_limited(f"node {node}: says it is {site.name}, and did not sign for that")
             return
+        if self._receipts.is_changed(hello.index):
+            self._has_other_key(hello.index)
+            return
         if hello.index not in self._known_by and self._receipts.last(hello.index) == NO_RECEIPT:
             # Of the first greeting alone: a question is put again in the same words.
             self._receipts.keep(hello.index, hello.receipt)
@@ -412,6 +415,19 @@ class Sites:
         if self._watch.state_of(hello.index) not in TAKES_PART:
             self._watch.is_now(hello.index, "ready")
 
+    def _has_other_key(self, client: int) -> None:
+        """Ask a site no more: whoever answers may have its earlier key, and be another."""
+        name = self._agreement.sites[client].name
+        node = self._nodes.pop(client, None)
+        if node is not None:
+            self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
+        self._watch.is_now(client, "refused", "its key was changed")
+        self._rate_limited(
+            f"site {name} changed its key, and this run's agreement has the earlier one: it is not "
+            "asked any more",
+            f"changed key {name}",
+        )
+
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
         """Ask those that are due; in between no more is done than to see that nobody is."""
         if now < waiting.next_due and not self._met_some:
@@ -420,6 +436,9 @@ class Sites:
         there = waiting.open & self._nodes.keys()
         for client in sorted(there):
             if now < waiting.due.get(client, 0.0):
+                continue
+            if self._receipts.is_changed(client):
+                self._has_other_key(client)
                 continue
             receipt = self._receipts.last(client)
             message = waiting.message or pack_request(waiting.question.to(client))
@@ -430,7 +449,9 @@ class Sites:
             self._watch.is_now(client, "asked")
             waiting.tags[tag] = client
             waiting.due[client] = now + min(_AGAIN, self._agreement.deadline_seconds / 3)
-        waiting.next_due = min((waiting.due[client] for client in there), default=math.inf)
+        waiting.next_due = min(
+            (waiting.due[client] for client in there & waiting.due.keys()), default=math.inf
+        )
 
     def _read(self, waiting: _Waiting, client: int, body: bytes | None) -> Content:
         """Return what a site answered, or None where it is to be asked again."""

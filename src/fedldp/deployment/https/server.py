@@ -17,7 +17,7 @@ import threading
 import time
 from asyncio.sslproto import SSLProtocol
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -108,6 +108,7 @@ class HttpsPipe:
         largest: int,
         version: str,
         agreement: bytes,
+        changed: Callable[[str], bool] = lambda key: False,
     ) -> None:
         """Prepare.
 
@@ -119,10 +120,11 @@ class HttpsPipe:
             largest: bytes of an answer at most.
             version: of this fedldp; sites that have another are named in the log.
             agreement: of the run, which sites of the roster may fetch.
+            changed: whether a site changed that key, which is not good any more.
         """
         self.address = listening.getsockname()[:2]
         self._certificate, self._largest, self._version = certificate, largest, version
-        self._agreement = agreement
+        self._agreement, self._changed_key = agreement, changed
         self._names = [name for name, _key in sites]
         self._index = {key: index for index, (_name, key) in enumerate(sites)}
         self._sites = [_Site() for _ in sites]
@@ -334,6 +336,10 @@ class HttpsPipe:
         index = self._index.get(hello.public)
         if index is None:
             self._rate_limited("somebody whose key is not in the roster was turned away")
+            return _refused(403)
+        if self._changed_key(hello.public):
+            name = self._names[index]
+            self._rate_limited(f"site {name}: its earlier key, which it changed, was turned away")
             return _refused(403)
         if not self._nonces.is_good(hello.nonce):
             return _refused(401)

@@ -39,7 +39,8 @@ _OTHER = "it is none of fedldp's servers, or one of another version"
 _REFUSED = {
     401: "it does not know this session (any more): it was started again, or another agent has "
     "this site's key",
-    403: "it does not know this site's key, or has another certificate than it shows",
+    403: "it does not know this site's key, or knows that it was changed, or has another "
+    "certificate than it shows",
     413: "what this site sent is too long for it",
 }
 

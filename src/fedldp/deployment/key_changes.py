@@ -1,0 +1,292 @@
+"""Another key for a site: the earlier one signs for it, and is refused from then on.
+
+    site:   NAME.key -> another; what only the earlier key could tell is kept in NAME.key.earlier
+    file:   NAME.changed, all changes of the key so far, each signed by both keys of it
+    server: KEY.changed beside its receipts, for each earlier key
+
+The ledger, its mark and its witness stay as they are: what was spent stays spent. The server goes
+on to show the site its last receipt, which was sealed with the earlier key; the site keeps what
+opens it, with which nothing can be signed. Runs whose roster has the earlier key are over for the
+site, and their servers ask it no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedldp.core.errors import ConfigError, FedldpError, PrivacyError, RunError
+from fedldp.deployment.documents import canonical, digest_of, for_people, parse, read_file
+from fedldp.deployment.identity import (
+    is_signed,
+    make_private,
+    public_text,
+    read_private,
+    replace_secret,
+)
+from fedldp.deployment.policy import SitePolicy, is_retired, retire
+from fedldp.deployment.receipts import Receipts, changed_file
+from fedldp.deployment.site_ledger import SiteLedger, was_begun
+from fedldp.reporting.record import replace_file
+
+_PURPOSE = b"fedldp key change\x01"
+
+_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+
+
+class KeyChange(BaseModel):
+    """One change of a site's key.
+
+    Attributes:
+        old, new: public keys.
+        by_old, by_new: the signature of both keys, by each: the earlier one's owner says which is
+            the next, and the next one's owner that it is theirs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    old: _Key
+    new: _Key
+    by_old: _Signature
+    by_new: _Signature
+
+    @classmethod
+    def signed(cls, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> KeyChange:
+        """Return the change from one key to another, by whoever holds both."""
+        names = {"old": _public(old), "new": _public(new)}
+        content = _PURPOSE + canonical(names)
+        return cls(**names, by_old=old.sign(content).hex(), by_new=new.sign(content).hex())
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether both keys signed it."""
+        content = _PURPOSE + canonical({"old": self.old, "new": self.new})
+        return self.old != self.new and all(
+            is_signed(key, bytes.fromhex(signature), content)
+            for key, signature in ((self.old, self.by_old), (self.new, self.by_new))
+        )
+
+
+class _Document(BaseModel):
+    """All changes of a site's key, the first one first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    key_changes: Literal[1]
+    changes: Annotated[list[KeyChange], Field(min_length=1)]
+
+
+class _Earlier(BaseModel):
+    """What a site keeps of its earlier keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    changes: list[KeyChange]
+    receipts: dict[_Key, _Key]
+    """What opens the receipts that were given with each earlier key."""
+
+
+@dataclass(frozen=True)
+class ChangedKey:
+    """What a site sends its server of its changed key.
+
+    Attributes:
+        changes: all that there were, each from the key that the one before led to.
+        digest: SHA-256 of the canonical bytes: 32 bytes.
+    """
+
+    changes: tuple[KeyChange, ...]
+    digest: bytes
+
+
+def read_changed_key(path: Path) -> ChangedKey | None:
+    """Return the changes of a site's key in a file; None for another kind of document.
+
+    Raises:
+        ConfigError: it cannot be read, is damaged, or was not signed by the keys it names.
+    """
+    content = read_file(path, "file")
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or "key_changes" not in found:
+        return None
+    try:
+        document = parse(content, _Document)
+        _check(document.changes)
+    except FedldpError as error:
+        raise ConfigError(f"key change {path}: {error}") from error
+    return ChangedKey(tuple(document.changes), digest_of(document.model_dump()))
+
+
+def _check(changes: Sequence[KeyChange]) -> None:
+    if not all(change.is_signed for change in changes):
+        raise ConfigError("it was changed since the site signed it; ask for it again")
+    keys = [changes[0].old, *(change.new for change in changes)] if changes else []
+    if keys[:-1] != [change.old for change in changes] or len(set(keys)) < len(keys):
+        raise ConfigError("its keys do not follow one another; ask for it again")
+
+
+# At the site
+
+
+@dataclass(frozen=True)
+class EarlierKeys:
+    """What a site still knows of the keys that it had.
+
+    Attributes:
+        changes: of its key, the first one first.
+        receipts: what opens the receipts of each earlier key, by that key.
+    """
+
+    changes: tuple[KeyChange, ...]
+    receipts: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, policy: SitePolicy) -> EarlierKeys:
+        """Return those of a site.
+
+        Raises:
+            PrivacyError: their file is damaged.
+        """
+        path = _earlier(policy)
+        if not path.exists():
+            return cls((), {})
+        try:
+            found = _Earlier.model_validate_json(path.read_bytes())
+            _check(found.changes)
+        except (OSError, ValueError, ValidationError, ConfigError) as error:
+            raise PrivacyError(f"{path}: it is damaged; restore it from a copy") from error
+        opens = {key: bytes.fromhex(text) for key, text in found.receipts.items()}
+        return cls(tuple(found.changes), opens)
+
+
+def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
+    """Give a site another key, in the place of its own; its ledger goes on.
+
+    Whatever it is cut short at, the same call goes on to the same new key.
+
+    Args:
+        policy: of the site, whose agent does not run.
+
+    Returns:
+        What the server's operator is to get, the file that it is in, and the digests of the
+        agreements that this ends for the site.
+
+    Raises:
+        FedldpError: the ledger was lost or set back, or a file cannot be read or written.
+    """
+    if policy.ledger.exists() or was_begun(policy):
+        SiteLedger(policy, look=True).look()
+    old, known = read_private(policy.key), EarlierKeys.of(policy)
+    next_key = policy.key.with_name(f"{policy.key.name}.next")
+    new = read_private(next_key) if next_key.exists() else make_private(next_key)
+    changes = known.changes
+    if not changes or changes[-1].new != _public(new):
+        changes = (*changes, KeyChange.signed(old, new))
+    opens = {**known.receipts, _public(old): Receipts(old).opens}
+    kept = _Earlier(
+        changes=list(changes), receipts={key: each.hex() for key, each in opens.items()}
+    )
+    document = _Document(key_changes=1, changes=list(changes)).model_dump()
+    file = policy.key.with_suffix(".changed")
+    ended = runs_of(policy)
+    for digest in ended:
+        retire(policy, bytes.fromhex(digest))
+    replace_secret(_earlier(policy), kept.model_dump_json(indent=1).encode())
+    replace_file(file, for_people(document))
+    replace_file(policy.key.with_suffix(".pub"), public_text(new))
+    next_key.replace(policy.key)  # last: until then the earlier key is the site's
+    return ChangedKey(tuple(changes), digest_of(document)), file, ended
+
+
+def runs_of(policy: SitePolicy) -> list[str]:
+    """Return the digests of the agreements that the site accepted, and did not retire."""
+    found = sorted(policy.accepted.glob("*.agreement"))
+    return [each.stem for each in found if not is_retired(policy, bytes.fromhex(each.stem))]
+
+
+def _earlier(policy: SitePolicy) -> Path:
+    return policy.key.with_name(f"{policy.key.name}.earlier")
+
+
+def _public(key: Ed25519PrivateKey) -> str:
+    return key.public_key().public_bytes_raw().hex()
+
+
+# At the server
+
+
+def take_over(folder: Path, changed: ChangedKey) -> None:
+    """Let a server know of a site's changed key, across all its runs, also those under way.
+
+    Args:
+        folder: where its runs' folders and their receipts are.
+        changed: by the site.
+
+    Raises:
+        ConfigError: one of the keys was changed otherwise before, or a file cannot be written.
+    """
+    place = folder / "receipts"
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for change in changed.changes:
+            known = next_key_of(folder, change.old)
+            if known == change.new:
+                continue
+            if known is not None:
+                raise ConfigError(
+                    f"key {change.old[:16]}: the site changed it to {known[:16]} before, and not "
+                    f"to {change.new[:16]}: somebody else may have the earlier key; call the site"
+                )
+            replace_file(changed_file(place, change.old), for_people(change.model_dump()))
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}; see to the folder") from error
+
+
+def next_key_of(folder: Path, key: str) -> str | None:
+    """Return which key a site changed ``key`` to, by what a server was told; None if it did not.
+
+    Args:
+        folder: where the server's runs are.
+        key: public.
+
+    Raises:
+        RunError: what is kept of it is damaged.
+    """
+    path = changed_file(folder / "receipts", key)
+    if not path.exists():
+        return None
+    try:
+        found = KeyChange.model_validate_json(path.read_bytes())
+        if found.old != key or not found.is_signed:
+            raise ValueError("of another key")
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged: restore it from a copy") from error
+    return found.new
+
+
+def check_current(folder: Path, roster: Mapping[str, str]) -> None:
+    """Refuse a roster that has a key which its site changed.
+
+    Args:
+        folder: where the server's runs are.
+        roster: public keys by name.
+
+    Raises:
+        ConfigError: it has one.
+    """
+    for name, key in roster.items():
+        if next_key_of(folder, key) is not None:
+            raise ConfigError(
+                f"site {name}: it changed the key {key[:16]}, which nobody may use any more; let "
+                "it join with the one that it has now"
+            )

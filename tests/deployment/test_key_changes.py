@@ -1,0 +1,253 @@
+"""Another key for a site: the ledger goes on, the earlier key opens nothing, and nobody forges."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from worlds import World, ask, content, make_world, question_of, write_policy
+
+from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError, RunError
+from fedldp.deployment import key_changes, sites
+from fedldp.deployment.agreement import Site
+from fedldp.deployment.identity import read_private, read_public
+from fedldp.deployment.key_changes import (
+    ChangedKey,
+    EarlierKeys,
+    KeyChange,
+    change_key,
+    check_current,
+    next_key_of,
+    read_changed_key,
+    take_over,
+)
+from fedldp.deployment.own_budgets import signed_budget
+from fedldp.deployment.policy import SitePolicy, is_retired, write_accepted
+from fedldp.deployment.receipts import KeptReceipts
+from fedldp.deployment.restored import charge_lost
+from fedldp.deployment.site_ledger import Mark, SiteLedger
+from fedldp.ledgers.sqlite import LOST
+from fedldp.protocol.wire import Reason, Refusal, Report
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "_PAUSE", 0.0)
+    monkeypatch.setattr(sites, "_LOOK", 0.0)
+
+
+def public(policy: SitePolicy) -> str:
+    return read_private(policy.key).public_key().public_bytes_raw().hex()
+
+
+def next_run(world: World, letter: str = "e") -> World:
+    """Return a new run, with the keys that the sites have now; they accept it."""
+    roster = tuple(
+        Site(name=site.name, key=public(policy))
+        for site, policy in zip(world.agreement.sites, world.policies, strict=True)
+    )
+    agreement = replace(world.agreement, run=letter * 32, sites=roster)
+    if agreement.budgets:
+        told = zip(world.policies, agreement.budgets, strict=True)
+        budgets = [signed_budget(read_private(policy.key), each.budget) for policy, each in told]
+        agreement = replace(agreement, budgets=tuple(budgets))
+    for policy in world.policies:
+        write_accepted(policy, agreement)
+    return replace(world, agreement=agreement)
+
+
+def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False, quorum=2)
+    policy, before = world.policies[0], public(world.policies[0])
+    copy = tmp_path / "copy"
+    world.agent(0)
+    shutil.copy(policy.ledger, copy)
+    world.serve()
+    spent = world.ledger(0).spent()
+    assert spent > 0
+    changed, file, ended = change_key(policy)
+    assert read_changed_key(file) == changed
+    assert ended == [world.agreement.digest.hex()]
+    assert is_retired(policy, world.agreement.digest)
+    assert read_public(policy.key.with_suffix(".pub")) == public(policy) != before
+    secret = policy.key.with_name(f"{policy.key.name}.earlier")
+    assert secret.stat().st_mode & 0o077 == policy.key.stat().st_mode & 0o077 == 0
+    take_over(world.folder, changed)
+    # Its server was in the folder ``server``, whose receipts lie beside it.
+    later = next_run(world)
+    receipts = KeptReceipts(world.folder / "next", later.agreement.run, later.agreement.sites)
+    shown = receipts.last(0)
+    agent = later.agent(0)
+    assert agent._run(world.agreement.digest) is None
+    answered = ask(agent, later, question_of(later), shown)
+    assert isinstance(content(answered), Report)
+    assert later.ledger(0).spent() == pytest.approx(1.5 * spent)
+    receipts.keep(0, answered.receipt)
+    assert receipts.last(0) == answered.receipt != shown
+    # An older ledger is told by the receipt of the earlier key, also where its mark fits it.
+    shutil.copy(copy, policy.ledger)
+    with pytest.raises(LedgerUnusable, match="it lacks release 3"):
+        SiteLedger(policy, look=True).check()
+    SiteLedger(policy, look=True).restored(Mark())
+    refused = ask(later.agent(0), later, question_of(later), shown)
+    assert content(refused) == Refusal(1, Reason.LEDGER)
+
+
+def test_a_run_that_is_under_way_asks_the_earlier_key_no_more(tmp_path: Path) -> None:
+    """Also where whoever stole it has all that the site had."""
+    world = make_world(tmp_path, seeded=False, quorum=2)
+    thief = tmp_path / "thief"
+    shutil.copytree(tmp_path / "site-0", thief)
+    changed, _, _ = change_key(world.policies[0])
+    pipe = world.pipe()
+    pipe.agents[100] = replace(world, policies=[write_policy(thief)]).agent(0).answer
+
+    def told(record: Any) -> None:
+        if record.round == 1:
+            take_over(world.folder, changed)
+
+    served = world.server().serve(pipe, told)
+    assert [record.clients for record in served.rounds] == [3, 2]
+    again = [node for node, asked, _ in pipe.seen if node == 100]
+    assert again
+    with pytest.raises(ConfigError, match="site-0: it changed the key"):
+        check_current(world.folder, {site.name: site.key for site in world.agreement.sites})
+    check_current(world.folder, {"site-0": public(world.policies[0])})
+
+
+def test_whatever_it_is_cut_short_at_the_next_call_leads_to_one_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path / "world", seeded=False)
+    place = tmp_path / "world" / "site-0"
+    world.agent(0)
+    steps = ("make_private", "retire", "replace_secret", "replace_file", "public_text")
+    for number, step in enumerate(steps):
+        policy, before = world.policies[0], public(world.policies[0])
+        real = getattr(key_changes, step)
+
+        def cut(*given: Any, real: Callable[..., Any] = real) -> Any:
+            real(*given)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(key_changes, step, cut)
+            if step == "retire":
+                world = next_run(world, str(number))
+            with pytest.raises(KeyboardInterrupt):
+                change_key(policy)
+        assert public(policy) == before  # until all is written
+        half = list(place.glob("*.next"))
+        expected = public(policy.changed(key=half[0]))
+        changed, file, _ = change_key(policy)
+        assert public(policy) == expected == changed.changes[-1].new
+        assert changed.changes[-1].old == before
+        assert read_changed_key(file) == changed
+        assert len(changed.changes) == number + 1
+        assert EarlierKeys.of(policy).receipts.keys() == {each.old for each in changed.changes}
+        assert not list(place.glob("*.next"))
+        world.agent(0)
+
+
+def test_a_ledger_that_was_set_back_gets_no_other_key(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False)
+    policy = world.policies[0]
+    world.agent(0)
+    shutil.copy(policy.ledger, tmp_path / "copy")
+    assert isinstance(content(ask(world.agent(0), world, question_of(world))), Report)
+    shutil.copy(tmp_path / "copy", policy.ledger)
+    before = public(policy)
+    with pytest.raises(LedgerUnusable, match="it lacks release 1"):
+        change_key(policy)
+    policy.ledger.unlink()
+    with pytest.raises(LedgerUnusable, match="it was begun, and is gone"):
+        change_key(policy)
+    assert public(policy) == before
+
+
+def test_nobody_takes_anothers_key_over(tmp_path: Path) -> None:
+    one, two, three = (Ed25519PrivateKey.generate() for _ in range(3))
+    good, further = KeyChange.signed(one, two), KeyChange.signed(two, three)
+
+    def written(*changes: KeyChange) -> ChangedKey | None:
+        document = {"key_changes": 1, "changes": [each.model_dump() for each in changes]}
+        (tmp_path / "file").write_text(json.dumps(document))
+        return read_changed_key(tmp_path / "file")
+
+    found = written(good, further)
+    assert found is not None
+    other = KeyChange.signed(one, three)
+    forged = [
+        good.model_copy(update={"new": further.new}),
+        good.model_copy(update={"old": further.new}),
+        good.model_copy(update={"by_old": good.by_new}),  # the next key alone says so
+        good.model_copy(update={"by_new": good.by_old}),  # to a key that is another's
+        KeyChange.signed(one, one),
+    ]
+    for each in forged:
+        with pytest.raises(ConfigError, match="it was changed since the site signed it"):
+            written(each)
+    for chain in ((further, good), (good, KeyChange.signed(two, one)), (good, other)):
+        with pytest.raises(ConfigError, match="do not follow one another"):
+            written(*chain)
+    with pytest.raises(ConfigError, match="damaged"):
+        written()
+    (tmp_path / "file").write_text('{"join": 1}')
+    assert read_changed_key(tmp_path / "file") is None
+    take_over(tmp_path, found)
+    take_over(tmp_path, found)  # again: nothing happens
+    assert next_key_of(tmp_path, good.old) == good.new
+    assert next_key_of(tmp_path, further.new) is None
+    with pytest.raises(ConfigError, match="somebody else may have the earlier key"):
+        take_over(tmp_path, ChangedKey((other,), b""))
+    kept = tmp_path / "receipts" / f"{good.old}.changed"
+    kept.write_text(kept.read_text().replace(good.new, further.new))
+    with pytest.raises(RunError, match="is damaged"):
+        next_key_of(tmp_path, good.old)
+
+
+def test_what_is_kept_of_earlier_keys_is_whole_or_said(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False)
+    policy = world.policies[0]
+    change_key(policy)
+    earlier = policy.key.with_name(f"{policy.key.name}.earlier")
+    earlier.write_text("{}")
+    with pytest.raises(PrivacyError, match=r"earlier: it is damaged; restore it"):
+        world.agent(0)
+
+
+OWN = "personalized-sound-digits-sites"
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_restore_after_a_change_charges_by_what_the_site_had_told(
+    tmp_path: Path, noted: bool
+) -> None:
+    """Where nobody noted the earlier key, by the largest that anybody told."""
+    world = make_world(tmp_path, recipe=OWN, seeded=False)
+    policy = world.policies[0]
+    world.agent(0)
+    shutil.copy(policy.ledger, tmp_path / "copy")
+    world.serve()
+    (true,) = {entry.costs[0] for entry in world.ledger(0).releases()}
+    (largest,) = {entry.costs[0] for entry in world.ledger(2).releases()}
+    assert true < largest
+    change_key(policy)
+    if not noted:
+        policy.key.with_name(f"{policy.key.name}.earlier").unlink()
+    shutil.copy(tmp_path / "copy", policy.ledger)
+    (lost,) = charge_lost(policy, [])
+    assert lost.rounds == 2
+    entries = world.ledger(0).verify()
+    assert {entry.question for entry in entries} == {LOST.hex()}
+    assert world.ledger(0).spent() == pytest.approx(2 * (true if noted else largest))
+    later = next_run(world)
+    later.folder = tmp_path / "later"
+    later.serve()
+    assert world.ledger(0).spent() == pytest.approx(2 * (true if noted else largest) + 2 * true)
