@@ -24,6 +24,7 @@ from fedldp.deployment.agreement import (
     read_agreement,
 )
 from fedldp.deployment.policy import read_policy
+from fedldp.deployment.statement import TIMED_OVER_FLOWER
 
 SITES = {f"site-{index}": f"{index:064x}" for index in range(1, 5)}
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -282,6 +283,20 @@ def test_a_document_that_somebody_wrote_by_hand_is_checked_again(change: dict[st
         check_stated(found)
 
     refusal(checked)
+
+
+def test_over_https_no_supernode_is_named_and_an_agreement_that_named_one_holds() -> None:
+    over_flower = agreed(link="flower")
+    assert "SuperNode" in over_flower.statement["warnings"][-1]
+    found = agreed(link="https", server_ca=["0" * 64])
+    warnings = found.statement["warnings"]
+    assert not any("SuperNode" in each for each in warnings)
+    named = {**found.statement, "warnings": [*warnings[:-1], TIMED_OVER_FLOWER]}
+    earlier = parse_agreement(replace(found, statement=named).to_bytes())
+    check_stated(earlier)
+    assert earlier.statement["warnings"][-1] == TIMED_OVER_FLOWER  # so its digest is what it was
+    unnamed = {**over_flower.statement, "warnings": warnings}
+    assert "another" in refusal(check_stated, replace(over_flower, statement=unnamed))
 
 
 def test_an_agreement_of_before_statements_had_a_version_holds() -> None:

@@ -179,6 +179,7 @@ def test_keys_of_a_server_are_made_once_and_are_for_its_name(invited: Callable[.
         (None, ("--epsilon", "2"), "epsilon = 2: person_dp_sgd has one for all sites"),
         ("chmod", (), "others may read it; run chmod 600"),
         ("column", (), "age"),
+        ("gap", (), "fill_columns and ignore_columns are settings of the run, so ask whoever"),
         ("class", (), "dead"),
         ("person", (), "patient"),
     ],
@@ -187,8 +188,13 @@ def test_data_are_checked_before_anything_is_written(
     invited: Callable[..., Any], change: str | None, more: tuple[str, ...], part: str
 ) -> None:
     table = Path("north/patients.csv")
-    old = {"column": "age", "class": "ill", "person": "north3,"}.get(change or "", "")
-    new = {"column": "years", "class": "dead", "person": ","}.get(change or "", "")
+    changes = {
+        "column": ("age", "years"),
+        "gap": (",30,", ",,"),
+        "class": ("ill", "dead"),
+        "person": ("north3,", ","),
+    }
+    old, new = changes.get(change or "", ("", ""))
     table.write_text(table.read_text().replace(old, new) if old else table.read_text())
     if change == "chmod":
         table.chmod(0o644)

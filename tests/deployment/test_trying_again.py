@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from worlds import (
 from fedldp.core.errors import EndedForGood
 from fedldp.deployment import running, server, sites
 from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.deployment.policy import retire, write_accepted
 from fedldp.deployment.watch import Presence, Watch, read_status
+from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import read_request
 from fedldp.simulation.engine import simulate
 
@@ -162,6 +165,50 @@ def test_budgets_that_are_used_up_are_not_waited_for(tmp_path: Path) -> None:
     )
     with pytest.raises(EndedForGood, match="budgets of sites are used up"):
         world.server().serve(world.pipe(), lambda record: None, None)
+
+
+def test_a_site_that_takes_its_acceptance_back_is_neither_asked_nor_waited_for(
+    tmp_path: Path,
+) -> None:
+    """Until it accepts again: the deadline is never reached."""
+    world = make_world(tmp_path, "rounds=5", deadline=300.0, quorum=2)
+    pipe, policy, clients = world.pipe(), world.policies[1], list[int]()
+
+    def after_round(record: Round) -> None:
+        clients.append(record.clients)
+        if record.round == 1:
+            retire(policy, world.agreement.digest)
+        if record.round == 4:
+            write_accepted(policy, world.agreement)
+
+    world.server().serve(pipe, after_round, None)
+    assert clients == [3, 2, 2, 2, 3]
+    asked = [read_by_site(asked) for node, asked, _answer in pipe.seen if node == 101]
+    rounds = [read_request(a.question).broadcast.round for a in asked if isinstance(a, Ask)]
+    assert rounds == [1, 2, 5]
+    assert world.releases(1) == [(1, 0), (5, 0)]
+
+
+def test_the_wait_for_the_first_sites_is_no_part_of_a_rounds_seconds(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    pipe, records, looks = world.pipe(), list[Round](), list[float]()
+    agents, take = dict(pipe.agents), pipe.take
+    pipe.agents.clear()
+
+    def taken(timeout: float) -> list[tuple[int, Body]]:
+        looks.append(timeout)
+        if len(looks) == 20:
+            pipe.agents.update(agents)
+        return take(timeout)
+
+    pipe.take = taken  # type: ignore[method-assign]
+    begun = time.monotonic()
+    world.server().serve(pipe, records.append, None)
+    took = time.monotonic() - begun
+    waited = [record.waited or 0.0 for record in records]
+    assert waited[0] > 0.3  # 20 looks, of 0.02 s each
+    assert waited[1] == 0.0
+    assert 0 < records[0].seconds < took - waited[0]
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -68,6 +68,15 @@ def test_units_say_what_they_may_do(world: World, fedldp_command: Callable[..., 
         assert line in outcome.out.splitlines()
 
 
+def test_a_server_that_is_not_reached_is_named_by_its_setting(
+    world: World, fedldp_command: Callable[..., Any]
+) -> None:
+    outcome = fedldp_command("deploy", "site", world.folder / "site-0" / "site.toml", "--check")
+    (line,) = [each for each in outcome.out.splitlines() if "server " in each]
+    assert "NOT OK server     server.url = https://127.0.0.1:8443: [Errno " in line
+    assert "correct url in the policy's table [server]" in line
+
+
 def test_what_cannot_be_enabled_is_refused(
     world: World, fedldp_command: Callable[..., Any]
 ) -> None:

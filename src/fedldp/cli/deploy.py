@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -31,33 +32,91 @@ deploy_app = typer.Typer(
 _DAYS = 365
 
 AgreementFile = Annotated[Path, typer.Argument(help="the agreement's file")]
-Channel = Annotated[str, typer.Option(help="named, or sum")]
-Quorum = Annotated[
-    int | None, typer.Option(help="sites that must take part in a round; else the fewest")
-]
-Deadline = Annotated[float, typer.Option(help="seconds to wait in one exchange")]
-InputShape = Annotated[
-    str | None,
-    typer.Option(
-        help="of one example, as 1x8x8; of tables, the names of their features in order, "
-        "as age,sex=f,sex=m; else those of the data set"
-    ),
-]
-Classes = Annotated[int | None, typer.Option(help="labels are 0 to one less")]
-NumExamples = Annotated[int | None, typer.Option(help="of all sites together, about; public")]
-People = Annotated[
-    int | None,
-    typer.Option(help="of all sites together, about, where a person may have several rows; public"),
-]
-Initial = Annotated[
-    Path | None,
-    typer.Option(
-        help="model.safetensors of a run folder: begin with its weights, which all may know"
-    ),
-]
 Check = Annotated[
     bool, typer.Option("--check", help="say what is in order and what is not, and stop")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planned:
+    """What a run is to be, whether its sites are invited or listed: each field is an option."""
+
+    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")]
+    channel: Annotated[str, typer.Option(help="named, or sum")]
+    quorum: Annotated[
+        int | None, typer.Option(help="sites that must take part in a round; else the fewest")
+    ] = None
+    deadline: Annotated[float, typer.Option(help="seconds to wait in one exchange")] = 600.0
+    input_shape: Annotated[
+        str | None,
+        typer.Option(
+            help="of one example, as 1x8x8; of tables, the names of their features in order, "
+            "as age,sex=f,sex=m; else those of the data set"
+        ),
+    ] = None
+    classes: Annotated[int | None, typer.Option(help="labels are 0 to one less")] = None
+    examples: Annotated[int | None, typer.Option(help="of all sites together, about; public")] = (
+        None
+    )
+    people: Annotated[
+        int | None,
+        typer.Option(
+            help="of all sites together, about, where a person may have several rows; public"
+        ),
+    ] = None
+    initial: Annotated[
+        Path | None,
+        typer.Option(
+            help="model.safetensors of a run folder: begin with its weights, which all may know"
+        ),
+    ] = None
+    set_: Settings = None
+    data_dir: DataDir = None
+
+    def resolved(self, *more: str) -> tuple[RunConfig, Problem]:
+        """Return the configuration, with more settings, and the public facts on the data."""
+        from fedldp.simulation.settings import resolve
+
+        config = resolve(self.recipe, [*(self.set_ or []), *more])
+        problem = _problem(
+            config, self.data_dir, self.input_shape, self.classes, self.examples, self.people
+        )
+        return config, problem
+
+    def terms(self, config: RunConfig, problem: Problem) -> dict[str, Any]:
+        """Return what is agreed on besides."""
+        from fedldp.deployment.initial import digest_of_file
+
+        start = self.initial
+        return {
+            "channel": _channel(self.channel),
+            "quorum": self.quorum,
+            "deadline_seconds": self.deadline,
+            "initial": None if start is None else digest_of_file(start, config.layout(problem)),
+        }
+
+    def keep_initial(self, out: Path) -> None:
+        """Keep the weights that the run begins with beside its invite or agreement."""
+        from fedldp.deployment.initial import write_initial
+
+        if self.initial is not None:
+            write_initial(self.initial, out)
+
+
+def _of_a_plan(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, whose first argument is a plan, the options of one beside its own."""
+    planned = inspect.signature(_Planned, eval_str=True).parameters
+
+    def call(**given: Any) -> None:
+        command(_Planned(**{name: given.pop(name) for name in planned}), **given)
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    needed = [each for each in planned.values() if each.default is each.empty]
+    every = [*needed, *own, *(each for each in planned.values() if each not in needed)]
+    every = [each.replace(kind=each.KEYWORD_ONLY) for each in every]
+    call.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    call.__name__, call.__doc__ = command.__name__, command.__doc__
+    return call
 
 
 @deploy_app.command()
@@ -124,8 +183,9 @@ def keys(
 
 
 @deploy_app.command()
+@_of_a_plan
 def invite(
-    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")],
+    planned: _Planned,
     out: Annotated[
         Path,
         typer.Option("-o", "--out", help="the invite to write; the server's keys go beside it"),
@@ -133,40 +193,19 @@ def invite(
     url: Annotated[
         str, typer.Option(metavar="https://HOST:PORT", help="where sites find the server")
     ],
-    channel: Channel,
-    quorum: Quorum = None,
-    deadline: Deadline = 600.0,
-    input_shape: InputShape = None,
-    classes: Classes = None,
-    examples: NumExamples = None,
-    people: People = None,
-    initial: Initial = None,
-    set_: Settings = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Write a file that invites sites to a run, and the server's keys where there are none."""
     from rich.console import Console
 
     from fedldp.deployment.certificates import check_host, write_server_keys
     from fedldp.deployment.identity import new_file
-    from fedldp.deployment.initial import write_initial
     from fedldp.deployment.joining import Invite, host_of
-    from fedldp.simulation.settings import resolve
 
     host, folder = host_of(url), out.parent
     if out.exists():
         raise ConfigError(f"{out} is there already; remove it, or choose another file")
-    config = resolve(recipe, set_ or [])
-    problem = _problem(config, data_dir, input_shape, classes, examples, people)
-    found = Invite.new(
-        config,
-        problem,
-        url,
-        channel=_channel(channel),
-        quorum=quorum,
-        deadline_seconds=deadline,
-        initial=_digest_of(initial, config, problem),
-    )
+    config, problem = planned.resolved()
+    found = Invite.new(config, problem, url, **planned.terms(config, problem))
     expected = found.expected()  # refused here, or when all sites have joined
     if (folder / "server.pem").exists():
         check_host(folder / "server.pem", host)
@@ -176,8 +215,7 @@ def invite(
             f"wrote      ca.pem, server.pem and their keys to {folder}; server.pem is valid for "
             f"{_DAYS} days; take ca.key off this machine"
         )
-    if initial is not None:
-        write_initial(initial, out)
+    planned.keep_initial(out)
     new_file(out, found.vouched(folder / "ca.pem").to_bytes(), 0o644)
     _show_expected(Console(), found, expected)
     typer.echo(f"wrote      {out}; send it to each site, which answers by: fedldp deploy join")
@@ -328,20 +366,14 @@ def admit(
 
 
 @deploy_app.command()
+@_of_a_plan
 def agree(
-    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")],
+    planned: _Planned,
     out: Annotated[Path, typer.Option("-o", "--out", help="the agreement to write")],
     site: Annotated[
         list[str],
         typer.Option(metavar="NAME=FILE", help="a site and its public key; one for each"),
     ],
-    channel: Channel,
-    quorum: Quorum = None,
-    deadline: Deadline = 600.0,
-    input_shape: InputShape = None,
-    classes: Classes = None,
-    examples: NumExamples = None,
-    people: People = None,
     link: Annotated[str, typer.Option(help="https, or flower")] = "https",
     ca: Annotated[
         list[Path] | None,
@@ -356,9 +388,6 @@ def agree(
             help="a site's own budget, from `fedldp deploy budget`: one for each site, or none"
         ),
     ] = None,
-    initial: Initial = None,
-    set_: Settings = None,
-    data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
     """Write what all parties of a run pin, and print its statement and its digest."""
@@ -367,10 +396,8 @@ def agree(
     from fedldp.deployment.agreeing import agree as agree_on
     from fedldp.deployment.certificates import fingerprints
     from fedldp.deployment.identity import new_file, read_public
-    from fedldp.deployment.initial import write_initial
     from fedldp.deployment.key_changes import check_current
     from fedldp.deployment.own_budgets import read_budget
-    from fedldp.simulation.settings import resolve
 
     over, authorities = _link(link), [f for file in ca or [] for f in fingerprints(file)]
     if over == "https" and not authorities:
@@ -385,22 +412,17 @@ def agree(
             raise ConfigError(f"site {text}: write each site once, as NAME=FILE")
         roster[name] = read_public(Path(file))
     check_current(out.parent, roster)
-    config = resolve(recipe, [*(set_ or []), f"num_clients={len(roster)}"])
-    problem = _problem(config, data_dir, input_shape, classes, examples, people)
+    config, problem = planned.resolved(f"num_clients={len(roster)}")
     agreement = agree_on(
         config,
         problem,
         roster,
-        channel=_channel(channel),
-        quorum=quorum,
-        deadline_seconds=deadline,
         link=over,
         server_ca=authorities,
         budgets=[read_budget(file) for file in budget or []],
-        initial=_digest_of(initial, config, problem),
+        **planned.terms(config, problem),
     )
-    if initial is not None:
-        write_initial(initial, out)
+    planned.keep_initial(out)
     new_file(out, agreement.to_bytes(), 0o644)
     if as_json:
         print_json({"digest": agreement.digest.hex(), **agreement.document})
@@ -727,13 +749,6 @@ def _change_key(folder: Path, yes: bool) -> None:
         f"wrote      {file}; send it to the server's operator, and compare the words; answer the "
         "next invite as before, by: fedldp deploy join"
     )
-
-
-def _digest_of(initial: Path | None, config: RunConfig, problem: Problem) -> str | None:
-    """Return the digest of the weights that a run begins with, if another run's are given."""
-    from fedldp.deployment.initial import digest_of_file
-
-    return None if initial is None else digest_of_file(initial, config.layout(problem))
 
 
 def _link(name: str) -> Link:

@@ -35,7 +35,7 @@ from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.documents import digest_of, for_people, parse, read_file
 from fedldp.deployment.own_budgets import SignedBudget, check_budgets
-from fedldp.deployment.statement import stated
+from fedldp.deployment.statement import TIMED, TIMED_OVER_FLOWER, stated
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Draws
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
@@ -465,6 +465,7 @@ class Agreement:
             if self.channel == "sum"
             else None,
             simulated=self.test_seed is not None,
+            over_flower=self.link == "flower",
             delta=delta,
         )
 
@@ -569,6 +570,9 @@ def check_stated(agreement: Agreement) -> None:
     """
     try:
         found = upgraded(agreement.statement)  # an earlier version's lacks keys, and is as good
+        if agreement.link == "https":  # it named a program, too, that is not there over HTTPS
+            warnings = found["warnings"]
+            found["warnings"] = [TIMED if w == TIMED_OVER_FLOWER else w for w in warnings]
     except (KeyError, TypeError, AttributeError):
         found = {}
     if not _alike(found, agreement.computed_statement()):

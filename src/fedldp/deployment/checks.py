@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from cryptography import x509
 
 from fedldp.core.errors import ConfigError, FedldpError, WireError
+from fedldp.data import Examples
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
@@ -33,6 +35,16 @@ from fedldp.protocol.client_keys import SecretKeys, read_secret
 
 _CLOCKS_AGREE = 5.0
 """Seconds that two clocks may be apart before that is told."""
+
+_OF_THE_RUN = (
+    "fill_columns",
+    "categories",
+    "ignore_columns",
+    "scale_columns",
+    "centre_columns",
+    "classes",
+)
+"""Settings of tables that an invite has, and a site cannot change."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +216,27 @@ def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
             )
 
 
+def all_examples(policy: SitePolicy, agreement: Agreement) -> Examples:
+    """Return a site's examples as an agreement wants them; its operator is told what is amiss.
+
+    Raises:
+        FedldpError: a column or a row is amiss; the line says what can be done here, and what not.
+    """
+    source = open_source(policy.data, policy.label_column, policy.person_column)
+    columns, features = agreement.config.columns, agreement.problem.features
+    try:
+        return source.examples(columns, features, leave_out=False)
+    except FedldpError as error:
+        named = [each for each in _OF_THE_RUN if re.search(rf"\b{each}\b", str(error))]
+        if not named:
+            raise
+        what = "is a setting" if len(named) == 1 else "are settings"
+        raise type(error)(
+            f"{error}. Here only the data can be changed: {' and '.join(named)} {what} of the run, "
+            "so ask whoever invites for another invite"
+        ) from error
+
+
 def _accepted(policy: SitePolicy, path: Path) -> str:
     agreement = accepted_agreement(policy, bytes.fromhex(path.stem))
     if agreement is None:
@@ -211,8 +244,7 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     key = read_private(policy.key)
     check_randomness(agreement)
     source = open_source(policy.data, policy.label_column, policy.person_column)
-    # Its operator is told what is amiss.
-    source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
+    all_examples(policy, agreement)
     check_people_of(policy, agreement)
     ledger = SqliteLedger(policy.ledger) if policy.ledger.exists() else None
     entries = [] if ledger is None else ledger.releases()
@@ -251,7 +283,10 @@ def _connect(url: str, ca: Path) -> str:
     try:
         ahead = seconds_ahead(url, ca)
     except WireError as error:
-        raise FedldpError(f"{url}: {error}; see to the network, and to {ca}") from error
+        raise FedldpError(
+            f"server.url = {url}: {error}; ask whether the server runs there, or correct url in "
+            f"the policy's table [server]; else see to the network, and to server.ca = {ca}"
+        ) from error
     clock = ""
     if ahead is not None and abs(ahead) > _CLOCKS_AGREE:
         way = "ahead of" if ahead > 0 else "behind"

@@ -44,7 +44,7 @@ from fedldp.deployment.agreement import (
     parse_agreement,
 )
 from fedldp.deployment.certificates import authorities_of, fingerprint
-from fedldp.deployment.checks import check_people_of
+from fedldp.deployment.checks import all_examples, check_people_of
 from fedldp.deployment.deployable import without_simulation
 from fedldp.deployment.documents import LARGEST, canonical, digest_of, for_people, parse, read_file
 from fedldp.deployment.identity import is_signed, make_identity, new_file, read_private
@@ -63,7 +63,6 @@ from fedldp.deployment.policy import (
     protected_part,
     read_policy,
 )
-from fedldp.deployment.source import open_source
 from fedldp.ledgers.budget import Budget
 from fedldp.simulation.settings import from_mapping
 
@@ -489,9 +488,7 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> None:
     """
     if not private_to_owner(policy.data):
         raise ConfigError(f"data {policy.data}: others may read it; run chmod 600 on it")
-    source = open_source(policy.data, policy.label_column, policy.person_column)
-    config, problem = agreement.config, agreement.problem
-    found = source.examples(config.columns, problem.features, leave_out=False)
+    problem, found = agreement.problem, all_examples(policy, agreement)
     if found.features.shape[1:] != problem.input_shape:
         raise ConfigError(
             f"data {policy.data}: an example has the shape {found.features.shape[1:]}, and the "

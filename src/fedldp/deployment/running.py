@@ -197,8 +197,8 @@ def run_server(
 def _log_round(record: Round, rounds: int) -> None:
     tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.4f}"
     logging.getLogger("fedldp.server").info(
-        "round %d of %d: %d sites%s, %.1f s",
-        *(record.round, rounds, record.clients, tested, record.seconds),
+        "round %d of %d: %d sites%s, %.1f s after %.1f s of waiting for enough of them",
+        *(record.round, rounds, record.clients, tested, record.seconds, record.waited),
     )
 
 

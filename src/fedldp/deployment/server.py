@@ -176,6 +176,7 @@ class Server:
             ledger.releases(agreement.run),
             summed=summed,
             simulated=agreement.test_seed is not None,
+            over_flower=agreement.link == "flower",
         )
 
     def serve(
@@ -221,6 +222,7 @@ class Server:
             draws=self._draws,
             evaluate=self._evaluate,
             quorum=self.agreement.quorum,
+            waited=lambda: sites.waited,
         )
 
         def keep(state: State, record: Round) -> None:

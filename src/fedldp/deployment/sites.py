@@ -9,7 +9,7 @@ Before the first question, and after a round that too few answered, nobody is as
 is there and has accepted the agreement: a report costs its site something, and would be of no use.
 Once the quorum has answered, nobody waits for a site that has not been heard of in the last rounds;
 it is asked all the same, and waited for again as soon as it says who it is, or answers, if only too
-late.
+late. A site that took its acceptance back is neither asked nor waited for until it accepts again.
 """
 
 from __future__ import annotations
@@ -216,8 +216,12 @@ class Sites:
         self._round = 0
         self._gathers = True
         """Whether the next question waits for the quorum to be there."""
+        self.waited = 0.0
+        """Seconds in which nobody was asked, for the quorum was not there."""
         self._unfit: set[int] = set()
         """Sites that are there with another version of fedldp than the agreement's."""
+        self._left: set[int] = set()
+        """Sites that had accepted the agreement and do not any more."""
         self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)
         """In how many rounds in a row a site left a phase unanswered, by site and phase."""
 
@@ -271,6 +275,7 @@ class Sites:
         left, last = self._agreement.deadline_seconds, time.monotonic()
         while waiting.open and left > 0 and not self._waits_in_vain(waiting):
             now = time.monotonic()
+            self.waited += self._gathers * (now - last)
             self._look_at_sites(now)
             if self._pipe.connected:
                 if not (self._gathers and self._patient):
@@ -340,12 +345,16 @@ class Sites:
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
         """Return whether the quorum is there, and no site is left that was heard of lately."""
         phase = waiting.question.phase
-        given_up = all(self._unanswered[client][phase] >= _GIVEN_UP for client in waiting.open)
+        given_up = all(
+            client in self._left or self._unanswered[client][phase] >= _GIVEN_UP
+            for client in waiting.open
+        )
         return given_up and self._agreement.is_enough(waiting.reported)
 
     def _heard_of(self, client: int) -> None:
         """Wait for a site again."""
         self._unanswered.pop(client, None)
+        self._left.discard(client)
 
     def _look_for_nodes(self, waiting: _Waiting, now: float) -> None:
         """Greet nodes that are not known, as long as some site that is waited for has none."""
@@ -481,8 +490,12 @@ class Sites:
             self._rate_limited(f"site {name}: its answer was not used: {error}", f"unused {name}")
             return None
         waiting.strangers.add(client)
+        self._left.add(client)
+        node = self._nodes.pop(client, None)
+        if node is not None:  # it is greeted again: it may accept again
+            self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
         self._watch.is_now(client, "not-accepted")
-        self._rate_limited(f"site {name} does not accept the agreement (any more)")
+        self._rate_limited(f"site {name} does not accept the agreement any more; it is not asked")
         return None
 
     def _came_late(self, client: int, body: bytes | None) -> None:
@@ -539,8 +552,8 @@ class Sites:
         why = [f"{names[c]} refused: {r.reason.value}" for c, r in sorted(waiting.refused.items())]
         for client in sorted(waiting.open):
             what = "did not answer"
-            if client in waiting.strangers:
-                what = "has not accepted the agreement"
+            if client in waiting.strangers | self._left:
+                what = "does not accept the agreement any more"
             elif client in waiting.unused:
                 what = "gave no answer that can be used"
             elif self._gathers and client in self._nodes:

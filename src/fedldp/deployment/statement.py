@@ -10,11 +10,13 @@ from fedldp.accounting.statement import SIMULATED, SumInPath, statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import assumed, own_code
 
-TIMED = (
+_TIMED = (
     "when a site answers may tell how long it trained, and so about how many examples it has; no "
     "line is about that (a site's policy can fix when its answers leave, answer_after_seconds; "
-    "programs on its machine, the SuperNode's among them, still see how busy it is)"
+    "programs on its machine{} still see how busy it is)"
 )
+TIMED, TIMED_OVER_FLOWER = _TIMED.format(""), _TIMED.format(", the SuperNode's among them,")
+"""What no line of a statement is about."""
 
 
 def stated(
@@ -23,6 +25,7 @@ def stated(
     *,
     summed: SumInPath | None,
     simulated: bool,
+    over_flower: bool,
     delta: float | None = None,
 ) -> dict[str, Any]:
     """Return the statement of a deployed run.
@@ -32,6 +35,7 @@ def stated(
         releases: who released what in which round; where reports are summed, who is in the sum.
         summed: the secure sum between the clients and the server, where there is one.
         simulated: whether all randomness comes from a seed.
+        over_flower: whether sites have a program of Flower's beside the agent.
         delta: of its approximate lines; else the configuration's.
     """
     found = statement(
@@ -47,4 +51,5 @@ def stated(
     # What a simulation's noise would guarantee in real arithmetic is not what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]
     warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
-    return {**found, "guarantees": lines, "warnings": [*warnings, *config.composition.notes, TIMED]}
+    timed = TIMED_OVER_FLOWER if over_flower else TIMED
+    return {**found, "guarantees": lines, "warnings": [*warnings, *config.composition.notes, timed]}

@@ -47,7 +47,7 @@ class Round:
             where it was not tested.
         loss: its mean cross-entropy there.
         uplink_bits_per_client: mean bits that a client sent, position labels included.
-        seconds: wall-clock time.
+        seconds: wall-clock time, without ``waited``.
         arrivals: for shuffled rounds, in seconds: T (delay), T_S (response), the first and last of
             the clients' T_W (wait) and of all arrivals.
         metrics: a system's own figures, by name.
@@ -58,6 +58,8 @@ class Round:
         average_precision: see ``Evaluation``.
         balanced_accuracy: see ``Evaluation``.
         brier: see ``Evaluation``.
+        waited: seconds until enough clients were there to be asked, 0 where that needs no time;
+            None in records of earlier versions.
     """
 
     round: int
@@ -74,6 +76,7 @@ class Round:
     average_precision: float | None = None
     balanced_accuracy: float | None = None
     brier: float | None = None
+    waited: float | None = None
 
 
 class Evaluation(NamedTuple):
@@ -119,6 +122,7 @@ class Loop:
         evaluate: see ``Evaluator``.
         quorum: how many clients must take part in a round, at least 1.
         arrivals: gives the shuffler's times of the last phase, where there is one.
+        waited: gives how long, in all rounds so far, there were too few clients to ask, in seconds.
     """
 
     run: str
@@ -130,6 +134,7 @@ class Loop:
     evaluate: Evaluator
     quorum: int = 1
     arrivals: Callable[[], dict[str, float] | None] = lambda: None
+    waited: Callable[[], float] = lambda: 0.0
 
     def go(self, state: State, record: Callable[[State, Round], None]) -> State:
         """Go on from ``state`` to the last round, and return the last state.
@@ -148,7 +153,7 @@ class Loop:
         return state
 
     def _one_round(self, state: State) -> tuple[State, Round]:
-        started = time.monotonic()
+        started, waited_before = time.monotonic(), self.waited()
         tally = _Tally(state.round, self.participants(state.round))
         following, metrics = self._aggregated(state, tally)
         weights = following.weights
@@ -165,13 +170,14 @@ class Loop:
         tested = self.evaluate(replace(broadcast, weights=self.server.result(following)))
         if tested is not None and not np.isfinite(tested.loss):
             raise Diverged(f"round {state.round}: the loss is {tested.loss}; lower learning_rate")
+        waited = self.waited() - waited_before
         return following, Round(
             round=state.round,
             clients=tally.took_part,
             accuracy=tested.accuracy if tested else None,
             loss=tested.loss if tested else None,
             uplink_bits_per_client=tally.bits / tally.took_part,
-            seconds=time.monotonic() - started,
+            seconds=time.monotonic() - started - waited,
             arrivals=self.arrivals(),
             metrics={**metrics, **(tested.figures if tested else {})},
             refused=tally.refused(),
@@ -180,6 +186,7 @@ class Loop:
             average_precision=tested.average_precision if tested else None,
             balanced_accuracy=tested.balanced_accuracy if tested else None,
             brier=tested.brier if tested else None,
+            waited=waited,
         )
 
     def _aggregated(self, state: State, tally: _Tally) -> tuple[State, Metrics]:

@@ -66,9 +66,11 @@ class RunProgress:
                 left=self._left(record),
             )
             return
+        before = record.waited or 0.0
+        waited = f" after {duration(before)} of waiting" if before >= 1 else ""
         self._console.print(
-            f"round {record.round}/{self._rounds}  {_tested(record)}  {record.seconds:.1f} s  "
-            f"{self._left(record)}",
+            f"round {record.round}/{self._rounds}  {_tested(record)}  {record.seconds:.1f} s"
+            f"{waited}  {self._left(record)}",
             highlight=False,
             soft_wrap=True,
         )

@@ -93,6 +93,7 @@ class _Measured(_Document):
     metrics: dict[str, FiniteFloat] = {}
     refused: dict[str, Count] = {}
     radii: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None
+    waited: Size | None = None
 
 
 class _Final(_Tested):
