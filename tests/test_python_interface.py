@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import os
 import subprocess
@@ -12,9 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from documents import document
 
 import fedldp
+import fedldp.data
+from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.protocol.server_loop import Round
@@ -212,6 +216,74 @@ def test_a_plot_is_a_picture(result: fedldp.Result, monkeypatch: pytest.MonkeyPa
     assert list(right.lines[0].get_ydata()) == [record.loss for record in result.rounds]
     assert "give the path of" in refusal(lambda: result.plot("nowhere/it.svg"))
     assert "give the path of" in refusal(lambda: result.plot("it.xyz"))
+
+
+# Its model
+
+
+def test_a_model_answers_as_its_result_does(result: fedldp.Result) -> None:
+    raw = fedldp.data.load_dataset("digits").test
+    module = result.model()
+    assert not module.training
+    with torch.no_grad():
+        logits = module(torch.from_numpy(raw.features))
+    shares = result.predict_proba(raw.features)
+    np.testing.assert_array_equal(torch.softmax(logits.double(), 1).numpy(), shares)
+    predicted = result.predict(raw.features.tolist())
+    np.testing.assert_array_equal(predicted, shares.argmax(1))
+    # The quickstart standardises: without that the same weights are right less often.
+    assert np.mean(predicted == raw.labels) == result.accuracy
+    torch.save(module, io.BytesIO())
+    with torch.no_grad():
+        for weights in module.parameters():
+            weights.zero_()
+    np.testing.assert_array_equal(result.predict_proba(raw.features), shares)
+
+
+def test_public_features_are_in_the_model() -> None:
+    made = fedldp.run("composed-digits-solution", num_clients=4, rounds=1)
+    raw = fedldp.data.load_dataset("digits").test
+    with torch.no_grad():
+        logits = made.model()(torch.from_numpy(raw.features))
+    assert np.mean(logits.argmax(1).numpy() == raw.labels) == made.accuracy
+
+
+def test_classes_are_named_where_they_have_names() -> None:
+    Path("mine.csv").write_text("a,label\n" + "0.1,well\n0.9,ill\n" * 10, encoding="utf-8")
+    made = fedldp.run("quickstart", dataset="mine.csv", num_clients=2, rounds=1)
+    assert set(made.predict([[0.1], [0.9]])) <= {"ill", "well"}
+    assert "an example has the shape (2,), and the model takes (1,)" in refusal(
+        lambda: made.predict([[0.1, 0.2]])
+    )
+    assert "row 0 are NaN" in refusal(lambda: made.predict_proba([[np.nan]]))
+    assert "features are ragged" in refusal(lambda: made.predict([[1.0], [1.0, 2.0]]))
+    assert made.predict(np.zeros((0, 1))).shape == (0,)
+
+
+def test_an_evaluation_is_the_document_of_the_command_line(
+    finished: Path, fedldp_command: Any
+) -> None:
+    whole = fedldp.load(finished)
+    printed = document(fedldp_command("evaluate", str(finished), "--json").out)
+    assert fedldp.evaluate(whole) == fedldp.evaluate(str(finished)) == printed
+    raw = fedldp.data.load_dataset("digits")
+    np.savez("test.npz", features=raw.test.features, labels=raw.test.labels)
+    by_file = document(
+        fedldp_command("evaluate", str(finished), "--data", "test.npz", "--json").out
+    )
+    assert fedldp.evaluate(whole, "test.npz") == by_file
+    for data, name in ((raw, "digits"), ((raw.test.features, raw.test.labels), "custom")):
+        assert fedldp.evaluate(whole, data) == {**by_file, "data": name}
+
+
+def test_an_evaluation_names_private_rows(own_data: tuple[Any, Any]) -> None:
+    data = fedldp.Dataset.from_arrays(*own_data)
+    made = fedldp.run("quickstart", dataset=data, **SMALL)
+    assert HELD_OUT in fedldp.evaluate(made, data)["warnings"]
+    assert HELD_OUT not in fedldp.evaluate(made, own_data)["warnings"]
+    line = refusal(lambda: fedldp.evaluate(made))
+    assert line.endswith("give --data FILE with labelled examples (Python: dataset=)")
+    assert "threshold = 1.5" in refusal(lambda: fedldp.evaluate(made, data, threshold=1.5))
 
 
 # What it protects

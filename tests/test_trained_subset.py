@@ -19,8 +19,9 @@ from fedldp.data import Examples
 from fedldp.models import build_model, frozen_digest
 from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.evaluating import evaluate, load_trained
+from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.trained import load_trained
 
 SMALL: dict[str, Any] = {
     "num_clients": 4, "rounds": 2, "num_examples": 120, "local_epochs": 1, "learning_rate": 0.1,

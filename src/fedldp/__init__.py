@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from fedldp.core.errors import FedldpError
 
 if TYPE_CHECKING:
-    from fedldp.api import account, load, recipe, resume, run
+    from fedldp.api import account, evaluate, load, recipe, resume, run
     from fedldp.comparing import Compared, compare
+    from fedldp.comparing.advising import Advice, advise
     from fedldp.data import Dataset
     from fedldp.reporting.statement import Statement
     from fedldp.simulation.engine import Result
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Advice",
     "Compared",
     "Dataset",
     "FedldpError",
@@ -32,7 +34,9 @@ __all__ = [
     "Sweep",
     "__version__",
     "account",
+    "advise",
     "compare",
+    "evaluate",
     "load",
     "recipe",
     "resume",
@@ -41,12 +45,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Advice": "fedldp.comparing.advising",
     "Compared": "fedldp.comparing",
     "Dataset": "fedldp.data",
     "Result": "fedldp.simulation.engine",
     "Statement": "fedldp.reporting.statement",
     "account": "fedldp.api",
+    "advise": "fedldp.comparing.advising",
     "compare": "fedldp.comparing",
+    "evaluate": "fedldp.api",
     "load": "fedldp.api",
     "recipe": "fedldp.api",
     "resume": "fedldp.api",

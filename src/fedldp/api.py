@@ -11,8 +11,9 @@ import numpy as np
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
-from fedldp.data import Dataset, as_dataset
+from fedldp.data import Dataset, Examples, as_dataset
 from fedldp.data.custom import SUFFIXES
+from fedldp.data.examples import checked_rows
 from fedldp.data.sources import SOURCES
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, unused
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 Recipe = str | Path | RunConfig
 """A recipe's name, the path of a TOML file, or a configuration."""
 
-Data = Dataset | tuple[Any, Any] | str | Path
-"""A data set, its features and labels as arrays, a built-in one's name, or a file's path."""
+Data = Dataset | tuple[Any, Any] | list[Any] | str | Path | Any
+"""A data set; its features and labels as arrays, a torch data set, a DataLoader, or a table with a
+column ``label``; a list of these, one for each client; a built-in one's name; or a file's path."""
 
 
 def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
@@ -54,6 +56,7 @@ def run(
     /,
     *,
     dataset: Data | None = None,
+    test: Any = None,
     data_dir: str | Path | None = None,
     device: str = "cpu",
     workers: int = 1,
@@ -66,9 +69,14 @@ def run(
 
     Args:
         recipe: its name, the path of a TOML file, or a configuration.
-        dataset: your own data: a pair of arrays (features, labels), of which a fifth is split off
-            for testing, or a ``Dataset``; or a built-in one's name, or the path of a file. Your own
-            are taken as they are: ``standardise``, where a recipe has it, is then off.
+        dataset: your own data: a pair of arrays (features, labels), a torch data set, a DataLoader
+            or a table with a column ``label``, which the run divides among its clients; a list of
+            these, one for each client; or a ``Dataset``. Or a built-in one's name, or the path of a
+            file. Your own are read once, and taken as they are: ``standardise``, where a recipe
+            has it, is then off.
+        test: your own examples to test on, in any of these forms. Without them a fifth of the rows
+            is split off, of each client's where there are several, and the scores are of private
+            rows, which the statement says.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         device: "auto", "cpu" or "cuda".
         workers: processes, at most one for each core, for more are no faster. With more than one,
@@ -88,7 +96,7 @@ def run(
     from fedldp.simulation.engine import simulate  # imports torch
 
     after = _callback(after_round)
-    config, data = _configured(recipe, dataset, settings)
+    config, data = _configured(recipe, dataset, test, settings)
     return simulate(
         config,
         recipe=None if isinstance(recipe, RunConfig) else str(recipe),
@@ -105,7 +113,8 @@ def run(
 def resume(
     run_dir: str | Path,
     *,
-    dataset: Dataset | tuple[Any, Any] | None = None,
+    dataset: Any = None,
+    test: Any = None,
     data_dir: str | Path | None = None,
     device: str = "cpu",
     workers: int = 1,
@@ -127,7 +136,7 @@ def resume(
     return simulate(
         from_mapping(document["config"]),
         recipe=document["recipe"],
-        dataset=None if dataset is None else as_dataset(dataset),
+        dataset=None if dataset is None else as_dataset(dataset, test),
         data_dir=_path("data_dir", data_dir),
         device=device,
         workers=min(workers, cores()),
@@ -147,11 +156,53 @@ def load(run_dir: str | Path) -> Result:
     return read_result(folder, from_mapping(folder.read_config()["config"]))
 
 
+def evaluate(
+    run: Result | str | Path,
+    dataset: Data | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    threshold: float | None = None,
+) -> dict[str, Any]:
+    """Return how good the model of a run is: the document that ``fedldp evaluate --json`` prints.
+
+    The figures are exact functions of the rows that they are measured on: those of private rows
+    are a release that no statement counts, and so is a choice by them. "warnings" says so of a test
+    set that was held out of the run's own rows; whose others are, fedldp does not know.
+
+    Args:
+        run: what it gave, or its folder, of a simulation or a deployment.
+        dataset: features and labels, or a torch data set, a DataLoader or a table, all of which is
+            tested on; a ``Dataset``, whose test set is taken; or the path of a .npz, .csv or
+            .parquet file. Else the run's own test set, where it can be loaded again.
+        data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
+        threshold: of two classes, the probability from which class 1 is named.
+
+    Raises:
+        FedldpError: the run or the data cannot be used, or there is no such threshold.
+
+    >>> evaluate(run("quickstart", rounds=1))["examples"]
+    360
+    """
+    from fedldp.simulation.evaluating import evaluate as measure  # imports torch
+
+    data: Dataset | Examples | Path | None
+    if isinstance(dataset, str | Path):
+        data = _path("dataset", dataset)
+    elif dataset is None or isinstance(dataset, Dataset):
+        data = dataset
+    else:
+        data = checked_rows(dataset, "dataset:")
+    given = _path("run", run) if isinstance(run, str | Path) else run
+    assert given is not None
+    return measure(given, data, _path("data_dir", data_dir), _plain(threshold))
+
+
 def account(
     recipe: Recipe = "quickstart",
     /,
     *,
     dataset: Data | None = None,
+    test: Any = None,
     data_dir: str | Path | None = None,
     at_delta: float | None = None,
     **settings: Any,
@@ -161,6 +212,7 @@ def account(
     Args:
         recipe: its name, the path of a TOML file, or a configuration.
         dataset: as for ``run``; of data sets by name no file is read.
+        test: as for ``run``.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         at_delta: delta of the statement's approximate lines; else the setting ``delta``.
         settings: of the recipe, to change, by name; None unsets one.
@@ -174,7 +226,7 @@ def account(
     >>> account("quickstart", epsilon=2)["claim"]["epsilon"]
     2.0
     """
-    config, data = _configured(recipe, dataset, settings)
+    config, data = _configured(recipe, dataset, test, settings)
     folder = _path("data_dir", data_dir)
     problem = problem_of(config, folder) if data is None else problem_with(config, data, folder)
     return Statement(plan(config, problem, delta=_plain(at_delta)).privacy)
@@ -186,12 +238,17 @@ def new_run_dir(name: str, seed: int) -> Path:
 
 
 def _configured(
-    named: Recipe, dataset: Data | None, settings: dict[str, Any]
+    named: Recipe, dataset: Data | None, test: Any, settings: dict[str, Any]
 ) -> tuple[RunConfig, Dataset | None]:
     """Return the configuration, and the data where they are not loaded by its own setting."""
+    if test is not None and (dataset is None or isinstance(dataset, str | Path)):
+        raise ConfigError(
+            "test: it is for data that are given as dataset= from Python; data by name have a test "
+            "set, and a table has the setting test_file"
+        )
     if dataset is None:
         return recipe(named, **settings), None
-    data = None if isinstance(dataset, str | Path) else as_dataset(dataset)
+    data = None if isinstance(dataset, str | Path) else as_dataset(dataset, test)
     if data is not None and data.name in SOURCES:
         return recipe(named, **settings), data
     # What is recorded, and shown as the title, is the user's own data.

@@ -243,7 +243,6 @@ class Comparison:
                 shows before it is trained, it is not trained.
         """
         from fedldp.simulation.engine import simulate  # imports torch
-        from fedldp.simulation.evaluating import trained_of
 
         data = self.data_for(cell, purpose, seed)
         row: Row = {"cell": asdict(cell), "purpose": purpose, "seed": seed, "try": dict(attempt)}
@@ -268,7 +267,7 @@ class Comparison:
             row |= {"accuracy": result.accuracy, "auc": result.rounds[-1].auc, "begun": True}
             row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
             if self._calibration:
-                shares = trained_of(result, data).probabilities(data.test.features)
+                shares = result.predict_proba(data.test.features)
                 row["metrics"]["calibration_error"] = calibration_error(data.test.labels, shares)
             row["settings"] = {name: getattr(config, name) for name in _SHOWN
                                if hasattr(config, name)}  # fmt: skip

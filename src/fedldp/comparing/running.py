@@ -116,7 +116,7 @@ def compare(
     if isinstance(dataset, str | Path):
         settings["dataset"] = str(dataset)
     elif dataset is not None:
-        given = as_dataset(dataset)
+        given = as_dataset(dataset, tested=True)
         settings = {**_of_own(given), **settings}
     design = design_of(
         contestants, settings, guarantee=guarantee, epsilon=epsilon, delta=delta, metric=metric,

@@ -13,6 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.core.errors import ConfigError, DataError
 from fedldp.core.formatting import rounded_count
 from fedldp.core.randomness import numbered_generator
+from fedldp.data.adapters import (
+    LABEL,
+    Gathered,
+    gathered,
+    is_clients,
+    is_federated,
+    is_source,
+    of_columns,
+    partitions_of,
+)
 from fedldp.data.partition import Shares, shares_of
 from fedldp.data.people import (
     as_numbers,
@@ -24,8 +34,9 @@ from fedldp.data.people import (
 )
 from fedldp.data.sources import SOURCES
 
-Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike]
-"""Features and labels, and whose the rows are where that is said."""
+Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Any
+"""Features and labels, and whose the rows are where that is said; or what ``gathered`` reads: a
+torch data set or DataLoader, or a table with a column ``label``."""
 
 MAX_SEED = 2**32 - 1  # scikit-learn's splitter takes no larger one
 
@@ -169,6 +180,7 @@ class Dataset:
         test_labels: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         test_groups: ArrayLike | None = None,
+        clients: ArrayLike | None = None,
         test_share: float = 0.2,
         seed: int = 0,
         name: str = "custom",
@@ -189,9 +201,14 @@ class Dataset:
                 value are one person's, and fall into one part. Without them every row is a person
                 of its own.
             test_groups: likewise of the test set, shape (M,); nobody may be in both sets.
+            clients: at which client each row is, integers from 0 or texts, shape (N,): a run then
+                has these clients, in sorted order. Equal groups at two clients are one person,
+                whom a run refuses unless ``persons_at_sites`` says so.
             test_share: the share of the examples to split off, between 0 and 1; stratified by
                 label where every label has at least two examples and a place in both parts. With
-                groups it is the share of the persons, of whom each has the label of most rows.
+                groups it is the share of the persons, of whom each has the label of most rows; with
+                clients that of each client, as for ``from_clients``. 0: nothing is split off, and
+                a run's model is not tested.
             seed: of the split, from 0 to 2**32 - 1.
             name: what the data set is called in messages and records.
 
@@ -221,7 +238,77 @@ class Dataset:
                 both = as_numbers(np.concatenate([np.asarray(groups), np.asarray(test_groups)]))
                 train = replace(train, people=both[: len(train)])
                 test = replace(test, people=both[len(train) :])
+        if clients is not None:
+            owners = numbers_of(clients, len(train), context, "clients", "client")
+            return with_owners(
+                train, owners, test=test, test_share=test_share, seed=seed, name=name
+            )
         return of_examples(train, test=test, test_share=test_share, seed=seed, name=name)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        *,
+        label: str = LABEL,
+        client: str | None = None,
+        person: str | None = None,
+        test: Any = None,
+        test_share: float = 0.2,
+        seed: int = 0,
+        name: str = "custom",
+    ) -> Dataset:
+        """Make a data set of a table in memory, which says in its columns what is whose.
+
+        Values are taken as they are; a .csv or .parquet file can declare ranges and categories.
+
+        Args:
+            table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to
+                arrays. Features are all other columns, of numbers; or one of arrays, or of images,
+                which become numbers from 0 to 1.
+            label: the column of the classes, integers from 0.
+            client: the column that says at which client a row is; without it a run divides them.
+            person: the column that says whose a row is; see ``groups`` of ``from_arrays``.
+            test: a second table, to test on; it needs no client column, and no person column.
+            test_share: see ``from_arrays``.
+            seed: of the split.
+            name: what the data set is called in messages and records.
+
+        Raises:
+            DataError, ConfigError: as ``from_arrays``, or a column is missing, or no feature.
+
+        >>> rows = {"age": [0.3, 0.7, 0.4, 0.9], "label": [0, 1, 0, 1], "site": [*"aabb"]}
+        >>> data = Dataset.from_table(rows, client="site", test_share=0.5)
+        >>> data.features, data.clients.sizes.tolist()
+        (('age',), [1, 1])
+        """
+        context = f"data set {name!r}:"
+        aside = [each for each in (client, person) if each is not None]
+        read = of_columns(table, label=label, aside=aside, context=context)
+        held, groups = None, None
+        if test is not None:
+            held = of_columns(
+                test, label=label, aside=aside, optional=True, context=f"{context} test"
+            )
+            if held.names != read.names:
+                raise DataError(
+                    f"{context} the test set has the columns {_listed(held.names)}, and the "
+                    f"training set {_listed(read.names)}; give both the same, in one order"
+                )
+            groups = None if person is None else held.aside.get(person)
+        found = cls.from_arrays(
+            read.features,
+            read.labels,
+            test_features=None if held is None else held.features,
+            test_labels=None if held is None else held.labels,
+            groups=None if person is None else read.aside[person],
+            test_groups=groups,
+            clients=None if client is None else read.aside[client],
+            test_share=test_share,
+            seed=seed,
+            name=name,
+        )
+        return _with_names(found, read)
 
     @classmethod
     def from_clients(
@@ -238,8 +325,9 @@ class Dataset:
         A run on it has these clients, whatever its settings ``num_clients`` and ``partition`` say.
 
         Args:
-            clients: features and labels of each, and groups as a third where rows are not all of
-                different persons, as for ``from_arrays``. Groups are each client's own: the same
+            clients: of each features and labels, and groups as a third where rows are not all of
+                different persons, as for ``from_arrays``; or a torch data set or DataLoader, or a
+                table with a column ``label``. Groups are each client's own: the same
                 value at two clients is taken for two persons, and that nobody has rows at both is
                 what a guarantee for a person assumes.
             test: features and labels of a test set, and groups as a third, where it has some;
@@ -258,10 +346,12 @@ class Dataset:
         >>> data.clients.sizes.tolist(), len(data.train)
         ([2, 3], 5)
         """
-        if not clients:
+        if not len(clients):
             raise DataError(f"data set {name!r}: there is no client; give at least one")
+        read = [_read(each, f"data set {name!r}: client {i}:") for i, each in enumerate(clients)]
         parts = [
-            _checked_rows(each, f"data set {name!r}: client {i}:") for i, each in enumerate(clients)
+            checked(each.features, each.labels, f"data set {name!r}: client {i}:", each.groups)
+            for i, each in enumerate(read)
         ]
         for i, part in enumerate(parts):
             if part.features.shape[1:] != parts[0].features.shape[1:]:
@@ -275,10 +365,17 @@ class Dataset:
             np.concatenate([part.labels for part in parts]),
             _people_of_all(parts, name),
         )
-        held = None if test is None else _checked_rows(test, f"data set {name!r}: test")
+        for i, each in enumerate(read):
+            if each.names != read[0].names:
+                raise DataError(
+                    f"data set {name!r}: client {i} has the columns {_listed(each.names)}, and "
+                    f"client 0 {_listed(read[0].names)}; give all of them the same, in one order"
+                )
+        held = None if test is None else checked_rows(test, f"data set {name!r}: test")
         if held is not None and held.people is not None and whole.people is not None:
             held = replace(held, people=held.people + whole.people.max() + 1)
-        return with_owners(whole, owners, test=held, test_share=test_share, seed=seed, name=name)
+        found = with_owners(whole, owners, test=held, test_share=test_share, seed=seed, name=name)
+        return _with_names(found, read[0])
 
 
 def of_examples(
@@ -295,15 +392,17 @@ def of_examples(
         train: the examples.
         test: a test set, whose persons have the numbers that they have in ``train``; else a part
             is split off.
-        test_share: to split off.
+        test_share: to split off; 0: there is no test.
         seed: of the split.
         name: of the data set.
 
     Raises:
         DataError: they do not go together, or have too few classes, examples or persons.
     """
-    held_out = test is None
-    if test is None:
+    held_out = test is None and test_share != 0
+    if test is None and test_share == 0:
+        test = train.taken(slice(0, 0))
+    elif test is None:
         train, test = _parted(train, test_share, seed, name)
     elif test.features.shape[1:] != train.features.shape[1:]:
         raise DataError(
@@ -353,15 +452,17 @@ def with_owners(
         seed: of the split.
         name: of the data set.
     """
-    held = test
-    if held is None:
+    held, held_out = test, test is None and test_share != 0
+    if held is None and not held_out:
+        held = examples.taken(slice(0, 0))
+    elif held is None:
         rows = _split_of_each(owners, examples.people, test_share, seed, name)
         held = examples.taken(rows)
         kept = np.setdiff1d(np.arange(len(owners)), rows)
         examples, owners = examples.taken(kept), owners[kept]
     found = of_examples(examples, test=held, name=name)
     shares = shares_of(owners, int(owners.max()) + 1)
-    return replace(found, clients=shares, held_out=test is None)
+    return replace(found, clients=shares, held_out=held_out)
 
 
 def _people_of_all(parts: Sequence[Examples], name: str) -> NDArray[np.int64] | None:
@@ -486,12 +587,7 @@ def checked(
     features: ArrayLike, labels: ArrayLike, context: str, groups: ArrayLike | None = None
 ) -> Examples:
     """Turn user-given arrays into Examples, or say in one line why not."""
-    try:
-        x, y = np.asarray(features), np.asarray(labels)
-    except ValueError as error:
-        raise DataError(f"{context} features or labels are ragged: {error}") from None
-    if x.dtype.kind not in "buif":
-        raise DataError(f"{context} features are of type {x.dtype}; give numbers")
+    x, y = _as_array(features, "features", context), _as_array(labels, "labels", context)
     if y.dtype.kind not in "iu":
         raise DataError(f"{context} labels are of type {y.dtype}; {_integers(y.dtype.kind)}")
     if x.ndim < 2 or y.ndim != 1:
@@ -503,14 +599,7 @@ def checked(
         raise DataError(f"{context} there are {len(x)} rows of features but {len(y)} labels")
     if x.size == 0:
         raise DataError(f"{context} features of shape {x.shape} are empty; give some examples")
-    with np.errstate(over="ignore"):  # what overflows float32 becomes infinite, and is refused
-        x = np.ascontiguousarray(x, dtype=np.float32)
-    if not np.isfinite(x).all():
-        row = int(np.argwhere(~np.isfinite(x))[0][0])
-        raise DataError(
-            f"{context} features of row {row} are NaN, infinite or too large for float32; "
-            "drop or repair such rows"
-        )
+    x = checked_features(x, context)
     y = y.astype(np.int64)
     if y.min() < 0:
         raise DataError(
@@ -520,22 +609,111 @@ def checked(
     return Examples(x, y, None if groups is None else numbers_of(groups, len(y), context))
 
 
-def _checked_rows(rows: Rows, context: str) -> Examples:
-    features, labels, *groups = rows
-    return checked(features, labels, context, *groups)
-
-
-def as_dataset(given: Any) -> Dataset:
-    """Return data as a user of Python gives them: a data set, or its features and labels.
+def checked_features(features: ArrayLike, context: str) -> NDArray[np.float32]:
+    """Turn examples of a user's own into float32, or say in one line why not.
 
     Raises:
-        ConfigError: they are neither.
+        DataError: they are ragged, no numbers, or not finite.
     """
+    x = _as_array(features, "features", context)
+    if x.dtype.kind not in "buif":
+        raise DataError(f"{context} features are of type {x.dtype}; give numbers")
+    with np.errstate(over="ignore"):  # what overflows float32 becomes infinite, and is refused
+        x = np.ascontiguousarray(x, dtype=np.float32)
+    if not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise DataError(
+            f"{context} features of row {row} are NaN, infinite or too large for float32; "
+            "drop or repair such rows"
+        )
+    return x
+
+
+def _as_array(given: ArrayLike, what: str, context: str) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise DataError(f"{context} {what} are ragged: {error}") from None
+
+
+def checked_rows(rows: Rows, context: str) -> Examples:
+    """Return examples as a user of Python gives them: features and labels, or what holds them.
+
+    Raises:
+        DataError: they are malformed; the line, which begins with ``context``, says how.
+    """
+    read = _read(rows, context)
+    return checked(read.features, read.labels, context, read.groups)
+
+
+def _read(rows: Rows, context: str) -> Gathered:
+    if is_source(rows):
+        return gathered(rows, context)
+    if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
+        raise DataError(
+            f"{context} {type(rows).__name__} holds no examples; give features and labels, a torch "
+            "data set or DataLoader, or a table with a column label"
+        )
+    return Gathered(*rows)
+
+
+def _with_names(dataset: Dataset, read: Gathered) -> Dataset:
+    """Return a data set with the names that a table has."""
+    classes = read.classes
+    if classes is not None and len(classes) < dataset.num_classes:
+        raise DataError(
+            f"data set {dataset.name!r}: there is a label {dataset.num_classes - 1}, and the table "
+            f"names {len(classes)} classes; give every label a name"
+        )
+    count = dataset.num_classes if classes is None else len(classes)
+    return replace(dataset, features=read.names, classes=classes, num_classes=count)
+
+
+def _listed(names: Sequence[str] | None) -> str:
+    return "none with names" if names is None else ", ".join(names)
+
+
+def as_dataset(given: Any, test: Rows | None = None, *, tested: bool = False) -> Dataset:
+    """Return data as a user of Python gives them.
+
+    Args:
+        given: a data set; features and labels, or what else holds them, which a run divides among
+            clients; or a list of these, one for each client; or a ``FederatedDataset``.
+        test: examples to test on; else a part is split off.
+        tested: whether there must be a test set.
+
+    Raises:
+        ConfigError: they are none of these, or lack a test set.
+        DataError: they are malformed; the line says whose.
+    """
+    found = _as_dataset(given, test)
+    if tested and not len(found.test):
+        raise ConfigError(
+            f"dataset: the data set {found.name!r} has no test set, by which runs are compared; "
+            "give it one"
+        )
+    return found
+
+
+def _as_dataset(given: Any, test: Rows | None) -> Dataset:
     if isinstance(given, Dataset):
+        if test is not None:
+            raise ConfigError(f"test: the data set {given.name!r} has a test set; leave test out")
         return given
-    if isinstance(given, tuple | list) and len(given) == 2:
-        return Dataset.from_arrays(*given)
+    if is_federated(given):
+        parts, own = partitions_of(given)
+        return Dataset.from_clients(parts, test=own if test is None else test)
+    if is_clients(given):
+        return Dataset.from_clients(given, test=test)
+    if is_source(given) or (isinstance(given, tuple | list) and len(given) == 2):
+        context = "data set 'custom':"
+        read = _read(given, context)
+        train = checked(read.features, read.labels, context, read.groups)
+        held = None if test is None else checked_rows(test, f"{context} test")
+        if held is not None and held.people is not None and train.people is not None:
+            held = replace(held, people=held.people + train.people.max() + 1)
+        return _with_names(of_examples(train, test=held), read)
     raise ConfigError(
-        f"dataset: {type(given).__name__} is no data; give a pair of arrays (features, labels), a "
-        "fedldp.Dataset, a name or a path"
+        f"dataset: {type(given).__name__} is no data; give features and labels as a pair of "
+        "arrays, a list of clients' pairs or DataLoaders, a fedldp.Dataset, a name or a path"
     )

@@ -17,13 +17,17 @@ _NEARLY_ONE = 1 - 1e-9
 """With it a running total of shares is rounded up, and a rounding error is not."""
 
 
-def numbers_of(groups: ArrayLike, count: int, context: str) -> NDArray[np.int64]:
+def numbers_of(
+    groups: ArrayLike, count: int, context: str, what: str = "groups", whose: str = "person"
+) -> NDArray[np.int64]:
     """Return for each row the number of its person, from what its owner calls them.
 
     Args:
         groups: integers from 0, or texts, shape (count,).
         count: rows.
         context: begins the line of an error.
+        what: they are called there.
+        whose: a row is, there.
 
     Raises:
         DataError: there is not one for each row, or one is missing; the line says which.
@@ -31,19 +35,19 @@ def numbers_of(groups: ArrayLike, count: int, context: str) -> NDArray[np.int64]
     found = np.asarray(groups)
     if found.shape != (count,):
         raise DataError(
-            f"{context} groups have shape {found.shape}; give one for each of the {count} rows"
+            f"{context} {what} have shape {found.shape}; give one for each of the {count} rows"
         )
     if found.dtype.kind in "iu":
         bad = found < 0
     elif found.dtype.kind in "UO":  # of objects, as pandas has texts
         bad = np.array([not isinstance(each, str) or not each.strip() for each in found.tolist()])
     else:
-        raise DataError(f"{context} groups are of type {found.dtype}; give integers or texts")
+        raise DataError(f"{context} {what} are of type {found.dtype}; give integers or texts")
     if bad.any():
         row = int(bad.argmax())
         raise DataError(
-            f"{context} the group of row {row} is {found.tolist()[row]!r}; every row needs its "
-            "person: give integers from 0, or texts that are not empty"
+            f"{context} the {what[:-1]} of row {row} is {found.tolist()[row]!r}; every row needs "
+            f"its {whose}: give integers from 0, or texts that are not empty"
         )
     return as_numbers(found if found.dtype.kind in "iu" else found.astype(np.str_))
 

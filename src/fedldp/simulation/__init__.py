@@ -21,4 +21,5 @@ __all__ = [
     "schedule",
     "settings",
     "sweeps",
+    "trained",
 ]

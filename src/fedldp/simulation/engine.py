@@ -42,8 +42,9 @@ from fedldp.simulation.plan import Plan, check_installed, plan, state
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.report_shuffler import ReportShuffler
-from fedldp.simulation.result import Result, check_features, check_frozen, config_document, run_name
+from fedldp.simulation.result import Result, config_document, run_name
 from fedldp.simulation.shuffler import Shuffler
+from fedldp.simulation.trained import check_features, check_frozen
 
 __all__ = ["Result", "simulate"]
 
@@ -161,7 +162,7 @@ def simulate(
                 before(planned)
             for record in start.rounds:
                 after_round(record)
-            test = _Test(executor)
+            test = _Test(executor, population.num_tests > 0)
             end = _rounds(planned, server, executor, test, start, folder, run, after_round)
             confusion = test.confusion(server.tested(end))
         except BaseException:
@@ -179,8 +180,12 @@ def simulate(
         run=run,
         seconds=sum(record.seconds for record in start.rounds),
         run_dir=None if folder is None else folder.path,
+        schema=inputs.schema,
         doubts=inputs.doubts(
-            None if population.clients_test else final_of(start.rounds[-1], None), confusion
+            None
+            if population.clients_test or not population.num_tests
+            else final_of(start.rounds[-1], None),
+            confusion,
         ),
         confusion=confusion,
     )
@@ -329,15 +334,23 @@ def _transport(
 
 
 class _Test:
-    """Measures the model of every round, and keeps what the last measurement says of classes."""
+    """Measures the model of every round, and keeps what the last measurement says of classes.
 
-    def __init__(self, executor: Executor) -> None:
+    Args:
+        executor: has the test.
+        there: whether there is one.
+    """
+
+    def __init__(self, executor: Executor, there: bool) -> None:
         self._executor = executor
+        self._there = there
         self._round = 0
         self._confusion: NDArray[np.int64] | None = None
 
-    def __call__(self, broadcast: Broadcast) -> Evaluation:
+    def __call__(self, broadcast: Broadcast) -> Evaluation | None:
         """Return how the broadcast's weights do, and beside it how clients' own models do."""
+        if not self._there:
+            return None
         found, confusion = evaluation(self._executor.scores(broadcast))
         self._round, self._confusion = broadcast.round, confusion
         return found

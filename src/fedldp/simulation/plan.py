@@ -37,6 +37,7 @@ from fedldp.data import (
     resolve_data_dir,
 )
 from fedldp.data.folder import in_use, locate
+from fedldp.data.people import check_sites
 from fedldp.data.sources import find_source
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
@@ -252,6 +253,13 @@ def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> 
         raise ConfigError(
             f"num_examples = {config.num_examples}: it draws single rows, and {dataset.name} says "
             "which rows are one person's; leave it out (rows_per_person bounds the rows of each)"
+        )
+    if dataset.clients is not None and dataset.train.people is not None:
+        check_sites(
+            dataset.train.people,
+            dataset.owners,
+            config.persons_at_sites,
+            f"data set {dataset.name!r}:",
         )
     shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
     if dataset.clients is None:

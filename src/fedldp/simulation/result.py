@@ -7,22 +7,28 @@ import json
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedldp.accounting.statement import upgraded
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import file_of
 from fedldp.core.errors import RunError
 from fedldp.core.registry import import_extra
+from fedldp.data.examples import checked_features
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
 from fedldp.reporting.record import RunFolder, how_to_resume
-from fedldp.reporting.scores import FIGURES, final_of, is_imbalanced, most_frequent
+from fedldp.reporting.schema import Schema, read_schema
+from fedldp.reporting.scores import FIGURES, final_of, is_imbalanced, most_frequent, named
 from fedldp.reporting.statement import Statement, html_table
 from fedldp.reporting.text import area, percent, run_title
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fedldp.simulation.trained import Trained
 
 COLUMNS = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds", *FIGURES)
 """Of the table of rounds."""
@@ -42,6 +48,7 @@ class Result:
         run: the run's name in that ledger.
         seconds: wall-clock time of the rounds, those before a resume included.
         run_dir: the run folder, or None where nothing was written.
+        schema: what goes into the model, and what comes out.
         doubts: what makes the figures doubtful, in words; unknown of a run that was loaded.
         confusion: of the final model, how many test examples of each true class (row) it took for
             each class (column). A measurement of the simulator on its own test set, and no
@@ -57,14 +64,22 @@ class Result:
     run: str
     seconds: float
     run_dir: Path | None
+    schema: Schema
     doubts: tuple[str, ...] = ()
     confusion: NDArray[np.int64] | None = None
 
     @property
     def accuracy(self) -> float:
-        """The final model's accuracy, 0 to 1, on what ``config.tested_on`` says."""
+        """The final model's accuracy, 0 to 1, on what ``config.tested_on`` says.
+
+        Raises:
+            RunError: the data had no test set.
+        """
         accuracy = self.rounds[-1].accuracy
-        assert accuracy is not None  # a simulation always tests
+        if accuracy is None:
+            raise RunError(
+                "accuracy: the data set has no test set; give its run one, or see fedldp.evaluate"
+            )
         return accuracy
 
     @property
@@ -92,6 +107,47 @@ class Result:
             "tested_on": self.config.composition.local.tested_on,
             "confusion": None if self.confusion is None else self.confusion.tolist(),
         }
+
+    # The model
+
+    def model(self) -> nn.Module:
+        """Return the trained model as a torch module in eval mode; each call makes a new one.
+
+        It takes examples as they come, float32 of shape (n, *input_shape), and gives logits of
+        shape (n, num_classes): constants that standardise, and public features, are in it, and no
+        gradient passes these.
+
+        Raises:
+            ConfigError: it reads what each client's own encoder makes of an example.
+        """
+        return self.trained().module()
+
+    def predict_proba(self, features: ArrayLike) -> NDArray[np.float64]:
+        """Return the probability of each class, shape (n, num_classes).
+
+        Args:
+            features: examples as they come, numbers of shape (n, *input_shape).
+
+        Raises:
+            DataError: they are no finite numbers.
+            ConfigError: they have another shape, or the model cannot be used without its clients.
+        """
+        trained = self.trained()
+        return trained.probabilities(trained.prepared(checked_features(features, "data:")))
+
+    def predict(self, features: ArrayLike) -> NDArray[Any]:
+        """Return the more probable class of each example, shape (n,): its name, else its number.
+
+        Args and errors are those of ``predict_proba``.
+        """
+        labels = named(self.predict_proba(features), None)
+        return labels if self.schema.classes is None else np.array(self.schema.classes)[labels]
+
+    def trained(self) -> Trained:
+        """Return the model with its configuration and schema; see ``simulation.trained``."""
+        from fedldp.simulation.trained import trained  # imports torch
+
+        return trained(self.config, self.schema, self.weights, self.run_dir)
 
     # For people
 
@@ -210,44 +266,6 @@ def config_document(
     }
 
 
-def check_frozen(folder: RunFolder, frozen: str | None) -> None:
-    """Refuse to go on with a run, or to use its model, with other frozen weights than it had.
-
-    Args:
-        folder: of the run.
-        frozen: the digest of those that are here.
-
-    Raises:
-        RunError: they are others.
-    """
-    noted = folder.read_config().get("frozen")
-    if noted != frozen:
-        raise RunError(
-            f"{folder.path}: what is frozen of the model has the digest {str(frozen)[:16]} here, "
-            f"and {str(noted)[:16]} in its run; use the same model, and the same file of weights"
-        )
-
-
-def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
-    """Refuse to go on with a run, or to use its model, on other features than it was trained on.
-
-    Args:
-        folder: of the run.
-        features: name and digest of those that are computed here, where there are some.
-
-    Raises:
-        RunError: they are others.
-    """
-    noted = folder.read_config().get("features", features)  # an earlier version noted none
-    if noted != features:
-        name = str(noted.get("name")) if isinstance(noted, dict) else "none"
-        same = "version of fedldp" if file_of(name) is None else f"file {file_of(name)}"
-        raise RunError(
-            f"{folder.path}: features = {name} have another digest here than in its run; use the "
-            f"same {same}"
-        )
-
-
 def run_name(document: dict[str, Any]) -> str:
     """Return what a simulated run is called: its configuration and data decide, so it repeats.
 
@@ -284,5 +302,6 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
         run=run_name(document),
         seconds=sum(record.seconds for record in rounds),
         run_dir=path,
+        schema=read_schema(path),
         confusion=None if confusion is None else np.array(confusion, np.int64),
     )

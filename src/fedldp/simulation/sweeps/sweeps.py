@@ -76,7 +76,7 @@ def sweep(
         raise ConfigError(f"out = {out!r}: give the path of a folder")
     if grid is not None and not isinstance(grid, Mapping):
         raise ConfigError(f"grid = {grid}: give a mapping, such as {{'epsilon': [1, 2, 4]}}")
-    given = None if dataset is None else as_dataset(dataset)
+    given = None if dataset is None else as_dataset(dataset, tested=True)
     changed = {key: _plain(key, value) for key, value in settings.items()}
     found = bases([recipe] if isinstance(recipe, str | RunConfig) else recipe, changed)
     design = Design(

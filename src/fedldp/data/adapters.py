@@ -1,0 +1,377 @@
+"""Examples from where users have them: torch's data sets and loaders, tables with named columns.
+
+No library is imported for it: an object of torch, of Hugging Face's ``datasets`` or of
+``flwr_datasets`` can only be given where its library is loaded. Everything is read once, before a
+run, in an order that no random state decides.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.core.errors import DataError
+
+MOST_OF_UNKNOWN_LENGTH = 1_000_000
+"""Examples that are read of what does not say how many it has; beyond it may never end."""
+
+LABEL = "label"
+"""The column of the classes, unless another is named."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """What was read, not yet checked.
+
+    Attributes:
+        features: of each example, shape (N, ...).
+        labels: shape (N,).
+        groups: whose each example is, shape (N,), where it is said.
+        names: of the features, where they are columns.
+        classes: names of the classes, where the source has them.
+        aside: columns of a table that are no features, by name.
+    """
+
+    features: NDArray[Any]
+    labels: NDArray[Any]
+    groups: NDArray[Any] | None = None
+    names: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
+    aside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def is_source(given: Any) -> bool:
+    """Return whether something holds labelled examples, and is not a pair of arrays."""
+    torch = _found("torch.utils.data", "DataLoader", "Dataset")
+    known: tuple[type, ...] = (*torch, *_hugging_face())
+    return isinstance(given, known) or _is_frame(given)
+
+
+def is_clients(given: Any) -> bool:
+    """Return whether something lists the examples of several clients: of sources, or of tuples.
+
+    A pair of arrays is none, and neither is a tuple of tuples, which could be one.
+    """
+    if not isinstance(given, list | tuple) or not len(given):
+        return False
+    if isinstance(given, list) and all(isinstance(each, tuple) for each in given):
+        return True
+    # A frame can be the features of a pair.
+    return all(map(is_source, given)) or any(is_source(e) and not _is_frame(e) for e in given)
+
+
+def is_federated(given: Any) -> bool:
+    """Return whether something is a ``flwr_datasets.FederatedDataset``."""
+    return isinstance(given, _found("flwr_datasets", "FederatedDataset"))
+
+
+def partitions_of(given: Any) -> tuple[list[Any], Any]:
+    """Return the partitions of a ``FederatedDataset``, in their order, and its test set or None.
+
+    Raises:
+        DataError: several of its splits are partitioned.
+    """
+    splits = list(given.partitioners)
+    if len(splits) != 1:
+        raise DataError(
+            f"dataset: its splits {', '.join(splits)} are partitioned; give the partitions of one, "
+            "[each.load_partition(i, SPLIT) for i in range(N)], and test="
+        )
+    first = given.load_partition(0, splits[0])
+    count = given.partitioners[splits[0]].num_partitions
+    rest = [given.load_partition(number, splits[0]) for number in range(1, count)]
+    try:
+        test = given.load_split("test")
+    except ValueError:  # it has no such split
+        test = None
+    return [first, *rest], test
+
+
+def gathered(given: Any, context: str) -> Gathered:
+    """Return the examples of a source: of a torch data set or loader, or of a table.
+
+    A torch data set gives pairs (features, label), or (features, label, group), or mappings with
+    ``label`` and one more key. Of a DataLoader the data set is read, in its order: what its sampler
+    shuffles, and what ``drop_last`` leaves out, decides nothing here; its ``collate_fn`` is used. A
+    table has a column ``label``; see ``of_columns``.
+
+    Args:
+        given: for which ``is_source`` is true.
+        context: begins the line of an error, and names whose examples they are.
+
+    Raises:
+        DataError: it is empty, may never end, or is malformed; the line says how.
+    """
+    if isinstance(given, _found("torch.utils.data", "DataLoader")):
+        return _of_loader(given, context)
+    streamed: Any = (
+        *_found("torch.utils.data", "IterableDataset"),
+        *_found("datasets", "IterableDataset"),
+    )
+    if isinstance(given, streamed):
+        return _joined(((each, True) for each in given), context, MOST_OF_UNKNOWN_LENGTH)
+    if isinstance(given, _found("torch.utils.data", "Dataset")):
+        return _of_map(given, range(len(given)), context)
+    return of_columns(given, context=context)
+
+
+def of_columns(
+    table: Any,
+    *,
+    label: str = LABEL,
+    aside: Sequence[str] = (),
+    optional: bool = False,
+    context: str,
+) -> Gathered:
+    """Return the examples of a table with named columns.
+
+    Features are either one column of arrays or images, or any number of columns of numbers, in
+    their order. Images become numbers from 0 to 1, of shape (channels, height, width).
+
+    Args:
+        table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to arrays.
+        label: its column of the classes.
+        aside: columns that are no features, and are kept beside them.
+        optional: whether these may be missing.
+        context: begins the line of an error.
+
+    Raises:
+        DataError: there is no such column, or what is left is no feature.
+    """
+    columns = _columns_of(table, context)
+    if optional:
+        aside = [name for name in aside if name in columns]
+    for name in (label, *aside):
+        if name not in columns:
+            raise DataError(
+                f"{context} there is no column {name!r} among {', '.join(columns)}; rename one, or "
+                "name it"
+            )
+    features = {name: each for name, each in columns.items() if name not in (label, *aside)}
+    if not features:
+        raise DataError(f"{context} no column but {label!r} is left; give features")
+    for name, column in features.items():
+        if column.dtype.kind not in "buif":
+            raise DataError(
+                f"{context} column {name!r} holds {_kind_of(column)}; make numbers of it, or drop "
+                "it (if it says whose a row is, see Dataset.from_table; to declare categories, "
+                "write a .csv or .parquet file)"
+            )
+    wide = [name for name, column in features.items() if column.ndim > 1]
+    if wide and len(features) > 1:
+        others = ", ".join(name for name in features if name != wide[0])
+        raise DataError(
+            f"{context} column {wide[0]!r} holds arrays, and stands beside {others}; keep one of "
+            "them"
+        )
+    names = None if wide else tuple(map(str, features))
+    stacked = features[wide[0]] if wide else np.stack(list(features.values()), axis=1)
+    return Gathered(
+        stacked,
+        columns[label],
+        names=names,
+        classes=_class_names(table, label),
+        aside={name: columns[name] for name in aside},
+    )
+
+
+def _columns_of(table: Any, context: str) -> dict[str, NDArray[Any]]:
+    """Return the columns of a table as arrays, by name.
+
+    Raises:
+        DataError: it is no table, or is one of several splits.
+    """
+    if isinstance(table, _found("datasets", "DatasetDict", "IterableDatasetDict")):
+        raise DataError(
+            f"{context} it has the splits {', '.join(table)}; give one of them, and another as test"
+        )
+    if isinstance(table, _found("datasets", "Dataset")):
+        if not len(table):
+            raise DataError(f"{context} it is empty; give some examples")
+        return {name: _hugging_face_column(table, name) for name in table.column_names}
+    if isinstance(table, Mapping) or _is_frame(table):
+        return {name: np.asarray(table[name]) for name in table.keys()}  # noqa: SIM118 (of a frame)
+    raise DataError(
+        f"{context} {type(table).__name__} is no table; give a Hugging Face Dataset, a pandas "
+        "DataFrame, or a mapping of names to arrays"
+    )
+
+
+def _hugging_face() -> Any:
+    return _found("datasets", "Dataset", "IterableDataset", "DatasetDict", "IterableDatasetDict")
+
+
+def _found(module: str, *names: str) -> Any:
+    """Return classes of a library as a tuple, if it is loaded."""
+    library = sys.modules.get(module)
+    found = (getattr(library, name, None) for name in names)
+    return tuple(each for each in found if isinstance(each, type))
+
+
+def _is_frame(given: Any) -> bool:
+    return isinstance(given, _found("pandas", "DataFrame"))
+
+
+# torch
+
+
+def _of_loader(loader: Any, context: str) -> Gathered:
+    data = loader.dataset
+    if isinstance(data, _found("torch.utils.data", "IterableDataset")):
+        alone = loader.batch_size is None
+        parts = ((each, alone) for each in _without_random_state(loader))
+        return _joined(parts, context, MOST_OF_UNKNOWN_LENGTH)
+    rows = _rows_of(loader, context)
+    if getattr(loader.collate_fn, "__name__", "") in ("default_collate", "default_convert"):
+        return _of_map(data, rows, context)  # whose errors name an example
+    size = loader.batch_size or 1
+    starts = range(0, len(rows), size)
+    batches = ([data[row] for row in rows[at : at + size]] for at in starts)
+    return _joined(((loader.collate_fn(each), False) for each in batches), context)
+
+
+def _rows_of(loader: Any, context: str) -> Sequence[int]:
+    """Return the rows of its data set that a loader gives, ascending."""
+    sampler, batches = loader.sampler, loader.batch_sampler
+    plain = batches is None or type(batches) in _found("torch.utils.data", "BatchSampler")
+    if plain and type(sampler) in _found("torch.utils.data", "SubsetRandomSampler"):
+        return sorted(int(row) for row in sampler.indices)
+    all_once = type(sampler) in _found("torch.utils.data", "SequentialSampler") or (
+        type(sampler) in _found("torch.utils.data", "RandomSampler")
+        and not sampler.replacement
+        and sampler.num_samples == len(loader.dataset)
+    )
+    if not (plain and all_once):
+        drawn = sampler if plain else batches
+        raise DataError(
+            f"{context} its sampler {type(drawn).__name__} decides which examples there are; give "
+            "the loader's data set, or a torch.utils.data.Subset of it"
+        )
+    return range(len(loader.dataset))
+
+
+def _without_random_state(loader: Any) -> Iterator[Any]:
+    """Iterate a loader, which draws a seed for its workers, and leave torch's state as it was."""
+    torch = sys.modules["torch"]
+    state = torch.get_rng_state()
+    try:
+        yield from loader
+    finally:
+        torch.set_rng_state(state)
+
+
+def _of_map(data: Any, rows: Sequence[int], context: str) -> Gathered:
+    if not len(rows):
+        raise DataError(f"{context} it is empty; give some examples")
+    return _joined(((data[row], True) for row in rows), context)
+
+
+def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.inf) -> Gathered:
+    """Return in one piece what was read.
+
+    Args:
+        parts: each an example, or a batch of them; and whether it is an example.
+        context: begins the line of an error.
+        most: examples; beyond, parts may never end.
+    """
+    found: list[tuple[NDArray[Any], ...]] = []
+    count = 0
+    for part, alone in parts:
+        arrays = _as_arrays(part, f"{context} example {count}:")
+        if alone:
+            arrays = tuple(each[None] for each in arrays)
+        elif any(each.ndim == 0 or len(each) != len(arrays[0]) for each in arrays):
+            raise DataError(
+                f"{context} a batch at example {count} has features of shape {arrays[0].shape} and "
+                f"labels of shape {arrays[1].shape}; give as many labels as examples"
+            )
+        if found and arrays[0].shape[1:] != found[0][0].shape[1:]:
+            raise DataError(
+                f"{context} example {count} has shape {arrays[0].shape[1:]}, and example 0 "
+                f"{found[0][0].shape[1:]}; give all of them one shape"
+            )
+        if found and len(arrays) != len(found[0]):
+            raise DataError(
+                f"{context} example {count} has {len(arrays)} parts, and example 0 "
+                f"{len(found[0])}; give all of them a group, or none"
+            )
+        found.append(arrays)
+        count += len(arrays[0])
+        if count > most:
+            raise DataError(
+                f"{context} it has more than {most:,} examples, does not say how many, and may "
+                "never end; give a data set with a length, or arrays"
+            )
+    if not found:
+        raise DataError(f"{context} it is empty; give some examples")
+    features, labels, *groups = (np.concatenate(each) for each in zip(*found, strict=True))
+    return Gathered(features, labels, groups[0] if groups else None)
+
+
+def _as_arrays(item: Any, context: str) -> tuple[NDArray[Any], ...]:
+    """Return features and label, and group where there is one, of an example or a batch."""
+    if isinstance(item, Mapping):
+        label = next((key for key in (LABEL, "labels") if key in item), None)
+        rest = [key for key in item if key != label]
+        if label is None or len(rest) != 1:
+            raise DataError(
+                f"{context} it has the keys {', '.join(map(str, item))}; give label and one more"
+            )
+        item = (item[rest[0]], item[label])
+    if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+        raise DataError(
+            f"{context} it is a {type(item).__name__}; give pairs of features and label"
+        )
+    try:
+        return tuple(map(_as_array, item))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{context} it is no array: {error}") from None
+
+
+def _as_array(given: Any) -> NDArray[Any]:
+    if isinstance(given, _found("PIL.Image", "Image")):
+        return _as_picture(given)
+    if isinstance(given, _found("torch", "Tensor")):
+        given = given.detach().cpu().numpy()
+    return np.asarray(given)
+
+
+# Tables
+
+
+def _as_picture(given: Any) -> NDArray[np.float32]:
+    """Return an image as numbers from 0 to 1, shape (channels, height, width)."""
+    pixels = np.asarray(given)
+    planes = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
+    largest = 1 if pixels.dtype.kind == "b" else np.iinfo(pixels.dtype).max
+    return np.ascontiguousarray(planes, np.float32) / np.float32(largest)
+
+
+def _hugging_face_column(table: Any, name: str) -> NDArray[Any]:
+    """Return one column of a Hugging Face table; a column of images as numbers from 0 to 1."""
+    one = table.select_columns([name])
+    if type(table.features[name]).__name__ == "Image":
+        images = [_as_picture(each) for each in one.with_format(None)[:][name]]
+        if len({each.shape for each in images}) > 1:
+            return np.array([*images, None], object)[:-1]
+        return np.stack(images)
+    return np.asarray(one.with_format("numpy")[:][name])
+
+
+def _class_names(table: Any, label: str) -> tuple[str, ...] | None:
+    if not isinstance(table, _found("datasets", "Dataset")):
+        return None
+    names = getattr(table.features[label], "names", None)
+    return None if names is None else tuple(names)
+
+
+def _kind_of(column: NDArray[Any]) -> str:
+    if column.dtype.kind in "US" or all(isinstance(each, str) for each in column.tolist()):
+        return "texts"
+    return "arrays of different shapes, or no numbers"

@@ -1,0 +1,230 @@
+"""The model of a run, ready to be used: of a run folder, or of a result in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import file_of
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import noted_features
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.data import Columns, Examples, standardised
+from fedldp.data.image_features import ExampleMap
+from fedldp.models import fill_model, frozen_digest, frozen_of
+from fedldp.reporting.record import RunFolder
+from fedldp.reporting.schema import Schema, read_schema
+from fedldp.simulation.settings import from_mapping
+
+_PIECE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A run's model, ready to be used.
+
+    Attributes:
+        folder: of the run, simulated or deployed; None where nothing was written.
+        config: of the run.
+        schema: what goes in and comes out.
+        model: with the run's final weights, in eval mode.
+        map: the public function of each example that the model is given in its place, if any.
+    """
+
+    folder: Path | None
+    config: RunConfig
+    schema: Schema
+    model: nn.Module
+    map: ExampleMap | None = None
+
+    @property
+    def named(self) -> str:
+        """What it is called in messages."""
+        return "the model" if self.folder is None else f"the model of {self.folder}"
+
+    @property
+    def columns(self) -> Columns:
+        """What the columns of a table are, as they were in training."""
+        return replace(self.config.columns, classes=self.schema.classes)
+
+    def prepared(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return examples as the training had them: standardised by constants, if it was so."""
+        return _standardised(self.config, features)
+
+    def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the probability of each class, shape (n, num_classes).
+
+        Args:
+            features: shape (n, *input_shape), ``prepared``.
+
+        Raises:
+            ConfigError: they have another shape.
+        """
+        if features.shape[1:] != self.schema.input_shape:
+            raise ConfigError(
+                f"data: an example has the shape {features.shape[1:]}, and {self.named} takes "
+                f"{self.schema.input_shape}; bring the data into that shape"
+            )
+        found = [np.zeros((0, self.schema.num_classes))]
+        with torch.no_grad():
+            for start in range(0, len(features), _PIECE):
+                piece = np.ascontiguousarray(features[start : start + _PIECE])
+                piece = piece if self.map is None else self.map(piece)
+                logits = self.model(torch.from_numpy(piece).clone())
+                found.append(torch.softmax(logits.double(), 1).numpy())
+        return np.concatenate(found)
+
+    def module(self) -> nn.Module:
+        """Return the model as a torch module that takes examples as they come."""
+        if self.map is None and not self.config.standardise:
+            return self.model
+        return nn.Sequential(PublicInput(self), self.model).eval()
+
+
+class PublicInput(nn.Module):
+    """Makes of an example what the model is given: no gradient passes.
+
+    Args:
+        trained: whose constants standardise, and whose public features are taken.
+    """
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__()
+        self.config, self.map = trained.config, trained.map
+
+    def forward(self, examples: torch.Tensor) -> torch.Tensor:
+        """Return what the model takes in place of examples of shape (n, *input_shape)."""
+        found = _standardised(self.config, examples.detach().cpu().numpy().astype(np.float32))
+        found = found if self.map is None else self.map(found)
+        return torch.from_numpy(np.ascontiguousarray(found)).to(examples.device)
+
+
+def load_trained(folder: Path) -> Trained:
+    """Return the model of a run folder.
+
+    Raises:
+        FedldpError: the folder is none, its run is not at its end, or its model cannot be used
+            without its clients.
+    """
+    from safetensors.numpy import load_file
+
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such folder; give the folder of a run")
+    config = from_mapping(RunFolder(folder).read_config()["config"])
+    schema = read_schema(folder)
+    _check_usable(config, schema, folder)
+    check_features(RunFolder(folder), noted_features(config, _problem(schema)))
+    try:
+        weights = load_file(folder / "model.safetensors")
+    except OSError as error:
+        raise RunError(
+            f"{folder}: it has no model.safetensors; give the folder of a run that came to its end"
+        ) from error
+    except Exception as error:  # a damaged file raises nearly anything
+        raise RunError(f"{folder / 'model.safetensors'} is damaged: run it again") from error
+    found = trained(config, schema, weights, folder)
+    frozen = None if config.trainable == "all" else frozen_digest(found.model)
+    check_frozen(RunFolder(folder), frozen)
+    return found
+
+
+def trained(
+    config: RunConfig,
+    schema: Schema,
+    weights: Mapping[str, NDArray[np.float32]],
+    folder: Path | None,
+) -> Trained:
+    """Return the model of a run, filled with its final weights.
+
+    Args:
+        config: of the run.
+        schema: what goes in and comes out.
+        weights: by parameter name.
+        folder: of the run, if any.
+
+    Raises:
+        ConfigError: it cannot be used without its clients.
+        RunError: the weights are of another model.
+    """
+    _check_usable(config, schema, folder)
+    algorithm = config.algorithm(_problem(schema))
+    model = algorithm.untrained(begun=False)
+    expected = {name for name, _ in model.named_parameters()} | set(frozen_of(model))
+    try:
+        fill_model(model, weights, "model.safetensors")
+    except ConfigError:
+        expected = set()
+    if set(weights) != expected:
+        raise RunError(
+            f"{_of(folder)}model.safetensors is not of the model {config.model} of config.json"
+        )
+    return Trained(folder, config, schema, model.eval(), algorithm.prepared().map)
+
+
+def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
+    """Refuse to go on with a run, or to use its model, on other features than it was trained on.
+
+    Args:
+        folder: of the run.
+        features: name and digest of those that are computed here, where there are some.
+
+    Raises:
+        RunError: they are others.
+    """
+    noted = folder.read_config().get("features", features)  # an earlier version noted none
+    if noted != features:
+        name = str(noted.get("name")) if isinstance(noted, dict) else "none"
+        same = "version of fedldp" if file_of(name) is None else f"file {file_of(name)}"
+        raise RunError(
+            f"{folder.path}: features = {name} have another digest here than in its run; use the "
+            f"same {same}"
+        )
+
+
+def check_frozen(folder: RunFolder, frozen: str | None) -> None:
+    """Refuse to go on with a run, or to use its model, with other frozen weights than it had.
+
+    Args:
+        folder: of the run.
+        frozen: the digest of those that are here.
+
+    Raises:
+        RunError: they are others.
+    """
+    noted = folder.read_config().get("frozen")
+    if noted != frozen:
+        raise RunError(
+            f"{folder.path}: what is frozen of the model has the digest {str(frozen)[:16]} here, "
+            f"and {str(noted)[:16]} in its run; use the same model, and the same file of weights"
+        )
+
+
+def _standardised(config: RunConfig, features: NDArray[np.float32]) -> NDArray[np.float32]:
+    if not config.standardise:
+        return features
+    nothing = np.zeros(len(features), np.int64)
+    return standardised(Examples(features, nothing), config.dataset).features
+
+
+def _problem(schema: Schema) -> Problem:
+    return Problem(schema.input_shape, schema.num_classes, schema.num_examples)
+
+
+def _of(folder: Path | None) -> str:
+    return "" if folder is None else f"{folder}: "
+
+
+def _check_usable(config: RunConfig, schema: Schema, folder: Path | None) -> None:
+    algorithm = config.algorithm(_problem(schema))
+    if algorithm.prepared().map is None and algorithm.input_shape != schema.input_shape:
+        raise ConfigError(
+            f"{_of(folder)}the model of {config.name()} reads what each client's own encoder makes "
+            "of an example, and not the example; it cannot be used without its clients"
+        )

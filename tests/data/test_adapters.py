@@ -1,0 +1,321 @@
+"""Examples of torch and of tables in memory: read once, in an order that nothing draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+import fedldp
+from fedldp.core.errors import FedldpError
+from fedldp.data import adapters
+from fedldp.data.examples import as_dataset, checked_rows
+
+
+def rows(count: int, seed: int = 0) -> tuple[Any, Any]:
+    features = np.random.default_rng(seed).uniform(size=(count, 3)).astype(np.float32)
+    return features, (features[:, 0] > 0.5).astype(np.int64)
+
+
+def tensors(count: int, seed: int = 0) -> TensorDataset:
+    return TensorDataset(*map(torch.from_numpy, rows(count, seed)))
+
+
+class Listed(Dataset[Any]):
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.items[row]
+
+
+class Streamed(IterableDataset[Any]):
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+
+def forever() -> Any:
+    while True:
+        yield torch.zeros(3), 0
+
+
+def pairs(count: int) -> list[Any]:
+    return list(zip(*map(torch.from_numpy, rows(count)), strict=True))
+
+
+def by_hand(items: list[Any]) -> Any:
+    return torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: tensors(20),
+        lambda: Listed(pairs(20)),
+        lambda: Listed([{"pixels": x, "labels": int(y)} for x, y in pairs(20)]),
+        lambda: Streamed(pairs(20)),
+        lambda: DataLoader(tensors(20), batch_size=3, shuffle=True, drop_last=True),
+        lambda: DataLoader(tensors(20), batch_size=3, shuffle=True, collate_fn=by_hand),
+        lambda: DataLoader(tensors(20), batch_size=None),
+        lambda: DataLoader(Streamed(pairs(20)), batch_size=3),
+        lambda: DataLoader(Streamed(pairs(20)), batch_size=None),
+        lambda: frame(20),
+    ],
+)
+def test_every_source_gives_the_same_rows_and_draws_nothing(made: Any) -> None:
+    source, state = made(), torch.get_rng_state()
+    features, labels = rows(20)
+    for _ in range(2):
+        found = checked_rows(source, "it:")
+        np.testing.assert_array_equal(found.features, features)
+        np.testing.assert_array_equal(found.labels, labels)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def frame(count: int) -> Any:
+    pandas = pytest.importorskip("pandas")
+    features, labels = rows(count)
+    return pandas.DataFrame({"a": features[:, 0], "b": features[:, 1], "c": features[:, 2],
+                             "label": labels})  # fmt: skip
+
+
+def test_a_sampler_of_a_subset_gives_that_subset() -> None:
+    loader = DataLoader(tensors(20), sampler=SubsetRandomSampler([7, 3, 5]))
+    np.testing.assert_array_equal(checked_rows(loader, "it:").features, rows(20)[0][[3, 5, 7]])
+
+
+def test_a_third_part_says_whose_the_rows_are() -> None:
+    features, labels = map(torch.from_numpy, rows(4))
+    found = checked_rows(TensorDataset(features, labels, torch.tensor([3, 3, 1, 9])), "it:")
+    assert found.people is not None
+    assert found.people.tolist() == [1, 1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        (Listed([]), "it is empty"),
+        (DataLoader(Listed([])), "it is empty"),
+        (Streamed([]), "it is empty"),
+        (Listed([(torch.rand(3), 0.5)]), "labels are of type float64; give integers from 0"),
+        (Listed([(torch.rand(3), True)]), "labels are of type bool"),
+        (Listed([(torch.rand(3), "ill")]), "labels are of type <U3"),
+        (Listed([(torch.rand(3), 0), (torch.rand(4), 1)]), "example 1 has shape (4,), and example"),
+        (Listed([(torch.rand(3), 0), (torch.rand(3), 1, 2)]), "example 1 has 3 parts"),
+        (Listed([torch.rand(3)]), "example 0: it is a Tensor; give pairs"),
+        (Listed([{"x": torch.rand(3), "y": 1}]), "example 0: it has the keys x, y; give label"),
+        (DataLoader(Streamed(forever()), batch_size=8), "more than 1,000 examples"),
+        (Streamed(forever()), "may never end"),
+        (DataLoader(tensors(9), sampler=WeightedRandomSampler([1.0] * 9, 9)),
+         "its sampler WeightedRandomSampler decides which examples there are"),
+        (DataLoader(Listed([1]), collate_fn=lambda items: (torch.rand(3, 2), torch.rand(2))),
+         "features of shape (3, 2) and labels of shape (2,)"),
+        ("a.csv", "str holds no examples; give features and labels, a torch data set"),
+        (np.zeros((3, 3)), "ndarray holds no examples"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_that_names_the_client(
+    other: Any, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapters, "MOST_OF_UNKNOWN_LENGTH", 1000)
+    with pytest.raises(FedldpError) as found:
+        as_dataset([tensors(20), other])
+    (said,) = str(found.value).splitlines()
+    assert said.startswith("data set 'custom': client 1: ")
+    assert line in said
+
+
+def test_clients_are_those_that_are_listed() -> None:
+    parts = [tensors(20), tensors(30, 1)]
+    arrays = [rows(20), rows(30, 1)]
+    loaders = [DataLoader(part, batch_size=4, shuffle=True) for part in parts]
+    settings: dict[str, Any] = {"rounds": 1, "local_epochs": 1}
+    found = [
+        fedldp.run("quickstart", dataset=each, **settings) for each in (arrays, parts, loaders)
+    ]
+    for each in found:
+        assert each.config.num_clients == 2
+        assert each.privacy == found[0].privacy
+        for name, weights in each.weights.items():
+            np.testing.assert_array_equal(weights, found[0].weights[name])
+    assert "measured on rows" in " ".join(found[0].privacy["warnings"])
+    tested = fedldp.run("quickstart", dataset=loaders, test=tensors(10, 2), **settings)
+    assert "measured on rows" not in " ".join(tested.privacy["warnings"])
+    assert tested.confusion is not None
+    assert tested.confusion.sum() == 10
+    # A pair is no list of clients, whatever holds it.
+    assert as_dataset(list(rows(20))).clients is None
+    assert as_dataset((arrays[0][0].tolist(), arrays[0][1].tolist())).clients is None
+    assert as_dataset(loaders[0], tensors(10)).clients is None
+
+
+def test_a_test_set_is_for_data_that_lack_one() -> None:
+    for given in ("digits", None, fedldp.Dataset.from_arrays(*rows(20))):
+        with pytest.raises(FedldpError, match=r"^test: "):
+            fedldp.run("quickstart", dataset=given, test=rows(5))
+
+
+# Tables
+
+
+def table(**more: Any) -> dict[str, Any]:
+    features, labels = rows(20)
+    return {"age": features[:, 0], "dose": features[:, 1], "label": labels, **more}
+
+
+def test_a_table_says_whose_rows_are() -> None:
+    site, person = np.repeat(["south", "north"], 10), np.repeat(np.arange(10), 2)
+    data = fedldp.Dataset.from_table(
+        table(site=site, who=person), client="site", person="who", test_share=0
+    )
+    assert data.features == ("age", "dose")
+    assert data.clients is not None
+    assert data.clients[0].tolist() == list(range(10, 20))  # in the order of their names
+    assert data.num_people == 10
+    by_arrays = fedldp.Dataset.from_arrays(
+        data.train.features, data.train.labels, groups=person, clients=site, test_share=0
+    )
+    np.testing.assert_array_equal(by_arrays.owners, data.owners)
+    np.testing.assert_array_equal(by_arrays.train.people, data.train.people)
+
+
+def test_a_table_is_tested_on_another() -> None:
+    person = np.repeat(np.arange(10), 2)
+    for other in (table(), table(who=person + 10)):
+        data = fedldp.Dataset.from_table(table(who=person), person="who", test=other)
+        assert len(data.test) == 20
+    with pytest.raises(FedldpError, match="10 persons are in the training and in the test set"):
+        fedldp.Dataset.from_table(table(who=person), person="who", test=table(who=person))
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"age": [0.1], "y": [0]}, "there is no column 'label' among age, y"),
+        ({"label": [0]}, "no column but 'label' is left"),
+        (table(sex=["f"] * 20), "column 'sex' holds texts"),
+        (table(image=np.zeros((20, 2, 2))), "column 'image' holds arrays, and stands beside age"),
+        ([1, 2], "list is no table"),
+    ],
+)
+def test_a_column_that_is_no_feature_is_named(given: Any, line: str) -> None:
+    with pytest.raises(FedldpError) as found:
+        fedldp.Dataset.from_table(given)
+    assert line in str(found.value)
+
+
+def test_a_person_at_two_clients_is_refused_before_anything_is_trained() -> None:
+    data = fedldp.Dataset.from_arrays(
+        *rows(20), groups=np.tile(np.arange(10), 2), clients=np.repeat([0, 1], 10), test_share=0
+    )
+    for asked in (fedldp.run, fedldp.account):
+        with pytest.raises(FedldpError, match="10 persons have rows at more than persons_at_sites"):
+            asked("person-dp-sgd-digits", dataset=data, rounds=1)
+    stated = fedldp.account("person-dp-sgd-digits", dataset=data, rounds=1, persons_at_sites=2)
+    assert "person" in {line["unit"] for line in stated["guarantees"]}
+
+
+# Without a test set
+
+
+def test_a_run_may_go_untested(tmp_path: Path) -> None:
+    data = fedldp.Dataset.from_clients([rows(20), rows(30, 1)], test_share=0)
+    assert len(data.train) == 50
+    made = fedldp.run("quickstart", dataset=data, rounds=1, out=tmp_path / "run")
+    assert "measured on rows" not in " ".join(made.privacy["warnings"])
+    assert (made.confusion, made.doubts, made.rounds[-1].accuracy) == (None, (), None)
+    assert "not tested" in repr(made)
+    assert repr(fedldp.load(tmp_path / "run")) == repr(made)
+    with pytest.raises(FedldpError, match="the data set has no test set"):
+        made.accuracy  # noqa: B018
+    for comparing in (
+        lambda: fedldp.sweep("quickstart", grid={"epsilon": [1]}, dataset=data),
+        lambda: fedldp.evaluate(made, data),
+    ):
+        with pytest.raises(FedldpError, match=r"no test set|has no example"):
+            comparing()
+
+
+@pytest.mark.slow
+def test_workers_need_no_test_set() -> None:
+    data = fedldp.Dataset.from_clients([rows(20), rows(30, 1)], test_share=0)
+    alone, two = (fedldp.run("quickstart", dataset=data, rounds=1, workers=each) for each in (1, 2))
+    for name, weights in alone.weights.items():
+        np.testing.assert_array_equal(weights, two.weights[name])
+
+
+# The real libraries, where they are installed
+
+
+def hugging_face(count: int) -> Any:
+    library = pytest.importorskip("datasets")
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (count, 8, 8), np.uint8)
+    return library.Dataset.from_dict(
+        {
+            "image": [image.fromarray(each) for each in pixels],
+            "label": [row % 3 for row in range(count)],
+            "client": ["abc"[row % 3] for row in range(count)],
+        },
+        features=library.Features(
+            image=library.Image(),
+            label=library.ClassLabel(names=["cat", "dog", "fox"]),
+            client=library.Value("string"),
+        ),
+    ), pixels
+
+
+def test_a_hugging_face_table_has_clients_and_classes() -> None:
+    given, pixels = hugging_face(30)
+    data = fedldp.Dataset.from_table(given, client="client", test_share=0)
+    np.testing.assert_array_equal(data.train.features[:, 0], pixels / np.float32(255))
+    assert data.clients is not None
+    assert data.clients.sizes.tolist() == [10, 10, 10]
+    assert data.classes == ("cat", "dog", "fox")
+    assert data.owners.tolist() == data.train.labels.tolist()
+    plain = given.remove_columns("client")
+    parts = [plain.select(range(10)), plain.select(range(10, 30))]
+    listed = as_dataset(parts, plain)
+    assert listed.classes == data.classes
+    np.testing.assert_array_equal(listed.train.features, data.train.features)
+    for other in (plain.with_format("torch"), plain.with_format("numpy")):
+        np.testing.assert_array_equal(as_dataset(other, plain).train.features, data.train.features)
+    with pytest.raises(FedldpError, match="client 1: column 'client' holds texts"):
+        as_dataset([plain, given])
+    library = pytest.importorskip("datasets")
+    with pytest.raises(FedldpError, match="it has the splits train, test"):
+        as_dataset(library.DatasetDict({"train": plain, "test": plain}))
+
+
+def test_a_federated_dataset_has_its_partitions(tmp_path: Path) -> None:
+    flower = pytest.importorskip("flwr_datasets")
+    given, _ = hugging_face(30)
+    plain = given.remove_columns("client")
+    plain.select(range(20)).to_parquet(tmp_path / "train.parquet")
+    plain.select(range(20, 30)).to_parquet(tmp_path / "test.parquet")
+    whole = flower.FederatedDataset(dataset=str(tmp_path), partitioners={"train": 4})
+    data = as_dataset(whole)
+    assert data.clients is not None
+    assert data.clients.sizes.tolist() == [5, 5, 5, 5]
+    assert (len(data.test), data.held_out) == (10, False)
+    parts = [whole.load_partition(number) for number in range(4)]
+    listed = as_dataset(parts, whole.load_split("test"))
+    np.testing.assert_array_equal(listed.train.features, data.train.features)
+    np.testing.assert_array_equal(listed.owners, data.owners)
