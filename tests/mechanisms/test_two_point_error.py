@@ -91,3 +91,25 @@ def test_hoeffdings_bound_is_less(epsilon: float, n: int) -> None:
 def test_an_error_bound_of_nothing_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TwoPoint(1.0).error_bound(*arguments)
+
+
+def test_the_variance_of_a_mean_is_that_of_lemma_3_and_corollary_1() -> None:
+    """eps 1, r 0.075, n 100; and ranges of two radii, with weights in every place of theirs."""
+    scale = (math.e + 1) / (math.e - 1)
+    mechanism = TwoPoint(1.0)
+    low, high = mechanism.mean_variance([0.075] * 100)
+    assert high == pytest.approx(0.075**2 * scale**2 / 100)
+    assert low == pytest.approx(0.075**2 * scale**2 / 100 - 0.075**2 / 100)
+    radii = np.array([0.5, 2.0] * 4)
+    low, high = mechanism.mean_variance(radii.tolist())
+    for place, expected in ((0.0, high), (1.0, low), (-1.0, low)):
+        exact = (radii**2 * mechanism.variance(np.full(8, place))).sum() / 64
+        assert exact == pytest.approx(expected)
+    between = (radii**2 * mechanism.variance(np.linspace(-1, 1, 8))).sum() / 64
+    assert low < between < high
+
+
+@pytest.mark.parametrize("radii", [[], [0.1, 0.0], [math.inf], [-1.0], [math.nan]])
+def test_radii_that_are_none_are_refused(radii: list[float]) -> None:
+    with pytest.raises(ConfigError, match=r"^radii = .*: give one or more finite numbers above 0"):
+        TwoPoint(1.0).mean_variance(radii)

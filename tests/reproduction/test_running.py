@@ -14,7 +14,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe, recipes
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.reporting.record import RunFolder
-from fedldp.reproduction import comparison, results, targets
+from fedldp.reproduction import comparison, papers, results, targets
 from fedldp.reproduction.comparison import Row, compare, proven
 from fedldp.reproduction.pages import markdown, remaining, updated
 from fedldp.reproduction.publishing import document, restore, text_of
@@ -522,14 +522,15 @@ def test_what_is_committed_of_several_seeds_is_no_run(
 
 
 @pytest.mark.slow
-def test_the_tables_of_the_page_are_those_of_the_committed_results(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("page", ["reproduction", *(f"papers/{name}" for name in papers.PAPERS)])
+def test_the_tables_of_a_page_are_those_of_the_committed_results(
+    page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # tests/gate makes the recorded statements anew; a test below shows which line is taken.
     monkeypatch.setattr(comparison, "stated_without_shuffler", statements.recorded_statement)
-    page = Path(__file__).parents[2] / "docs" / "reproduction.md"
-    text = page.read_text(encoding="utf-8")
-    assert text == updated(text), "run: python -m fedldp.reproduction docs/reproduction.md"
+    monkeypatch.setattr(papers, "statement_of", statements.recorded_statement)
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert text == updated(text), f"run: python -m fedldp.reproduction docs/{page}.md"
 
 
 def test_the_page_lists_what_is_left_with_its_cost(

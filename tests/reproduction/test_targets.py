@@ -23,12 +23,13 @@ def test_every_table_and_figure_with_results_is_a_target() -> None:
         *(f"ldp-fl-{place}" for place in ("table1", "fig3", "fig4", "fig5", "text52")),
         "ldp-fl-fmnist-gap",
         "personalized-fig2-digits",
+        *(f"personalized-fig{number}-whole" for number in (4, 7)),
         *(f"ldpfl-{place}" for place in ("table1", "fig3", "fig5", "fig6", "fig7")),
         *(f"ldpfl-fig{number}" for number in (2, 4, 8, 9, 10, 11, 12)),
         *(f"priority-fig{number}" for number in (5, 6, 7, 8)),
         *(f"personalized-fig{number}" for number in range(2, 8)),
         *(f"{paper}-sound" for paper in ("ldpfl", "priority", "personalized")),
-        *(f"{paper}-tried" for paper in ("priority", "personalized")),
+        *(f"{paper}-tried" for paper in ("ldp-fl", "priority", "personalized")),
     }
 
 

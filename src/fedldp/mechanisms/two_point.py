@@ -148,6 +148,25 @@ class TwoPoint(BitMechanism):
         """Return K^2 - x^2 (Lemma 2, with the term that the paper drops)."""
         return self.scale**2 - self.bound(values) ** 2
 
+    def mean_variance(self, radii: Sequence[float]) -> tuple[float, float]:
+        """Return between what the variance of a mean of reports lies, whatever the weights are.
+
+        That is (K^2 - 1) sum r_u^2/n^2 to K^2 sum r_u^2/n^2: Corollary 1 of Sun, Qian, Chen 2021,
+        and with equal radii its Lemma 3. Weights at an end of their range have the lower end, as a
+        report's variance there is r^2 (K^2 - 1); weights at the centre have the upper one.
+
+        Args:
+            radii: r_u of each client's range, in the unit of the weights, shape (n,). The ranges
+                must not depend on what is private: else no epsilon holds.
+
+        Raises:
+            ConfigError: there is none, or one is not a finite number above 0.
+        """
+        if not len(radii) or not all(0 < radius < math.inf for radius in radii):
+            raise ConfigError(f"radii = {list(radii)}: give one or more finite numbers above 0")
+        spread = math.fsum(radius**2 for radius in radii) / len(radii) ** 2
+        return (self.scale**2 - 1) * spread, self.scale**2 * spread
+
     def error_bound(self, radius: float, num_reports: int, failure: float) -> float:
         """Return what the error of one coordinate's mean exceeds with ``failure`` at most.
 

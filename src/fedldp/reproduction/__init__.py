@@ -1,12 +1,13 @@
 """The papers' tables and figures as targets, beside what was measured.
 
-It may use core, accounting, data, protocol, models, algorithms, reporting, simulation.
+It may use core, accounting, data, protocol, mechanisms, models, algorithms, reporting, simulation.
 """
 
 __all__ = [
     "comparison",
     "figure",
     "pages",
+    "papers",
     "results",
     "runner",
     "targets",

@@ -1,8 +1,8 @@
 """What a maintainer runs: python -m fedldp.reproduction [PAGE | --publish | --restore].
 
-PAGE, docs/reproduction.md, gets its tables anew from the committed results; with --publish, those
-get the user's own measurements where they have more seeds. With --restore, committed results of one
-seed become the user's own, so that further seeds join them.
+PAGE, docs/reproduction.md or one of docs/papers, gets its tables anew from the committed results;
+with --publish, those get the user's own measurements where they have more seeds. With --restore,
+committed results of one seed become the user's own, so that further seeds join them.
 """
 
 from __future__ import annotations

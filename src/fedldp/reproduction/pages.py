@@ -1,4 +1,7 @@
-"""The tables of docs/reproduction.md, made of the committed results; the prose between is kept."""
+"""The tables of docs/reproduction.md and of docs/papers, made of the committed results.
+
+The prose between them is kept.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from pathlib import Path
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
+from fedldp.reproduction import papers
 from fedldp.reproduction.comparison import Row, compare
 from fedldp.reproduction.results import Store
 from fedldp.reproduction.runner import jobs
 from fedldp.reproduction.targets import Target, find_target, targets
 
 _BLOCK = re.compile(r"(<!-- target (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_CLAIMS = re.compile(r"(<!-- claims (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_PROVEN = re.compile(r"(<!-- proven ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _REST = re.compile(r"(<!-- unmeasured -->\n).*?(<!-- end -->)", re.DOTALL)
 _SEEDS = 3
 _CORES = 2
@@ -31,8 +37,12 @@ _NOWHERE = Path("/nonexistent")
 def updated(page: str) -> str:
     """Return the page with every table between its markers made anew.
 
+    The markers, each up to ``<!-- end -->``: ``<!-- target NAME -->``, a table or figure;
+    ``<!-- claims PAPER -->``, what its text claims; ``<!-- proven RECIPE... -->``, the lines of
+    statements; ``<!-- unmeasured -->``, what is left.
+
     Raises:
-        ConfigError: a marker names no target.
+        ConfigError: a marker names nothing that there is.
     """
     known = targets()
 
@@ -41,7 +51,9 @@ def updated(page: str) -> str:
         return f"{match[1]}{markdown(rows)}{match[3]}"
 
     made, count = _BLOCK.subn(table, page)
-    if not count:
+    made, claims = _CLAIMS.subn(lambda m: f"{m[1]}{papers.claims_table(m[2])}{m[3]}", made)
+    made, proofs = _PROVEN.subn(lambda m: f"{m[1]}{papers.proven_table(m[2])}{m[3]}", made)
+    if not count + claims + proofs:
         raise ConfigError("page: it has no table between `<!-- target NAME -->` and `<!-- end -->`")
     return _REST.sub(lambda match: f"{match[1]}{remaining(known.values())}{match[2]}", made)
 

@@ -1,0 +1,70 @@
+"""What the papers' texts claim, sentence by sentence, beside what was measured or computed.
+
+Each paper has a module with its claims in the order of its text. Whether one holds is decided by
+the committed results each time a page is made: no verdict is written by hand. Where a claim does
+not hold, its entry says why, or that it is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Numbers = Sequence[float]
+
+Groups = tuple[tuple[int, ...], tuple[int, ...]]
+"""Two groups of a claim's cells, by their places."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperClaim:
+    """A sentence of a paper, or a number in it.
+
+    Attributes:
+        place: where in the paper: "5.2", "Fig. 4".
+        says: what it claims, in few words; its numbers are the paper's.
+        cells: the recipes whose results decide it; none where it follows from code alone.
+        derive: makes of their accuracies in percent, in their order, the numbers that are shown.
+        ours: a template for these numbers.
+        holds: whether the claim holds by these numbers.
+        above: groups of cells of which the first is said to be above the second, in the mean: the
+            claim holds where it is so by more than the standard error of the seeds.
+        cause: why it does not, where it does not: a cause that a run has tested, or one that begins
+            with "not known". None where it holds, or nothing is measured.
+    """
+
+    place: str
+    says: str
+    cells: tuple[str, ...] = ()
+    derive: Callable[[Numbers], Numbers] = lambda numbers: numbers
+    ours: str
+    holds: Callable[[Numbers], Any] = lambda numbers: True
+    above: tuple[Groups, ...] = ()
+    cause: str | None = None
+
+
+def near(number: float, within: float) -> Callable[[Numbers], bool]:
+    """Return whether the first number is the paper's, give or take ``within``."""
+    return lambda found: abs(found[0] - number) <= within
+
+
+def rising(count: int) -> tuple[Groups, ...]:
+    """Return the pairs of neighbours among ``count`` cells, each of which is above the last."""
+    return tuple(((place + 1,), (place,)) for place in range(count - 1))
+
+
+def halves(count: int) -> tuple[Groups, ...]:
+    """Return the first half of ``count`` cells as the group that is above the other half."""
+    return ((tuple(range(count // 2)), tuple(range(count // 2, count))),)
+
+
+def differences(pairs: int) -> Callable[[Numbers], Numbers]:
+    """Return what takes the second half of the numbers from the first, pair by pair."""
+    return lambda found: [found[place] - found[pairs + place] for place in range(pairs)]
+
+
+def mean_difference(found: Numbers) -> Numbers:
+    """Return by how much the first half of the numbers is larger than the second, in the mean."""
+    half = len(found) // 2
+    return [(sum(found[:half]) - sum(found[half:])) / half]

@@ -1,0 +1,210 @@
+"""The claims of Wu, Xu, Zhu 2023, "... under Personalized Settings"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedldp.algorithms.recipes import find_recipe
+from fedldp.reproduction.claims import Numbers, PaperClaim, halves, mean_difference, near, rising
+from fedldp.reproduction.known import KNOWN
+
+_WITHIN = 5.0
+"""Points: three or ten clients with some hundred examples each scatter by so much."""
+
+_FIGURES = {
+    2: ("mnist", "MNIST, IID", 88.7, ("llh", "lmh", "lhh")),
+    3: ("fmnist", "Fashion-MNIST, IID", 73.1, ("llh", "lmh", "lhh")),
+    4: ("covertype", "Covertype, IID", 49.0, ("lmh", "lh")),
+    5: ("mnist", "MNIST, non-IID", 65.2, ("lmh", "lh")),
+    6: ("fmnist", "Fashion-MNIST, non-IID", 49.8, ("lmh", "lh")),
+    7: ("covertype", "Covertype, non-IID", 62.6, ("lmh", "lh")),
+}
+"""By figure: data set, its name, the paper's accuracy without noise, its mixes of budgets."""
+
+_CHANCE = (
+    "at chance: the paper's own σ, 98 to 1,896, drowns weights clipped to 2, in theirs as in ours"
+)
+_SUBSET = (
+    "far below the most frequent class (48.8 %), for σ of 14 to 120 drowns weights clipped to 2"
+)
+
+_ORDER_CAUSES = {3: _CHANCE, 6: KNOWN["personalized-fig6: mean gain of (C) over (A)"]}
+_NONE_CAUSES = {7: KNOWN["personalized-covertype-fig7-none"]}
+_MOST_CAUSES = {
+    3: _CHANCE,
+    6: "not known in full: votes that are drawn at random add up to more than a sign; on MNIST "
+    "with U = 20 it is so, too (personalized-tried)",
+}
+_SCATTER = "less than the standard error of five seeds: the partition decides more than the budgets"
+_MIX_CAUSES = {3: _CHANCE, 4: _SUBSET, 5: _SCATTER, 6: _SCATTER, 7: _SCATTER}
+_BUDGET_CAUSES = {3: _CHANCE, 4: _SUBSET, 7: _SCATTER}
+
+
+def _of(figure: int, *curves: str) -> tuple[str, ...]:
+    return tuple(f"personalized-{_FIGURES[figure][0]}-fig{figure}-{curve}" for curve in curves)
+
+
+def _mixes(figure: int, letter: str) -> tuple[str, ...]:
+    return _of(figure, *(f"{mix}-{letter}" for mix in _FIGURES[figure][3]))
+
+
+def _none(figure: int) -> PaperClaim:
+    _, title, accuracy, _ = _FIGURES[figure]
+    return PaperClaim(
+        place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} a",
+        says=f"{accuracy:g} % without noise ({title})",
+        cells=_of(figure, "none"),
+        ours="{:.1f}",
+        holds=near(accuracy, _WITHIN),
+        cause=_NONE_CAUSES.get(figure),
+    )
+
+
+def _budgets(figure: int) -> PaperClaim:
+    return PaperClaim(
+        place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} a",
+        says=f"the larger the budget the higher the accuracy ({_FIGURES[figure][1]})",
+        cells=_of(figure, "low", "middle", "high"),
+        ours="{:.1f}, {:.1f}, {:.1f} with L, M, H",
+        above=rising(3),
+        cause=_BUDGET_CAUSES.get(figure),
+    )
+
+
+def _most(figure: int) -> PaperClaim:
+    return PaperClaim(
+        place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} a",
+        says=f"and the highest without noise ({_FIGURES[figure][1]})",
+        cells=_of(figure, "high", "none"),
+        ours="{:.1f} with H, {:.1f} without",
+        above=rising(2),
+        cause=_MOST_CAUSES.get(figure),
+    )
+
+
+def _more(figure: int) -> PaperClaim:
+    fewer, *_, more = {2: ("llh", "lhh"), 3: ("llh", "lhh")}.get(figure, ("lh", "lmh"))
+    cells = _of(figure, *(f"{mix}-{letter}" for mix in (more, fewer) for letter in "abc"))
+    return PaperClaim(
+        place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} b, c",
+        says="with more clients of large budgets the accuracy increases "
+        f"({_FIGURES[figure][1]}: {more.upper()} for {fewer.upper()})",
+        cells=cells,
+        derive=mean_difference,
+        ours="{:+.1f} points in the mean of (A), (B), (C)",
+        above=halves(6),
+        cause=_MIX_CAUSES.get(figure),
+    )
+
+
+def _gain(figure: int, letter: str, points: float) -> PaperClaim:
+    name = f"personalized-fig{figure}: mean gain of ({letter.upper()}) over (A)"
+    return PaperClaim(
+        place=f"5.{2 if figure < 5 else 3}.2",
+        says=f"a gain of ({letter.upper()}) over (A) of {points:g} % ({_FIGURES[figure][1]})",
+        cells=_mixes(figure, letter) + _mixes(figure, "a"),
+        derive=mean_difference,
+        ours="{:+.2f} points, in the mean of the mixes",
+        holds=near(points, min(3.0, points / 2)),
+        cause=KNOWN.get(name),
+    )
+
+
+def _best(figure: int, of: str = "") -> PaperClaim:
+    mixes = _FIGURES[figure][3]
+    start = f"personalized-{of or _FIGURES[figure][0]}-fig{figure}"
+    cells = tuple(f"{start}-{mix}-{letter}" for letter in "cb" for mix in mixes)
+    places = "{:+.1f}, " * (len(mixes) - 1) + "{:+.1f}"
+
+    def less(found: Numbers) -> Numbers:
+        half = len(mixes)
+        return [found[place] - found[half + place] for place in range(half)]
+
+    return PaperClaim(
+        place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} b, c",
+        says=f"(C) is best ({f'{of}, ' if of else ''}{_FIGURES[figure][1]})",
+        cells=cells,
+        derive=less,
+        ours=f"(C) less (B): {places} points with {', '.join(mix.upper() for mix in mixes)}",
+        above=halves(2 * len(mixes)),
+        cause=_BEST_CAUSES.get((figure, of)),
+    )
+
+
+_BEST_CAUSES = {
+    (
+        2,
+        "",
+    ): "not known: drawing again where ω selects nobody has the largest budget always in, and "
+    "keeping the last model instead is worse (4.2, below)",
+    (2, "digits"): "not known: as on MNIST",
+    (3, ""): _CHANCE,
+    (4, ""): _SUBSET,
+    (
+        5,
+        "",
+    ): "not known: (C) takes fewer votes, of clients with few labels each: in a third of LMH's "
+    "rounds only the three of ten with the largest budget",
+    (6, ""): "not known: as on MNIST",
+}
+
+
+def _keep(figure: int) -> PaperClaim:
+    mixes = _FIGURES[figure][3]
+    return PaperClaim(
+        place=f"4.2, Fig. {figure}",
+        says="(ours) with the last model kept where nobody is selected (C) is better "
+        f"({_FIGURES[figure][1]})",
+        cells=_of(figure, *(f"keep-{mix}-c" for mix in mixes)) + _mixes(figure, "c"),
+        derive=mean_difference,
+        ours="{:+.1f} points beside drawing again",
+        above=halves(2 * len(mixes)),
+        cause="drawing again is not what (C) lacks: without it (C) has no more",
+    )
+
+
+def _nobody(found: Numbers) -> Numbers:
+    """Return in what share of draws nobody is selected, least and most of all mixes, in percent."""
+    shares = []
+    for figure in _FIGURES:
+        for name in _mixes(figure, "c"):
+            noise: Any = find_recipe(name).config.composition.estimate
+            rho = [1 / noise.sigma(client) for client in range(noise.settings.num_clients)]
+            shares.append(100 * (1 - max(rho) / sum(rho)))
+    return [min(shares), max(shares)]
+
+
+CLAIMS = (
+    PaperClaim(
+        place="4.2",
+        says="the clients with P_i above one ω from (0, 1) are selected",
+        derive=_nobody,
+        ours="in {:.0f} to {:.0f} % of draws nobody is, by the figure's budgets; ours draws again",
+    ),
+    *(_none(figure) for figure in _FIGURES),
+    *(_budgets(figure) for figure in _FIGURES),
+    *(_most(figure) for figure in _FIGURES),
+    *(_more(figure) for figure in _FIGURES),
+    _gain(2, "b", 5.57),
+    _gain(2, "c", 11.28),
+    _gain(3, "b", 3.04),
+    _gain(3, "c", 3.93),
+    _gain(4, "b", 4.07),
+    _gain(4, "c", 10.90),
+    _gain(5, "c", 6.97),
+    _gain(6, "c", 19.85),
+    PaperClaim(
+        place="5.3.2",
+        says="no gain of (B) or (C) over (A) (Covertype, non-IID)",
+        cells=_mixes(7, "b") + _mixes(7, "c") + _mixes(7, "a") + _mixes(7, "a"),
+        derive=lambda found: [
+            sum(found[place : place + 2]) / 2 - sum(found[4:6]) / 2 for place in (0, 2)
+        ],
+        ours="{:+.2f} points of (B), {:+.2f} of (C)",
+        holds=lambda found: max(found) <= 1,
+        cause="not known; chance, where single runs scatter by 17 points or more",
+    ),
+    *(_best(figure) for figure in (2, 3, 4, 5, 6)),
+    _best(2, "digits"),
+    *(_keep(figure) for figure in _FIGURES),
+)

@@ -1,0 +1,129 @@
+"""The tables of the pages in docs/papers: a paper's claims beside ours, and what is proven."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedldp.accounting.guarantees import IDEALISED
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import Recipe, find_recipe
+from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number
+from fedldp.reproduction.claims import PaperClaim
+from fedldp.reproduction.comparison import Measurement, ours_of
+from fedldp.reproduction.results import Store
+from fedldp.reproduction.runner import jobs
+from fedldp.simulation.plan import plan, problem_of
+
+PAPERS = ("ldp_fl", "ldpfl", "priority", "personalised")
+"""The pages, and the modules of their claims."""
+
+NO_CAUSE = "no cause is noted"
+"""Beside a claim that does not hold, and should say why."""
+
+_NOWHERE = Path("/nonexistent")
+_CORES = 2
+"""What the guessed time of a run is for."""
+_HOUR = 60
+_WHOLE = 10
+"""Hours from which on a guess has no tenths."""
+
+
+def claims_of(paper: str) -> tuple[PaperClaim, ...]:
+    """Return a paper's claims in the order of its text.
+
+    Raises:
+        ConfigError: there is no such page.
+    """
+    if paper not in PAPERS:
+        raise ConfigError(f"paper {paper}: there is none of that name; choose {', '.join(PAPERS)}")
+    found: tuple[PaperClaim, ...] = import_module(f"fedldp.reproduction.claims.{paper}").CLAIMS
+    return found
+
+
+def claims_table(paper: str) -> str:
+    """Return a paper's claims beside ours, with a verdict on each: a table."""
+    lines = ["| place | the paper | ours | verdict |", "|---|---|---|---|"]
+    for claim in claims_of(paper):
+        ours, verdict = judged(claim)
+        lines.append(f"| {claim.place} | {claim.says} | {ours} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def judged(claim: PaperClaim) -> tuple[str, str]:
+    """Return our numbers, and "agrees", "does not: CAUSE", or "not measured: COST"."""
+    cells = [find_recipe(name) for name in claim.cells]
+    known = [ours_of(cell, Store(_NOWHERE), _NOWHERE, None) for cell in cells]
+    missing = [cell for cell, ours in zip(cells, known, strict=True) if ours is None]
+    if missing:
+        return "-", f"not measured: {_cost(missing)}"
+    measured = [ours for ours in known if ours is not None]
+    numbers = claim.derive([100 * ours.mean for ours in measured])
+    shown = claim.ours.format(*numbers)
+    if claim.holds(numbers) and all(_is_above(measured, *groups) for groups in claim.above):
+        return shown, "agrees"
+    return shown, f"does not: {claim.cause or NO_CAUSE}"
+
+
+def proven_table(names: str) -> str:
+    """Return what some recipes claim, and the lines of their statements: a table.
+
+    Args:
+        names: recipes, with spaces between.
+    """
+    lines = [
+        "| recipe | protected | against | epsilon | delta | true epsilon is at least |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in names.split():
+        config = find_recipe(name).config
+        lines += [f"| `{name}` | {line}" for line in _lines(statement_of(config))]
+    return "\n".join(lines) + "\n"
+
+
+def statement_of(config: RunConfig) -> dict[str, Any]:
+    """Return the statement of a configuration, before any training and without data."""
+    return plan(config, problem_of(config, _NOWHERE)).privacy
+
+
+def _lines(statement: dict[str, Any]) -> list[str]:
+    claim, found = statement["claim"], []
+    if claim is not None:
+        delta = f"{claim['delta']:g}"
+        found.append(
+            f"{claim['unit']}, **claimed** | | **{number(claim['epsilon'])}** | {delta} | |"
+        )
+    for line in statement["guarantees"]:
+        idealised = ", idealised" if IDEALISED in line["assumptions"] else ""
+        start = f"{line['unit']}{idealised} | {line['adversary']}"
+        if line["epsilon"] is None:
+            found.append(f"{start} | none | | |")
+            continue
+        lower = "" if line["lower"] is None else number(line["lower"], up=False)
+        found.append(f"{start} | {number(line['epsilon'])} | {line['delta']:g} | {lower} |")
+    return found
+
+
+def _is_above(measured: Sequence[Measurement], upper: Sequence[int], lower: Sequence[int]) -> bool:
+    """Return whether a group's mean is above another's by more than the seeds' standard error."""
+    gap = variance = 0.0
+    for group, sign in ((upper, 1), (lower, -1)):
+        for place in group:
+            ours = measured[place]
+            gap += sign * ours.mean / len(group)
+            variance += (ours.deviation or 0.0) ** 2 / len(ours.seeds) / len(group) ** 2
+    return gap > math.sqrt(variance)
+
+
+def _cost(cells: Sequence[Recipe]) -> str:
+    """Return about how long one seed of some recipes takes a core."""
+    todo = jobs(cells, range(1), Store(_NOWHERE), _NOWHERE, "cpu")
+    minutes = _CORES * sum(job.seconds for job in todo) / 60
+    hours = minutes / 60
+    if minutes < _HOUR:
+        return f"{math.ceil(minutes)} CPU minutes"
+    return f"{hours:.1f} CPU hours" if hours < _WHOLE else f"{hours:.0f} CPU hours"

@@ -1,0 +1,90 @@
+"""The papers' claims: each has a verdict, and one that does not hold says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedldp.algorithms.recipes import find_recipe
+from fedldp.core.errors import ConfigError
+from fedldp.reproduction import papers, results
+from fedldp.reproduction.claims import PaperClaim, halves, near, rising
+from fedldp.reproduction.papers import NO_CAUSE, PAPERS, claims_of, judged, proven_table
+from fedldp.reproduction.results import data_digests, digest
+
+CLAIMS = [claim for paper in PAPERS for claim in claims_of(paper)]
+
+
+def test_every_claim_that_does_not_hold_has_a_cause_or_says_that_none_is_known() -> None:
+    verdicts = [judged(claim)[1] for claim in CLAIMS]
+    for claim, verdict in zip(CLAIMS, verdicts, strict=True):
+        assert NO_CAUSE not in verdict, (claim.place, claim.says)
+        assert verdict.startswith(("agrees", "does not: ", "not measured: ")), claim.says
+    assert len(CLAIMS) > 90
+    for start in ("agrees", "does not: ", "not measured: "):
+        assert sum(verdict.startswith(start) for verdict in verdicts) > 3
+
+
+def test_a_claims_cells_have_a_source_and_their_numbers_a_place() -> None:
+    for claim in CLAIMS:
+        assert all(find_recipe(name).source is not None for name in claim.cells), claim.says
+        assert claim.ours.count("{") or not claim.cells, claim.says
+
+
+def published(name: str, mean: float, deviation: float | None, seeds: int) -> results.Published:
+    config = find_recipe(name).config
+    return results.Published(
+        recipe=name, digest=digest(config, data_digests(config)[0]), rounds=config.rounds,
+        seeds=list(range(seeds)), mean=mean, deviation=deviation, after={}, device="cpu",
+        hardware="", date="2026-01-01",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def committed(monkeypatch: pytest.MonkeyPatch) -> dict[str, results.Published]:
+    found: dict[str, results.Published] = {}
+    monkeypatch.setattr("fedldp.reproduction.comparison.published", lambda: found)
+    return found
+
+
+PAIR = ("ldp-fl-mnist", "fedavg-mnist")
+
+
+def test_verdicts_follow_from_what_is_committed(committed: dict[str, Any]) -> None:
+    claim = PaperClaim(
+        place="5", says="ninety", cells=PAIR[:1], ours="{:.1f}", holds=near(90, 1), cause="C"
+    )
+    assert judged(claim)[0] == "-"
+    assert judged(claim)[1].startswith("not measured: 3 CPU minutes")
+    committed["a"] = published(PAIR[0], 0.895, None, 1)
+    assert judged(claim) == ("89.5", "agrees")
+    committed["a"] = published(PAIR[0], 0.88, None, 1)
+    assert judged(claim) == ("88.0", "does not: C")
+
+
+@pytest.mark.parametrize(("deviation", "seeds", "holds"), [
+    (None, 1, True), (0.02, 3, False), (0.02, 8, True), (0.01, 3, True),
+])  # fmt: skip
+def test_an_order_holds_by_more_than_the_standard_error(
+    deviation: float | None, seeds: int, holds: bool, committed: dict[str, Any]
+) -> None:
+    """A gap of 0.0101: a standard error of 0.0163, 0.01 or 0.008."""
+    committed["low"] = published(PAIR[0], 0.90, deviation, seeds)
+    committed["high"] = published(PAIR[1], 0.9101, deviation, seeds)
+    for cells, above in ((PAIR, rising(2)), (PAIR[::-1], halves(2))):
+        claim = PaperClaim(place="5", says="more", cells=cells, ours="{:.1f}, {:.1f}", above=above)
+        assert (judged(claim)[1] == "agrees") is holds
+        assert judged(PaperClaim(**{**vars(claim), "cells": cells[::-1]}))[1] != "agrees"
+
+
+def test_a_statement_is_shown_with_its_claim_and_what_nothing_holds_for() -> None:
+    lines = proven_table("ldp-fl-mnist-model-shuffling priority-digits").splitlines()
+    assert any("**claimed** | | **1** | 0" in line for line in lines)
+    assert "| `priority-digits` | client-run | server | none | | |" in lines
+    assert all(line.count("|") == 7 for line in lines)
+
+
+def test_a_paper_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="paper ldpf: there is none of that name; choose ldp_fl,"):
+        papers.claims_table("ldpf")
