@@ -15,7 +15,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.deployment import certificates
-from fedldp.deployment.certificates import tls_of_server
+from fedldp.deployment.certificates import ServerTls, tls_of_server
 from fedldp.deployment.https.hello import SignedHello
 from fedldp.deployment.https.server import HttpsPipe, listen
 from fedldp.deployment.https.site import HttpsLink, tls_of_site
@@ -59,11 +59,11 @@ class Ends:
     @contextmanager
     def pipe(self) -> Iterator[HttpsPipe]:
         """Serve: on the same port when it is done again."""
-        context, own = tls_of_server(self.folder / "server.pem", self.folder / "server.key")
+        tls = ServerTls(self.folder / "server.pem", self.folder / "server.key")
         publics = [key.public_key().public_bytes_raw().hex() for key in self.keys]
         sites = list(zip(("near", "far"), publics, strict=True))
         listening = listen(f"127.0.0.1:{self.port}")
-        with HttpsPipe(listening, context, own, sites, LARGEST, "0.1.0", b"agreed") as pipe:
+        with HttpsPipe(listening, tls, sites, LARGEST, "0.1.0", b"agreed") as pipe:
             self.port = pipe.address[1]
             yield pipe
 

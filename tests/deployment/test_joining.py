@@ -231,6 +231,46 @@ def test_a_site_answers_another_invite_by_the_same_key_and_ledger(
     assert admit(joined).status == 0
 
 
+def test_the_authorities_of_the_next_invite_are_taken_when_no_run_needs_others(
+    joined: Callable[..., Any],
+) -> None:
+    """First both, then the new one alone; and of a forged invite none, while a run goes on."""
+    assert admit(joined).status == 0
+    accept = ("accept", "server/run.agreement", "--policy", "north/site.toml", "--yes")
+    assert joined(*accept).status == 0
+    digest = read_agreement(Path("server/run.agreement")).digest.hex()
+    own, ca = Path("north/ca.pem"), Path("server/ca.pem")
+    old = own.read_bytes()
+    assert joined("keys", "other", "--server", "localhost").status == 0
+
+    def answered(name: str, content: bytes) -> str:
+        ca.write_bytes(content)
+        invite = f"server/{name}.invite"
+        assert joined(*INVITE[:3], invite, *INVITE[4:], *URL).status == 0
+        found = joined("join", invite, "--site", "north")
+        assert found.status == 0, found.err
+        return str(found.out)
+
+    both = old + Path("other/ca.pem").read_bytes()
+    assert "ca.pem stays as it is" in answered("both", both)
+    assert own.read_bytes() == old
+    assert joined("retire", digest, "--policy", "north/site.toml").status == 0
+    Path("north/patients.csv").chmod(0o644)
+    refused = joined("join", "server/both.invite", "--site", "north").assert_refused()
+    assert "others may read it" in refused
+    assert own.read_bytes() == old
+    Path("north/patients.csv").chmod(0o600)
+    assert "by which the site knows the server" in answered("again", both)
+    assert fingerprints(own) == fingerprints(ca)
+    answered("new", Path("other/ca.pem").read_bytes())
+    assert fingerprints(own) == fingerprints(Path("other/ca.pem"))
+    assert "stays" not in answered("newer", Path("other/ca.pem").read_bytes())
+    moved = (*INVITE[:3], "server/moved.invite", *INVITE[4:], "--url", "https://127.0.0.1:1")
+    assert joined(*moved).status == 0
+    line = joined("join", "server/moved.invite", "--site", "north").assert_refused()
+    assert "an agent has one server" in line
+
+
 def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]) -> None:
     assert (
         "one key has both" in admit(joined, "north/north.join", "north/north.join").assert_refused()
@@ -369,7 +409,7 @@ def test_a_servers_certificate_is_renewed_in_one_command(invited: Callable[..., 
     before = {name: Path("server", name).read_bytes() for name in ("ca.pem", "server.pem")}
     outcome = invited("keys", "server", "--renew")
     assert outcome.status == 0, outcome.err
-    assert "restart the server" in outcome.out
+    assert "a server that runs shows them in a few seconds" in outcome.out
     assert Path("server/ca.pem").read_bytes() == before["ca.pem"]
     assert Path("server/server.pem").read_bytes() != before["server.pem"]
     check_host(Path("server/server.pem"), "localhost")

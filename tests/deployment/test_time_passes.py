@@ -33,6 +33,7 @@ from fedldp.deployment.certificates import (
     write_server_keys,
 )
 from fedldp.deployment.checks import check_site
+from fedldp.deployment.https import server
 from fedldp.simulation.engine import simulate
 
 HOST = "127.0.0.1"
@@ -90,6 +91,41 @@ def test_a_certificate_that_ended_in_a_pause_is_renewed_and_the_site_comes_by_it
     renewed = x509.load_pem_x509_certificate((ends.folder / "server.pem").read_bytes())
     names = renewed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == [HOST]
+
+
+def test_a_server_that_runs_shows_a_renewed_certificate_and_nobody_is_cut_off(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_LOOK_AT_TLS_SECONDS", 0.02)
+    folder = ends.folder
+
+    def shown() -> bytes | None:
+        with ends.secured() as secured:
+            return secured.getpeercert(True)
+
+    with ends.pipe() as pipe, ends.link(0):
+        eventually(lambda: pipe.connected)
+        before, token = ends.certificate, pipe._sites[0].token
+        assert shown() == before
+        old = {name: (folder / name).read_bytes() for name in ("server.key", "server.pem")}
+        renew_server_keys(folder, 365)
+        new = {name: (folder / name).read_bytes() for name in old}
+        eventually(lambda: shown() == ends.certificate)
+        assert ends.certificate != before
+        # One of two files alone: what was there before is shown, until the other comes.
+        (folder / "server.key").write_bytes(old["server.key"])
+        time.sleep(0.2)
+        assert x509.load_der_x509_certificate(shown() or b"") == x509.load_pem_x509_certificate(
+            new["server.pem"]
+        )
+        (folder / "server.pem").write_bytes(old["server.pem"])
+        eventually(lambda: shown() == before)
+        renew_server_keys(folder, 365)
+        eventually(lambda: shown() == ends.certificate)
+        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+        assert pipe._sites[0].token == token  # it was connected all the time
+        with ends.link(1):  # whose hello is for the new certificate
+            assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
 
 
 @pytest.mark.slow

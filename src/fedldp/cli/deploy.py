@@ -157,8 +157,8 @@ def keys(
             raise ConfigError("--renew: names are those of the certificate there; give it alone")
         ends = certificates.renew_server_keys(folder, _DAYS)
         typer.echo(
-            f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; restart "
-            "the server, and take ca.key off this machine"
+            f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; a "
+            "server that runs shows them in a few seconds; take ca.key off this machine"
         )
         return
     if (site is None) == (not server):
@@ -292,6 +292,15 @@ def join(
     if joined.policy.own is not None:
         told = "all sites will be told" if joined.joining.own else "no one else is told"
         typer.echo(f"own        {joined.policy.own}, which {told}")
+    server = joined.policy.server
+    if server is not None and joined.authorities == "taken":
+        typer.echo(f"wrote      {server.ca}, by which the site knows the server")
+    elif server is not None and joined.authorities == "kept":
+        typer.echo(
+            f"ca         {server.ca} stays as it is, for an accepted agreement does "
+            "not name all the authorities of this invite: once its run is over, retire it, and "
+            "join again"
+        )
     typer.echo(f"policy     {place / POLICY}: what may be done with the data; look at it")
     typer.echo(f"words      {words_of(joined.joining.digest)}")
     typer.echo(f"wrote      {joined.file}; send it to the server's operator, and compare the words")

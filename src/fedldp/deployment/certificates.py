@@ -252,6 +252,50 @@ def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
     return context, own.public_bytes(Encoding.DER)
 
 
+class ServerTls:
+    """A server's certificate and key, in files that may be renewed while it runs.
+
+    Attributes:
+        context: the TLS settings; connections that begin after ``look`` are shown what it took.
+        certificate: the server's own (DER).
+
+    Raises:
+        ConfigError: see ``tls_of_server``.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._files = certificate, key
+        self._seen = self._written()
+        self.context, self.certificate = tls_of_server(certificate, key)
+
+    def look(self) -> bool:
+        """Take what is in the files, if that was renewed; return whether it was.
+
+        Raises:
+            ConfigError: they cannot be used, or not yet; what was there before is still shown.
+        """
+        written = self._written()
+        if written == self._seen:
+            return False
+        _, certificate = tls_of_server(*self._files)  # in settings of its own: no half is taken
+        try:
+            self.context.load_cert_chain(*self._files)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError(f"certificate {self._files[0]}: it is being replaced") from error
+        self._seen, self.certificate = written, certificate
+        return True
+
+    def _written(self) -> list[tuple[int, int, int] | None]:
+        found: list[tuple[int, int, int] | None] = []
+        for file in self._files:
+            try:
+                seen = file.stat()
+                found.append((seen.st_ino, seen.st_size, seen.st_mtime_ns))
+            except OSError:
+                found.append(None)
+        return found
+
+
 def node_key() -> NodeKey:
     """Return a new key pair for ``flower-supernode --auth-supernode-private-key``."""
     key = ec.generate_private_key(ec.SECP256R1())

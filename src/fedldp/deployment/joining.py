@@ -42,8 +42,9 @@ from fedldp.deployment.agreement import (
     check_frozen,
     fits_version,
     parse_agreement,
+    read_agreement,
 )
-from fedldp.deployment.certificates import authorities_of, fingerprint
+from fedldp.deployment.certificates import authorities_of, fingerprint, fingerprints
 from fedldp.deployment.checks import all_examples, check_people_of
 from fedldp.deployment.deployable import without_simulation
 from fedldp.deployment.documents import LARGEST, canonical, digest_of, for_people, parse, read_file
@@ -59,11 +60,13 @@ from fedldp.deployment.policy import (
     URL,
     SitePolicy,
     costs_of,
+    is_retired,
     private_to_owner,
     protected_part,
     read_policy,
 )
 from fedldp.ledgers.budget import Budget
+from fedldp.reporting.record import replace_file
 from fedldp.simulation.settings import from_mapping
 
 _HEX = r"^[0-9a-f]{64}$"
@@ -399,12 +402,15 @@ class Joined:
         joining: what is in it.
         policy: of the site.
         expected: the agreement, if as many sites join as are expected.
+        authorities: whether those of the invite are the site's now: ``taken`` are those that it had
+            not; ``kept`` are its own, as a run that goes on names fewer.
     """
 
     file: Path
     joining: Joining
     policy: SitePolicy
     expected: Agreement
+    authorities: Literal["known", "taken", "kept"]
 
 
 def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined:
@@ -437,10 +443,15 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
         new_file(folder / "ca.pem", invite.ca_pem, 0o644)
         new_file(place, tomli_w.dumps(_relative(written, folder)).encode(), 0o600)
     policy = read_policy(place)
+    authorities: Literal["known", "taken", "kept"] = "known"
     if terms is None:
         expected = invite.expected(policy.own)
-        policy.check(expected)
+        authorities = _authorities_for(policy, invite)
+        taken = authorities == "taken"
+        policy.check(replace(expected, server_ca=()) if taken else expected)
         check_data(policy, expected)
+        if taken and policy.server is not None:
+            replace_file(policy.server.ca, invite.ca_pem)
     key = read_private(policy.key)
     public = key.public_key().public_bytes_raw().hex()
     unsigned = {
@@ -458,7 +469,36 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     file = folder / f"{name}.join"
     file.unlink(missing_ok=True)
     new_file(file, for_people(document), 0o644)
-    return Joined(file, Joining(name, public, invite.digest, document, own), policy, expected)
+    joining = Joining(name, public, invite.digest, document, own)
+    return Joined(file, joining, policy, expected, authorities)
+
+
+def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "taken", "kept"]:
+    """Return whether a site that has a policy takes the authorities of an invite; see ``Joined``.
+
+    They are not taken while a run goes on whose agreement does not name all of them: by its own
+    words the server could be another one then.
+
+    Raises:
+        ConfigError: the invite is of another server.
+    """
+    if policy.server is None:
+        return "known"  # which the policy refuses
+    if policy.server.url != invite.url:
+        raise ConfigError(
+            f"server.url = {policy.server.url}: the invite is of {invite.url}, and an agent has "
+            "one server; if that one moved, change it in the policy, and restart the agent"
+        )
+    new = {fingerprint(each) for each in invite.authorities}
+    if policy.server.ca.exists() and set(fingerprints(policy.server.ca)) == new:
+        return "known"
+    for path in sorted(policy.accepted.glob("*.agreement")):
+        if is_retired(policy, bytes.fromhex(path.stem)):
+            continue
+        named = read_agreement(path, policy.data_dir, own=policy.own_code).server_ca
+        if named and not new <= {*named}:
+            return "kept"
+    return "taken"
 
 
 def fetched_agreement(policy: SitePolicy) -> Agreement:

@@ -23,7 +23,7 @@ from fedldp.core.errors import ConfigError, EndedForGood, LedgerLost
 from fedldp.core.registry import check_extra
 from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement, read_agreement
-from fedldp.deployment.certificates import tls_of_server
+from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
 from fedldp.deployment.json_log import JsonLines
 from fedldp.deployment.key_changes import next_key_of
@@ -133,12 +133,12 @@ class OverHttps:
         from fedldp.deployment.https.server import HttpsPipe, listen
 
         _allow_files(_FILES + _FILES_OF_SITE * len(agreement.sites))
-        context, certificate = tls_of_server(self.certificate, self.key)
+        tls = ServerTls(self.certificate, self.key)
         sites = [(site.name, site.key) for site in agreement.sites]
         most, own = largest_message(agreement), version("fedldp")
         file = agreement.to_bytes()
         return HttpsPipe(
-            *(listen(self.listen), context, certificate, sites, most, own, file),
+            *(listen(self.listen), tls, sites, most, own, file),
             lambda key: next_key_of(folder.parent, key) is not None,
         )
 

@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import socket
-import ssl
 import threading
 import time
 from asyncio.sslproto import SSLProtocol
@@ -32,6 +31,7 @@ from starlette.types import Receive, Scope, Send
 
 from fedldp.core.errors import ConfigError, RunError, WireError
 from fedldp.deployment.agreement import fits_version
+from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.https.connections import Connections
 from fedldp.deployment.https.hello import LONGEST, TAG, TOKEN_BYTES, Nonces, SignedHello
 from fedldp.deployment.rate_limited_log import RateLimitedLog
@@ -53,6 +53,8 @@ _HELLO_SECONDS = 10.0
 _GIVE_UP_SECONDS = 0.5
 """How far apart two looks for questions are whose time is over."""
 _IDLE_SECONDS = 75
+_LOOK_AT_TLS_SECONDS = 2.0
+"""How far apart two looks are whether the certificate was renewed."""
 _LONGEST_HEAD = 16_384
 _PIECE = 1 << 18
 
@@ -102,8 +104,7 @@ class HttpsPipe:
     def __init__(
         self,
         listening: socket.socket,
-        context: ssl.SSLContext,
-        certificate: bytes,
+        tls: ServerTls,
         sites: Sequence[tuple[str, str]],
         largest: int,
         version: str,
@@ -114,8 +115,7 @@ class HttpsPipe:
 
         Args:
             listening: a TCP socket that listens; it is closed in the end.
-            context: for TLS; see ``certificates.tls_of_server``.
-            certificate: the server's own (DER), which sites sign.
+            tls: the server's certificate, which sites sign, and its key; it is looked at again.
             sites: name and public key (hexadecimal) of each, by its number.
             largest: bytes of an answer at most.
             version: of this fedldp; sites that have another are named in the log.
@@ -123,7 +123,7 @@ class HttpsPipe:
             changed: whether a site changed that key, which is not good any more.
         """
         self.address = listening.getsockname()[:2]
-        self._certificate, self._largest, self._version = certificate, largest, version
+        self._tls, self._largest, self._version = tls, largest, version
         self._agreement, self._changed_key = agreement, changed
         self._names = [name for name, _key in sites]
         self._index = {key: index for index, (_name, key) in enumerate(sites)}
@@ -154,7 +154,7 @@ class HttpsPipe:
             proxy_headers=False,
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=2,
-            ssl_context_factory=lambda _config, _default: context,
+            ssl_context_factory=lambda _config, _default: tls.context,
             h11_max_incomplete_event_size=_LONGEST_HEAD,
         )
         self._server = uvicorn.Server(config)
@@ -285,9 +285,21 @@ class HttpsPipe:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
             self._loop.set_exception_handler(lambda _loop, told: self._failed(told["message"]))
+            looks = asyncio.create_task(self._look_at_tls())
             await self._server.serve(sockets=[self._listener])
+            looks.cancel()
 
         asyncio.run(serve())
+
+    async def _look_at_tls(self) -> None:
+        """Show connections that begin a renewed certificate; those that are there go on."""
+        while True:
+            await asyncio.sleep(_LOOK_AT_TLS_SECONDS)
+            try:
+                if self._tls.look():
+                    log.info("shows a renewed certificate from now on")
+            except ConfigError as error:
+                self._rate_limited(f"a renewed certificate is not used: {error}")
 
     def _app(self) -> Starlette:
         return Starlette(
@@ -343,7 +355,7 @@ class HttpsPipe:
             return _refused(403)
         if not self._nonces.is_good(hello.nonce):
             return _refused(401)
-        if not hello.is_for(self._certificate):
+        if not hello.is_for(self._tls.certificate):
             self._rate_limited(
                 f"somebody says it is site {self._names[index]}, and did not sign for that"
             )

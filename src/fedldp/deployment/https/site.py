@@ -71,7 +71,8 @@ class HttpsLink:
     ) -> None:
         self._told = tell
         self._url, self._key, self._answer, self._largest = url, key, answer, largest
-        self._context = tls_of_site(ca)
+        self._ca = ca
+        tls_of_site(ca)  # each connection looks at it anew: others may vouch for the server then
         self._rate_limited = RateLimitedLog(log)
         self._stop = threading.Event()
         self._state = ""
@@ -87,14 +88,14 @@ class HttpsLink:
         pause = _FIRST_PAUSE
         while not self._stop.is_set():
             try:
-                with _client(self._url, self._context) as client:
+                with _client(self._url, tls_of_site(self._ca)) as client:
                     token = _said_who(client, self._key, "/v1/hello", TOKEN_BYTES)
                     self._tell(f"is connected to {self._url}", logging.INFO)
                     while not self._stop.is_set():
                         self._told(None)
                         self._one(client, token)
                         pause = _FIRST_PAUSE
-            except (httpx.HTTPError, OSError, WireError) as error:
+            except (httpx.HTTPError, OSError, WireError, ConfigError) as error:
                 self._tell(f"no connection to {self._url}: {_in_words(error)}; it is tried again")
             except Exception as error:  # the agent goes on; no content is for the log
                 self._tell(
