@@ -96,8 +96,8 @@ def last_lines(privacy: dict[str, Any], setting: str) -> list[str]:
 
     text = io.StringIO()
     summary = {
-        "rounds": [], "final": {"accuracy": None, "loss": None}, "seconds": 1.0,
-        "privacy": privacy, "run_dir": None,
+        "rounds": [], "final": {"accuracy": None, "loss": None, "most_frequent": None},
+        "seconds": 1.0, "privacy": privacy, "run_dir": None, "config": {}, "doubts": [],
     }  # fmt: skip
     print_result(Console(file=text, width=300), summary, "nothing", {}, setting, stated=True)
     return text.getvalue().splitlines()

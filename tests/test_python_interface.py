@@ -472,5 +472,5 @@ def test_workers_of_a_program_that_is_no_file_are_refused() -> None:
 def test_the_table_of_rounds_is_that_of_the_contract() -> None:
     assert results.COLUMNS == (
         "round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds",
-        "auc", "average_precision", "balanced_accuracy", "brier",
+        "auc", "average_precision", "balanced_accuracy", "brier", "calibration_error",
     )  # fmt: skip

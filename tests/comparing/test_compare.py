@@ -57,7 +57,7 @@ def test_the_keys_of_the_document(made: Any) -> None:
     found = json.loads((made.out / "results.json").read_text())
     assert found == made.summary()
     assert found["guarantee"] == {"unit": "client-run", "adversary": "server", "delta": 1e-5}
-    assert list(found) == ["guarantee", "metric", "rows"]
+    assert list(found) == ["guarantee", "metric", "rows", "warnings"]
     assert list(found["rows"][0]) == [
         "name", "epsilon", "mean", "deviation", "seeds", "settings", "proven", "idealised",
         "stated_by", "refused",

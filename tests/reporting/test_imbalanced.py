@@ -61,7 +61,11 @@ def test_a_runs_last_lines_begin_with_auc(rare: Result, tmp_path: Path) -> None:
     assert any(line.startswith("accuracy") for line in lines[first:])
     assert f": AUC {final['auc']:.4f}, balanced accuracy" in repr(rare)
     usual = run_on(tmp_path / "usual", 0.5)
-    assert not any(line.startswith("AUC") for line in printed(usual))
+    words = [line.split(" ")[0] for line in printed(usual)]
+    assert words.index("accuracy") < words.index("AUC")  # beside it, and after it
+    assert f"naming the most frequent class: {100 * usual.most_frequent:.2f} %" in "\n".join(
+        printed(usual)
+    )
     assert "AUC" not in repr(usual)
 
 
@@ -71,7 +75,7 @@ def test_a_page_begins_with_auc(rare: Result, runs: dict[str, Path]) -> None:
     one, usual = read_run(rare.run_dir), read_run(runs["fedavg-quickstart"])
     text = Page(page([one])).text()
     balanced = f"{100 * final['balanced_accuracy']:.2f} %"
-    shares = f"AUC {final['auc']:.4f} and balanced accuracy {balanced}"
+    shares = f"AUC {final['auc']:.4f} , balanced accuracy {balanced}"
     assert shares in text
     assert "AUC, accuracy and loss by round" in text
     assert text.index(shares) < text.index(f"accuracy {100 * final['accuracy']:.2f} %")

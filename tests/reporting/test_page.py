@@ -179,7 +179,7 @@ def test_the_picture_has_claim_proof_and_no_guarantee_as_marks_of_their_own(
     assert "no guarantee" not in private
     assert noiseless.count("no guarantee") == 2
     assert "claimed" not in noiseless
-    assert "beyond: no protection to speak of" in noiseless
+    assert "beyond the dotted line, 20: practically no protection" in Page(page([both[1]])).text()
 
 
 @drawn
@@ -196,8 +196,8 @@ def test_a_claim_about_a_unit_without_a_line_is_drawn_all_the_same(both: list[Fi
 def test_charts_have_axes_units_and_the_colours_of_the_page(both: list[FinishedRun]) -> None:
     made = page(both)
     text = Page(made).text("text", "tspan")
-    for words in ("round", "accuracy (%)", "loss (mean cross-entropy, nats)",
-                  "epsilon, on a logarithmic scale", "run 2 (noise-free twin)"):  # fmt: skip
+    for words in ("round", "accuracy (%)", "loss (cross-entropy, nats)",
+                  "epsilon (logarithmic): left is better", "run 2 (noise-free twin)"):  # fmt: skip
         assert words in text
     elements = made[made.index("<main>") :]
     assert not re.search(r"#[0-9a-f]{6}\b", elements)

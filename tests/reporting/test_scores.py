@@ -15,7 +15,14 @@ from sklearn.metrics import (
 
 from fedldp.protocol.roles import Score
 from fedldp.reporting.schema import Schema
-from fedldp.reporting.scores import FIGURES, doubts, evaluation, figures_of, scores
+from fedldp.reporting.scores import (
+    FIGURES,
+    calibration_error,
+    doubts,
+    evaluation,
+    figures_of,
+    scores,
+)
 
 
 def made(classes: int, seed: int, decimals: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -52,6 +59,7 @@ def test_figures_are_those_of_scikit_learn(classes: int, decimals: int) -> None:
                 "average_precision": precision,
                 "balanced_accuracy": balanced_accuracy_score(labels, shares.argmax(1)),
                 "brier": brier_score_loss(labels, shares if classes > 2 else shares[:, 1]),
+                "calibration_error": calibration_error(labels, shares),
             },
             abs=1e-12,
         )
@@ -67,7 +75,7 @@ def test_without_a_class_what_ranks_it_is_not_defined() -> None:
     one, two = np.zeros(4, np.int64), np.full((4, 2), 0.5)
     found = figures_of(one, two, table(one, two))
     assert found == {"auc": None, "average_precision": None, "balanced_accuracy": 1.0,
-                     "brier": 0.25}  # fmt: skip
+                     "brier": 0.25, "calibration_error": 0.5}  # fmt: skip
 
 
 def pieces(labels: NDArray[np.int64], shares: NDArray[np.float64], size: int) -> list[Score]:
@@ -94,7 +102,7 @@ def test_a_test_in_pieces_has_the_figures_of_the_whole() -> None:
     # One piece without them leaves accuracy and loss.
     found, confusion = evaluation([*pieces(labels, shares, 40), Score(right=1, loss=1.0, total=2)])
     assert confusion is None
-    assert [getattr(found, name) for name in FIGURES] == [None] * 4
+    assert [getattr(found, name) for name in FIGURES] == [None] * len(FIGURES)
     assert found.loss == 5 / (len(labels) + 2)
 
 

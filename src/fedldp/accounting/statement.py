@@ -79,6 +79,12 @@ _OF_PRIVATE_ROWS = (
     "functions of private rows, which no line covers, and so is whatever is chosen by them"
 )
 HELD_OUT = f"accuracy, AUC, all other scores and the confusion matrix are {_OF_PRIVATE_ROWS}"
+CHOOSING = (
+    "choosing by scores is a release: these were taken on clients' private rows, and no epsilon "
+    "here covers them, or what is chosen by them"
+)
+"""Said below every table by whose scores somebody may choose, where ``HELD_OUT`` is."""
+
 _EARLIER_HELD_OUT = f"accuracy, loss and confusion matrix are {_OF_PRIVATE_ROWS}"
 
 

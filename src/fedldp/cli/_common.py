@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedldp.core.errors import ConfigError
+from fedldp.core.registry import is_installed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,6 +64,25 @@ def at_most_cores(workers: int | None, stderr: Console) -> int | None:
         soft_wrap=True,
     )
     return most
+
+
+def charts_or_notice(stderr: Console, later: str) -> bool:
+    """Return whether charts can be drawn; if not, say so before anything is trained.
+
+    Args:
+        stderr: where to say it.
+        later: the command that draws them afterwards.
+    """
+    if is_installed("report"):
+        return True
+    stderr.print(
+        "no chart   Matplotlib is not installed: pip install 'fedldp[report]', now or before "
+        f"{later}, which draws it",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+    return False
 
 
 def print_json(document: Any) -> None:

@@ -40,4 +40,5 @@ def account(
         warnings = [each for each in planned.privacy["warnings"] if each != SIMULATED]
         told = {**planned.privacy, "warnings": warnings}  # no run is made here
         setting = planned.config.epsilon_in_words(planned.privacy["guarantees"])
-        text.print_statement(Console(), told, setting)
+        asked = text.asked_for(planned.config.model_dump())
+        text.print_statement(Console(), text.asked_first(told, asked), setting)

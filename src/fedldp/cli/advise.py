@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, at_most_cores, folder, print_json
+from fedldp.cli._common import (
+    DataDir,
+    Json,
+    Settings,
+    at_most_cores,
+    charts_or_notice,
+    folder,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from fedldp.comparing.advising import Advice
@@ -76,6 +84,7 @@ def advise(
     place = out or unused(Path("runs") / f"advise-{time.strftime('%Y%m%d-%H%M%S')}")
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
+    charts_or_notice(stderr, f"the same command with --out {place}")
     bar = Progress(
         TextColumn("run"),
         MofNCompleteColumn(),

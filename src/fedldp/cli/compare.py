@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, at_most_cores, folder, print_json
+from fedldp.cli._common import (
+    DataDir,
+    Json,
+    Settings,
+    at_most_cores,
+    charts_or_notice,
+    folder,
+    print_json,
+)
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -93,6 +101,8 @@ def compare(
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
 
+    drawn = charts_or_notice(stderr, f"the same command with --out {place}")
+
     def say(line: str) -> None:
         stderr.print(line, highlight=False, soft_wrap=True, markup=False)
 
@@ -116,7 +126,8 @@ def compare(
         print_json(result.summary())
     else:
         _print(result)
-    _plot(stderr, result, place)
+    if drawn:
+        _plot(stderr, result, place)
     if result.missing:
         say(f"missing    {len(result.missing)} rows; the same command with --out {place} goes on")
     if result.refused:
@@ -149,7 +160,6 @@ def _print(result: Compared) -> None:
 
 
 def _plot(stderr: Console, result: Compared, place: Path) -> None:
-    """Draw the chart; without Matplotlib say what is missing."""
     if all(line.mean is None for line in result.lines):
         return
     try:

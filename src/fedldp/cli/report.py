@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import Json, file, folder, print_json
+from fedldp.cli._common import Json, charts_or_notice, file, folder, print_json
 
 if TYPE_CHECKING:
     from fedldp.reporting.runs import FinishedRun
@@ -32,11 +32,14 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Make one HTML page of a run, or of several beside each other."""
+    from rich.console import Console
+
     from fedldp.reporting.runs import read_run
 
     runs = [read_run(folder) for folder in folders]
     if out is not None or (tensorboard, mlflow, as_json) == (None, None, False):
         place = out or Path("report.html")
+        charts_or_notice(Console(stderr=True), "the same command")
         _write(place, runs)
         typer.echo(f"report     {place}", err=as_json)
     if tensorboard is not None:

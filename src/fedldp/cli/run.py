@@ -15,6 +15,7 @@ from fedldp.cli._common import (
     Json,
     Settings,
     at_most_cores,
+    charts_or_notice,
     folder,
     print_json,
     recipe_names,
@@ -87,6 +88,8 @@ def run(
     result = _simulate(config, name, device, workers, cluster, out, begun, data_dir, shown)
     if as_json:
         print_json(result.summary())
+        for doubt in result.doubts:
+            typer.echo(f"warning    {doubt}", err=True)
     else:
         config = result.config
         text.print_result(
@@ -97,8 +100,6 @@ def run(
             config.epsilon_in_words(result.privacy["guarantees"]),
             stated=bool(shown) and shown[-1] == result.privacy and _one_place(),
         )
-    for doubt in result.doubts:
-        typer.echo(f"warning    {doubt}", err=as_json)
 
 
 def _one_place() -> bool:
@@ -145,11 +146,13 @@ def _simulate(
 
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
+    charts_or_notice(stderr, f"fedldp report {folder.path if folder else out}")
 
     def show(plan: Plan) -> None:
         what = text.run_text(name or "a run from Python", plan.config)
         stderr.print(f"run        {what}", highlight=False, soft_wrap=True)
-        text.print_statement(stderr, plan.privacy)
+        asked = text.asked_for(plan.config.model_dump())
+        text.print_statement(stderr, text.asked_first(plan.privacy, asked))
         shown.append(plan.privacy)
 
     try:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, at_most_cores, file, folder, print_json
+from fedldp.cli._common import (
+    DataDir,
+    Json,
+    Settings,
+    at_most_cores,
+    charts_or_notice,
+    file,
+    folder,
+    print_json,
+)
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,6 +123,7 @@ def sweep(
             f"seeds      one, the number {seeds}; for {seeds} of them write 0-{int(seeds) - 1}"
         )
     workers = at_most_cores(workers, stderr)
+    drawn = charts_or_notice(stderr, f"fedldp sweep --resume {place}")
     context = RunContext(data_dir=data_dir, device=design.device, cluster=cluster)
     try:
         # A model of the user's own may print, and Ray does, where a worker died.
@@ -130,7 +140,8 @@ def sweep(
         print_json(result.summary())
     else:
         _print(result)
-    _plot(stderr, result, place)
+    if drawn:
+        _plot(stderr, result, place)
     if result.failed:
         stderr.print(f"failed     {len(result.failed)} of {len(result.failed) + len(result.runs)}")
         raise typer.Exit(2)
@@ -207,7 +218,6 @@ def _print(result: Sweep) -> None:
 
 
 def _plot(stderr: Console, result: Sweep, place: Path) -> None:
-    """Draw the chart; without Matplotlib say what is missing."""
     if not result.runs:
         return
     try:

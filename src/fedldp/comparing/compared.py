@@ -153,6 +153,7 @@ class Compared:
             "guarantee": {"unit": kind.unit, "adversary": kind.adversary, "delta": kind.delta},
             "metric": self.metric,
             "rows": self.rows,
+            "warnings": self.warnings(),
         }
 
     @property
@@ -189,16 +190,21 @@ class Compared:
                 f"one class has {100 * self.most_frequent:.0f} % of the test: accuracy says "
                 "little; compare by auc or balanced_accuracy"
             )
-        for name, what in self.score_releases.items():
-            found.append(f"of {name}, {what} are a release of their own, which no epsilon covers")
-        if self.private_choice:
-            found.append(RELEASE)
-        if self.private_scores:
-            found.append(HELD_OUT)
-        found.append(SIMULATED)
+        found += [*self.warnings(), SIMULATED]
         if missing := self.missing:
             found.append(f"not measured yet: {'; '.join(missing)}")
         return found
+
+    def warnings(self) -> list[str]:
+        """Return what no epsilon of the table covers: scores on private rows."""
+        return [
+            *(
+                f"of {name}, {what} are a release of their own, which no epsilon covers"
+                for name, what in self.score_releases.items()
+            ),
+            *((RELEASE,) if self.private_choice else ()),
+            *((HELD_OUT,) if self.private_scores else ()),
+        ]
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the table for people: what its columns are called, and its rows."""

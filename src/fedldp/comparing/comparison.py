@@ -18,7 +18,7 @@ from fedldp.comparing.proving import BUDGETS, Budgets, ComparisonError, checked,
 from fedldp.comparing.results import METRICS, RELEASED, Results, Row, choose, where
 from fedldp.core.errors import ConfigError, Diverged, PrivacyError
 from fedldp.data import SUFFIXES, Dataset
-from fedldp.reporting.scores import calibration_error, final_of
+from fedldp.reporting.scores import final_of
 from fedldp.simulation.plan import plan, problem_with
 
 Purpose = Literal["tried", "measured"]
@@ -50,7 +50,6 @@ class Comparison:
         seeds_of_small: Sequence[int] | None = None,
         metric: str = "accuracy",
         fewer_tries: Literal["refused", "allowed"] = "refused",
-        calibration: bool = False,
         data_dir: Path | None = None,
     ) -> None:
         """Check that the comparison is fair.
@@ -65,8 +64,6 @@ class Comparison:
             metric: by which tries are chosen, of ``METRICS``.
             fewer_tries: whether a contestant may have fewer tries than another. Where it may,
                 whoever shows the result has to say so.
-            calibration: whether the metrics of a line have the "calibration_error" of its model,
-                which is tested once more for it; see ``reporting.scores``.
             data_dir: the data folder, for what runs load beside their task's data.
 
         Raises:
@@ -78,7 +75,6 @@ class Comparison:
         self.chosen_on = chosen_on
         self.seeds = tuple(seeds)
         self.metric = metric
-        self._calibration = calibration
         self._data_dir = data_dir
         self._seeds_of_small = self.seeds if seeds_of_small is None else tuple(seeds_of_small)
         self._budgets = Budgets()
@@ -266,9 +262,6 @@ class Comparison:
         else:
             row |= {"accuracy": result.accuracy, "auc": result.rounds[-1].auc, "begun": True}
             row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
-            if self._calibration:
-                shares = result.predict_proba(data.test.features)
-                row["metrics"]["calibration_error"] = calibration_error(data.test.labels, shares)
             row["settings"] = {name: getattr(config, name) for name in _SHOWN
                                if hasattr(config, name)}  # fmt: skip
         whole = self._task_of(cell).load()

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedldp.core.errors import RunError
 from fedldp.reporting.record import environment
-from fedldp.reporting.scores import FIGURES
+from fedldp.reporting.scores import CHOSEN_BY
 
 Row = dict[str, Any]
 """One run, as a line of the file: see ``Comparison.run_one``."""
@@ -79,7 +79,7 @@ class Results:
         return row
 
 
-METRICS = ("accuracy", "loss", *FIGURES)
+METRICS = CHOSEN_BY
 """What tries may be chosen by, and contestants compared by."""
 
 LESS_IS_BETTER = ("loss", "brier")

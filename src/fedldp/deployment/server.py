@@ -49,14 +49,14 @@ from fedldp.ledgers.protocol import Place
 from fedldp.protocol.client_keys import read_secret
 from fedldp.protocol.roles import Draws, State
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
-from fedldp.protocol.server_loop import Evaluation, Evaluator, Loop, Round
+from fedldp.protocol.server_loop import Evaluation, Loop, Round
 from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, check_new, replace_file
 from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.schema import Schema
-from fedldp.reporting.scores import evaluation, final_of, most_frequent
+from fedldp.reporting.scores import doubts, evaluation, final_of, most_frequent
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
@@ -66,6 +66,7 @@ from fedldp.training.tensors import load_weights, one_thread
 
 log = logging.getLogger("fedldp.server")
 
+_CPU = torch.device("cpu")
 _SUMS = "sums.json"
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 """Seconds before a round is tried again that too few sites answered: at first, and at most."""
@@ -83,6 +84,9 @@ class Served:
         run_dir: the server's folder.
         most_frequent: the share of the most frequent class of the server's own test examples, 0 to
             1; None where it has none.
+        confusion: of the final model on these; see ``simulation.result.Result``. None, too, where
+            the server ended between the last test and now.
+        doubts: what makes its figures doubtful, in words.
     """
 
     agreement: Agreement
@@ -91,6 +95,8 @@ class Served:
     privacy: dict[str, Any]
     run_dir: Path
     most_frequent: float | None = None
+    confusion: NDArray[np.int64] | None = None
+    doubts: Sequence[str] = ()
 
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp deploy server --json`` prints."""
@@ -106,7 +112,8 @@ class Served:
             "seconds": sum(record.seconds for record in self.rounds),
             "run_dir": str(self.run_dir),
             "tested_on": "the server's test set",
-            "confusion": None,
+            "confusion": None if self.confusion is None else self.confusion.tolist(),
+            "doubts": list(self.doubts),
         }
 
 
@@ -136,8 +143,7 @@ class Server:
         self._draws: Draws = draws_of_secret(secret, run) if seed is None else draws_of_seed(seed)
         self._in_sum = _read_sums(folder / _SUMS)
         self._side = server_side(self.agreement, self._heard)
-        self._evaluate = _evaluator(self.agreement, test)
-        self._most_frequent = most_frequent(np.bincount(test.labels)) if test else None
+        self._test = _Test(self.agreement, test)
         self._journal = Journal(folder / "journal")
         self._receipts = KeptReceipts(folder, run, self.agreement.sites)
         saved = self.folder.read_checkpoint()
@@ -220,7 +226,7 @@ class Server:
             participants=self._begin,
             transport=sites,
             draws=self._draws,
-            evaluate=self._evaluate,
+            evaluate=self._test,
             quorum=self.agreement.quorum,
             waited=lambda: sites.waited,
         )
@@ -326,7 +332,9 @@ class Server:
             weights={**{name: w.copy() for name, w in trained.items()}, **frozen},
             privacy=self.privacy,
             run_dir=self.folder.path,
-            most_frequent=self._most_frequent,
+            most_frequent=self._test.most_frequent,
+            confusion=self._test.confusion,
+            doubts=self._test.doubts(self.rounds[-1]),
         )
         summary = served.summary()
         self.folder.write_json(SCHEMA, _schema(self.agreement).to_document())
@@ -394,28 +402,54 @@ def _schema(agreement: Agreement) -> Schema:
     )
 
 
-def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
-    """Return what tests the model on the server's own examples, where it can be tested there."""
-    config, problem = agreement.config, agreement.problem
-    device = torch.device("cpu")
-    if test is None or config.algorithm(problem).tester(device) is not None:
-        return lambda broadcast: None
-    if test.features.shape[1:] != problem.input_shape:
-        raise ConfigError(
-            f"test: an example has the shape {test.features.shape[1:]}, and the agreement says "
-            f"{problem.input_shape}; give other examples"
-        )
-    if config.standardise:
-        test = standardised(test, config.dataset)
-    algorithm = config.algorithm(problem)
-    test = algorithm.prepared()(test)
-    model = algorithm.untrained()
+class _Test:
+    """Tests the model on the server's own examples, where it can be tested there.
 
-    def test_it(broadcast: Broadcast) -> Evaluation:
-        load_weights(model, agreement.layout, broadcast.weights)
-        parts = [slice(start, start + PIECE) for start in range(0, len(test), PIECE)]
+    Attributes:
+        counts: examples of each class, shape (num_classes,); None where it is not tested.
+        confusion: of the last test, as a ``Result`` has it; None before the first.
+    """
+
+    def __init__(self, agreement: Agreement, test: Examples | None) -> None:
+        config, problem = agreement.config, agreement.problem
+        self._agreement = agreement
+        self.counts: NDArray[np.int64] | None = None
+        self.confusion: NDArray[np.int64] | None = None
+        if test is None or config.algorithm(problem).tester(_CPU) is not None:
+            return
+        if test.features.shape[1:] != problem.input_shape:
+            raise ConfigError(
+                f"test: an example has the shape {test.features.shape[1:]}, and the agreement says "
+                f"{problem.input_shape}; give other examples"
+            )
+        if config.standardise:
+            test = standardised(test, config.dataset)
+        algorithm = config.algorithm(problem)
+        self._examples = algorithm.prepared()(test)
+        self._model = algorithm.untrained()
+        self.counts = np.bincount(test.labels, minlength=problem.num_classes)
+
+    def __call__(self, broadcast: Broadcast) -> Evaluation | None:
+        """Return how the broadcast's weights do."""
+        if self.counts is None:
+            return None
+        load_weights(self._model, self._agreement.layout, broadcast.weights)
+        total = len(self._examples)
+        parts = [slice(start, start + PIECE) for start in range(0, total, PIECE)]
         with one_thread():
-            found, _ = evaluation(evaluate(model, test.taken(part), device) for part in parts)
+            found, self.confusion = evaluation(
+                evaluate(self._model, self._examples.taken(part), _CPU) for part in parts
+            )
         return found
 
-    return test_it
+    @property
+    def most_frequent(self) -> float | None:
+        """The share of the test's most frequent class, 0 to 1; None where there is no test."""
+        return None if self.counts is None else most_frequent(self.counts)
+
+    def doubts(self, last: Round) -> list[str]:
+        """Return what makes the figures of the last round doubtful, in words."""
+        if self.counts is None or last.accuracy is None:
+            return []
+        tested = final_of(last, self.most_frequent)
+        return doubts(tested, self.confusion, self.counts, _schema(self._agreement))

@@ -60,6 +60,7 @@ class Round:
         brier: see ``Evaluation``.
         waited: seconds until enough clients were there to be asked, 0 where that needs no time;
             None in records of earlier versions.
+        calibration_error: see ``Evaluation``.
     """
 
     round: int
@@ -77,6 +78,7 @@ class Round:
     balanced_accuracy: float | None = None
     brier: float | None = None
     waited: float | None = None
+    calibration_error: float | None = None
 
 
 class Evaluation(NamedTuple):
@@ -93,6 +95,8 @@ class Evaluation(NamedTuple):
         balanced_accuracy: mean recall of the classes that are in the test, 0 to 1.
         brier: mean squared error of the probabilities: of two classes that of class 1, 0 to 1; of
             more the sum over the classes, 0 to 2.
+        calibration_error: how far probabilities are from what happens, 0 to 1; see
+            ``reporting.scores.calibration_error``.
     """
 
     accuracy: float
@@ -102,6 +106,7 @@ class Evaluation(NamedTuple):
     average_precision: float | None = None
     balanced_accuracy: float | None = None
     brier: float | None = None
+    calibration_error: float | None = None
 
 
 Evaluator = Callable[[Broadcast], Evaluation | None]
@@ -187,6 +192,7 @@ class Loop:
             balanced_accuracy=tested.balanced_accuracy if tested else None,
             brier=tested.brier if tested else None,
             waited=waited,
+            calibration_error=tested.calibration_error if tested else None,
         )
 
     def _aggregated(self, state: State, tally: _Tally) -> tuple[State, Metrics]:

@@ -52,9 +52,11 @@ _STYLE = {
     "grid.linewidth": 0.8,
     "legend.frameon": False,
 }
-_INCHES, _NARROW = 7.2, 5.0
-_NUMBERS, _NAMES = 0.68, 1.6
-"""Inches for the ticks' labels: numbers, or a unit above an adversary."""
+_INCHES, _NARROW = 4.4, 5.0
+"""How wide charts are, in inches: their text can be read on a phone, where they are whole."""
+
+_NUMBERS, _NOTHING = 0.68, 0.24
+"""Inches for the ticks' labels of the vertical axis: numbers, or nothing."""
 
 _MOST_INSIDE = 9
 """Lines whose legend is among them; that of more stands beneath."""
@@ -97,43 +99,51 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
         axes = figure.subplots()
         axes.set_xscale("log")
         axes.set_xlim(low, end * (high / low) ** 0.06)
-        axes.set_ylim(len(lines) - 0.4, -0.9)
-        axes.set_yticks(range(len(lines)), [_row_name(line, claim) for line in lines])
+        axes.set_ylim(len(lines) - 0.6, -0.85)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
         ticks = 10.0 ** _steps(round(math.log10(low)), round(math.log10(high)))
         axes.set_xticks([*ticks, end], [*map(_plain, ticks), "none"])
         axes.minorticks_off()
-        axes.set_xlabel("epsilon, on a logarithmic scale: further left is better protected")
+        axes.set_xlabel("epsilon (logarithmic): left is better")
         axes.grid(axis="x")
         axes.axvline(MEANINGLESS, color=_BAD, linestyle=(0, (1, 2)), linewidth=1.2)
-        label = "beyond: no protection to speak of"
-        axes.text(MEANINGLESS * 1.12, -0.62, label, color=_BAD, fontsize=9)
         place = (claim and claim["epsilon"]) or low
         if claim:
             axes.axvline(place, color=_SERIES[1], linestyle=(0, (6, 3)), linewidth=1)
         for row, line in enumerate(lines):
+            claimed = claim if claim and (line is None or claim["unit"] == line["unit"]) else None
+            _name_row(axes, row, line, claimed)
             if line:
                 _draw_line(axes, row, line, low, end)
-            if claim and (line is None or claim["unit"] == line["unit"]):
-                axes.plot([place], [row - 0.3], "D", color=_SERIES[1], fillstyle="none", ms=7)
-                words = f"claimed {number(claim['epsilon'])}"
-                axes.annotate(words, (place, row - 0.3), (8, 0), textcoords="offset points",
-                              va="center", fontsize=9)  # fmt: skip
+            if claimed:
+                axes.plot([place], [row], "D", color=_SERIES[1], fillstyle="none", ms=8)
 
-    return _svg(name, draw, 0.9 + 0.62 * max(1, len(lines)), left=_NAMES)
+    return _svg(name, draw, 0.7 + 0.72 * max(1, len(lines)), left=_NOTHING)
 
 
-def _row_name(line: dict[str, Any] | None, claim: dict[str, Any] | None) -> str:
+def _name_row(
+    axes: Axes, row: int, line: dict[str, Any] | None, claim: dict[str, Any] | None
+) -> None:
+    """Write above a row what it is of, and its figures: beside its marks they might not fit."""
+    what = f"{line['unit']}, {_AGAINST[line['adversary']]}" if line else f"{(claim or {})['unit']}"
+    figures = [f"claimed {number(claim['epsilon'])}"] if claim else []
     if line is None:
-        assert claim  # a row without a line is the claim's
-        return f"{claim['unit']}\n(nothing is stated)"
-    return f"{line['unit']}\n{_AGAINST[line['adversary']]}"
+        figures.append("nothing is stated")
+    elif line["epsilon"] is None:
+        figures.append("no guarantee")
+    else:
+        delta = f", delta {line['delta']!r}" if line["delta"] else ""
+        how = "proven" if stated_by(line) == HOUSE else "stated"  # by whom is text of the folder
+        figures.append(f"{how} {number(line['epsilon'])}{delta}")
+    for height, words, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
+        axes.text(0, row - height, words, transform=axes.get_yaxis_transform(), va="center",
+                  fontsize=10, fontweight=weight)  # fmt: skip
 
 
 def _draw_line(axes: Axes, row: int, line: dict[str, Any], low: float, end: float) -> None:
     if line["epsilon"] is None:
         axes.plot([end], [row], "X", color=_BAD, ms=11)
-        axes.annotate("no guarantee", (end, row), (-10, 0), textcoords="offset points",
-                      va="center", ha="right", fontsize=10, fontweight="bold")  # fmt: skip
         return
     place = line["epsilon"] or low
     if line["lower"]:
@@ -141,13 +151,6 @@ def _draw_line(axes: Axes, row: int, line: dict[str, Any], low: float, end: floa
                   solid_capstyle="butt")  # fmt: skip
         axes.plot([line["lower"]], [row], "|", color=_SERIES[0], ms=12, mew=2)
     axes.plot([place], [row], "o", color=_SERIES[0], ms=8)
-    delta = f", delta {line['delta']!r}" if line["delta"] else ""
-    left = place > math.sqrt(low * end)
-    how = "proven" if stated_by(line) == HOUSE else "stated"  # by whom is text of the folder
-    words = f"{how} {number(line['epsilon'])}{delta}"
-    at = line["lower"] if left and line["lower"] else place
-    axes.annotate(words, (at, row), (-9 if left else 9, 0), textcoords="offset points",
-                  va="center", ha="right" if left else "left", fontsize=9)  # fmt: skip
 
 
 _AGAINST = {
@@ -162,7 +165,7 @@ _FIGURES = {
     "accuracy": ("accuracy (%)", 100),
     "balanced_accuracy": ("balanced accuracy (%)", 100),
     "auc": ("area under the ROC curve", 1),
-    "loss": ("loss (mean cross-entropy, nats)", 1),
+    "loss": ("loss (cross-entropy, nats)", 1),
 }
 """What a chart's axis says of a figure, and its factor."""
 
@@ -187,7 +190,7 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
     if not any(lines):
         return None
 
-    columns = 3 if any(twins) else 6
+    columns = 2 if any(twins) else 4
     below = 0.2 * math.ceil(len(runs) / columns) if len(runs) > _MOST_INSIDE else 0.0
 
     def draw(figure: Figure) -> None:
@@ -210,11 +213,11 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
         axes.set_ylabel(label)
         axes.grid()
         if below:
-            figure.legend(fontsize=9, ncols=columns, loc="lower center", borderaxespad=0.1)
+            figure.legend(fontsize=10, ncols=columns, loc="lower center", borderaxespad=0.1)
         elif len(runs) > 1:
-            axes.legend(fontsize=9, ncols=1 + len(runs) // 9)
+            axes.legend(fontsize=10)
 
-    return _svg(name, draw, 3.2 + below, below=below)
+    return _svg(name, draw, 2.9 + below, below=below)
 
 
 def lines(
@@ -248,7 +251,7 @@ def lines(
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         axes.grid()
-        axes.legend(fontsize=9, loc="lower right")
+        axes.legend(fontsize=10, loc="lower right")
 
     return _svg(name, draw, 3.6)
 

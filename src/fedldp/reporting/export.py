@@ -111,7 +111,7 @@ def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
 
 
 def _warnings(run: FinishedRun) -> str:
-    return "\n\n".join(run.summary["privacy"]["warnings"])
+    return "\n\n".join(run.warnings)
 
 
 def _as_code(document: Any) -> str:

@@ -18,7 +18,17 @@ from fedldp.core.formatting import number
 from fedldp.reporting import charts
 from fedldp.reporting.comparing import command, differing, twin_of
 from fedldp.reporting.runs import FinishedRun
-from fedldp.reporting.text import area, claim_text, explain, imbalance, own_words, percent, standing
+from fedldp.reporting.text import (
+    MEANINGLESS,
+    area,
+    asked_first,
+    asked_in_words,
+    claim_text,
+    explain,
+    own_words,
+    percent,
+    standing,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,6 +42,7 @@ _LONGEST_VALUE = 300
 
 def page(runs: Sequence[FinishedRun]) -> str:
     """Return the page of a run, or of several beside each other, in the order that is given."""
+    shown = [asked_first(run.summary["privacy"], run.asked) for run in runs]
     twins = [twin_of(run, runs) for run in runs]
     is_twin = [any(run is twin for twin in twins) for run in runs]
     drawn = charts.available()
@@ -43,13 +54,12 @@ def page(runs: Sequence[FinishedRun]) -> str:
             {
                 "run": run,
                 "number": i + 1,
-                "summary": run.summary,
+                "summary": run.summary | {"privacy": shown[i]},
+                "asked": asked_in_words(run.summary["config"], shown[i]),
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
-                "chart": charts.guarantees(f"privacy-{i + 1}", run.summary["privacy"])
-                if drawn
-                else None,
-                "chart_text": _in_words(run.summary["privacy"]),
+                "chart": charts.guarantees(f"privacy-{i + 1}", shown[i]) if drawn else None,
+                "chart_text": _in_words(shown[i]),
                 "confusion": _shaded(run.summary["confusion"]),
             }
             for i, run in enumerate(runs)
@@ -117,7 +127,7 @@ def _environment() -> Environment:
         "explain": explain,
         "scores_are_private": scores_are_private,
         "own_words": own_words,
-        "imbalance": imbalance,
+        "MEANINGLESS": MEANINGLESS,
         "is_idealised": lambda line: IDEALISED in line["assumptions"],
     }
     return environment

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from fedldp.accounting.guarantees import Adversary, Unit
@@ -18,9 +19,9 @@ from fedldp.accounting.statement import SCHEMA_VERSION, upgraded
 from fedldp.core.errors import RunError
 from fedldp.protocol.server_loop import means_of
 from fedldp.reporting.schema import FILE as SCHEMA
-from fedldp.reporting.schema import read_schema
-from fedldp.reporting.scores import is_imbalanced
-from fedldp.reporting.text import headline, headline_in_words, run_title
+from fedldp.reporting.schema import Schema, read_schema
+from fedldp.reporting.scores import doubts, is_imbalanced
+from fedldp.reporting.text import asked_for, headline, headline_in_words, run_title, warnings_of
 
 LARGEST_FILE = 64 * 2**20
 """Bytes of a file of a run folder that a report reads; 100,000 rounds take about 55 million."""
@@ -77,6 +78,7 @@ class _Tested(_Document):
     average_precision: Share | None = None
     balanced_accuracy: Share | None = None
     brier: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
+    calibration_error: Share | None = None
 
 
 class _Round(_Tested):
@@ -111,6 +113,7 @@ class _Summary(_Document):
     seconds: Size
     tested_on: str = "the test set"
     confusion: Annotated[list[list[Count]], Field(min_length=1)] | None = None
+    doubts: list[str] | None = None  # an earlier version printed them alone
 
     @model_validator(mode="after")
     def _is_square(self) -> _Summary:
@@ -174,21 +177,35 @@ class FinishedRun:
     @property
     def headline(self) -> dict[str, Any] | None:
         """The line that a comparison shows; see ``text.headline``."""
-        return headline(self.summary["privacy"])
+        return headline(self.summary["privacy"], self.asked)
 
     @property
     def epsilon_in_words(self) -> str:
         """The headline's epsilon and delta, and of what they are."""
-        return headline_in_words(self.summary["privacy"])
+        return headline_in_words(self.summary["privacy"], self.asked)
+
+    @property
+    def asked(self) -> tuple[str, str] | None:
+        """The unit and the adversary of the guarantee that was asked for, if one was."""
+        return asked_for(self.summary["config"])
+
+    @property
+    def warnings(self) -> list[str]:
+        """All that a reader of it is warned of."""
+        return warnings_of(self.summary)
 
     @cached_property
     def class_names(self) -> list[str]:
         """What the classes are called: their numbers, where they have no names."""
-        numbers = [str(label) for label in range(len(self.summary["confusion"] or []))]
-        if not (self.path / SCHEMA).is_file():  # of an earlier version
-            return numbers
-        names = read_schema(self.path).classes
-        return numbers if names is None else list(names)
+        count = len(self.summary["confusion"] or [])
+        if self.schema is None or self.schema.num_classes != count:
+            return [str(label) for label in range(count)]
+        return [self.schema.class_name(label) for label in range(count)]
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        """What goes into the model and comes out; None of a run of an earlier version."""
+        return read_schema(self.path) if (self.path / SCHEMA).is_file() else None
 
     @cached_property
     def classes(self) -> list[dict[str, Any]]:
@@ -242,7 +259,7 @@ def read_run(path: Path) -> FinishedRun:
     for one in measured:
         for reason, count in one.refused.items():
             refused[reason] = refused.get(reason, 0) + count
-    return FinishedRun(
+    found = FinishedRun(
         path=path,
         summary=summary,
         environment=_read(path / "environment.json", _Environment).model_dump(),
@@ -252,6 +269,18 @@ def read_run(path: Path) -> FinishedRun:
         refused=refused,
         radii=_of_each_round([one.radii for one in measured], len(summary["rounds"])),
     )
+    if summary["doubts"] is None:
+        summary["doubts"] = _doubts_of(found)
+    return found
+
+
+def _doubts_of(run: FinishedRun) -> list[str]:
+    """Return what makes a run's figures doubtful, of which an earlier version kept nothing."""
+    confusion, schema = run.summary["confusion"], run.schema
+    if confusion is None or schema is None or schema.num_classes != len(confusion):
+        return []
+    counts = np.array(confusion, np.int64)
+    return doubts(run.summary["final"], counts, counts.sum(1), schema) if counts.sum() else []
 
 
 def _of_each_round(radii: list[list[float] | None], rounds: int) -> list[list[float]]:

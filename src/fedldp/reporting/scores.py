@@ -14,7 +14,10 @@ from fedldp.protocol.roles import Score
 from fedldp.protocol.server_loop import Evaluation, Round
 from fedldp.reporting.schema import FEW, Schema
 
-FIGURES = ("auc", "average_precision", "balanced_accuracy", "brier")
+CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy", "brier")
+"""What runs may be compared, and chosen, by. A model that says nothing can be well calibrated."""
+
+FIGURES = (*CHOSEN_BY[2:], "calibration_error")
 """What rounds have beside accuracy and loss; see ``Evaluation``."""
 
 
@@ -65,6 +68,7 @@ def figures_of(
         "average_precision": float(np.mean([area for _, area in known])) if whole else None,
         "balanced_accuracy": balanced_accuracy(confusion),
         "brier": float(np.mean(misses)) / scale,
+        "calibration_error": calibration_error(labels, probabilities),
     }
 
 
@@ -174,6 +178,7 @@ def scores(
         "auc": figures["auc"],
         "average_precision": figures["average_precision"],
         "brier": figures["brier"],
+        "calibration_error": figures["calibration_error"],
         "classes": [
             {
                 "class": schema.class_name(label),
@@ -262,9 +267,9 @@ def _doubt(
         )
     above = accuracy > often + 2 * math.sqrt(often * (1 - often) / counts.sum())
     low = f"accuracy {100 * accuracy:.2f} % is not above {always}, {as_far}"
-    if balanced is None or confusion is None:
+    if auc is None and (balanced is None or confusion is None):
         return None if above else f"{low}: the model has learned nothing that shows; {_REMEDY}"
-    if balanced > 1 / classes + 2 * _balanced_deviation(confusion):
+    if balanced is None or confusion is None or _is_above(balanced, classes, confusion):
         if above or auc is None or is_imbalanced(often):
             return None
         return f"{low}, although the AUC of {auc:.4f} shows that the model tells classes apart"
@@ -296,6 +301,11 @@ def auc_deviation(counts: NDArray[np.int64]) -> float:
     total = counts.sum()
     own = counts[list(_scored(len(counts)))].astype(float)
     return float(np.mean(np.sqrt((total + 1) / (12 * own * (total - own)))))
+
+
+def _is_above(balanced: float, classes: int, confusion: NDArray[np.int64]) -> bool:
+    """Return whether a balanced accuracy is above that of guessing."""
+    return balanced > 1 / classes + 2 * _balanced_deviation(confusion)
 
 
 def _balanced_deviation(confusion: NDArray[np.int64]) -> float:

@@ -38,6 +38,44 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
         console.print(f"warning    {warning}", highlight=False, soft_wrap=True)
 
 
+def warnings_of(summary: Mapping[str, Any]) -> list[str]:
+    """Return all that a reader of a run is warned of: of its privacy, and then of its figures."""
+    return [*summary["privacy"]["warnings"], *summary["doubts"]]
+
+
+def asked_for(config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the unit and the adversary of a run's target, where it has one."""
+    target = config.get("target")
+    if not isinstance(target, dict):
+        return None
+    unit, adversary = str(target.get("unit")), str(target.get("adversary"))
+    return (unit, adversary) if unit in _FROM and adversary in _WHO else None
+
+
+def asked_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) -> dict[str, Any]:
+    """Return a statement in which the lines of the guarantee that was asked for come first."""
+    lines = sorted(
+        privacy["guarantees"], key=lambda line: (line["unit"], line["adversary"]) != asked
+    )
+    return {**privacy, "guarantees": lines}
+
+
+def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str | None:
+    """Return what guarantee was asked for, and what is stated of it; None without a target."""
+    asked = asked_for(config)
+    if asked is None:
+        return None
+    line, target = headline(privacy, asked), config["target"]
+    delta = f" (delta {target['delta']!r})" if target.get("delta") else ""
+    found = _in_words(line)
+    if line is not None and line["epsilon"] is not None:
+        found = f"{standing(line)}: epsilon {found.removesuffix(f', {standing(line)}')}"
+    return (
+        f"epsilon {number(target['epsilon'])}{delta} {_FROM[asked[0]]}, against the {asked[1]}; "
+        f"{found}"
+    )
+
+
 def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
     """Return the heads of the table of guarantees.
 
@@ -195,12 +233,13 @@ def about(unit: str, adversary: str, behind: float | None = None) -> str:
     return f" per {unit}{against}{less}"
 
 
-def headline_in_words(privacy: Mapping[str, Any]) -> str:
+def headline_in_words(privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None) -> str:
     """Return the headline's epsilon and delta, of what, and on whose word they rest."""
-    line = headline(privacy)
+    line = headline(privacy, guarantee)
     if line is None or line["epsilon"] is None:
         return _in_words(line)
-    return _in_words(line) + about(line["unit"], line["adversary"], behind_sums(privacy))
+    behind = behind_sums(privacy) if guarantee is None else None
+    return _in_words(line) + about(line["unit"], line["adversary"], behind)
 
 
 def run_in_words(privacy: dict[str, Any]) -> str:
@@ -300,8 +339,9 @@ def print_result(
         setting: the budget that was set, and what it is about, where there is one.
         stated: whether the reader has seen this very statement, before the run.
     """
-    final = summary["final"]
-    leads = final.get("brier") is not None and is_imbalanced(final["most_frequent"])
+    final, often = summary["final"], summary["final"]["most_frequent"]
+    figures = final.get("brier") is not None
+    leads = figures and is_imbalanced(often)
     first = ("AUC", "balanced accuracy") if leads else ()
     table = Table("round", "clients", *first, "accuracy", "loss", "uplink bits per client",
                   "seconds")  # fmt: skip
@@ -316,34 +356,43 @@ def print_result(
             f"{record['seconds']:.2f}",
         )
     console.print(table)
-    if leads:
-        for text in (
-            f"AUC        {area(final['auc']) or 'not defined'} on {tested_on}, balanced accuracy "
-            f"{percent(final['balanced_accuracy'])}",
-            f"           They come first: {imbalance(final['most_frequent'])}.",
-            f"           Average precision {area(final['average_precision']) or 'not defined'}, "
-            f"Brier score {final['brier']:.4f}.",
-        ):
-            console.print(text, highlight=False, soft_wrap=True)
+    ranking = (
+        f"AUC        {area(final.get('auc')) or 'not defined'} on {tested_on}, balanced accuracy "
+        f"{percent(final.get('balanced_accuracy'))}",
+        *((f"           They come first: {imbalance(often)}.",) if leads else ()),
+        f"           Average precision {area(final.get('average_precision')) or 'not defined'}, "
+        f"Brier score {area(final.get('brier'))}, calibration error "
+        f"{area(final.get('calibration_error')) or 'unknown'}.",
+    )
+    for text in ranking if leads else ():
+        console.print(text, highlight=False, soft_wrap=True)
     tested = f"not tested, in {summary['seconds']:.1f} s"
     if final["accuracy"] is not None:
         tested = (
             f"{percent(final['accuracy'])} on {tested_on}, loss {final['loss']:.4f}, in "
             f"{summary['seconds']:.1f} s"
         )
+    if often is not None:
+        tested += f"; always naming the most frequent class: {percent(often)}"
     console.print(f"accuracy   {tested}", highlight=False, soft_wrap=True)
+    for text in ranking if figures and not leads else ():
+        console.print(text, highlight=False, soft_wrap=True)
     if metrics:
         parts = ", ".join(f"{name} {mean:.4g}" for name, mean in metrics.items())
         console.print(f"metrics    mean of a round: {parts}", highlight=False, soft_wrap=True)
+    asked = asked_for(summary["config"])
+    privacy = asked_first(summary["privacy"], asked)
+    if (words := asked_in_words(summary["config"], privacy)) is not None:
+        console.print(f"asked for  {words}", highlight=False, soft_wrap=True)
     if stated:
         # Of a budget for one weight alone a reader would take it that it is the run's.
         budget = "" if setting is None else f": {setting}"
-        whole = run_in_words(summary["privacy"])
-        line = best_lines(summary["privacy"]).get(("client-run", "server"))
+        whole = run_in_words(privacy)
+        line = best_lines(privacy).get(("client-run", "server"))
         if line is not None and line["epsilon"] is not None and stated_by(line) == HOUSE:
             whole += f", {standing(line)}"
-        person = best_lines(summary["privacy"]).get(("person", "server"))
-        if person is not None:
+        person = best_lines(privacy).get(("person", "server"))
+        if person is not None and asked != ("person", "server"):
             whole += f"; {_FROM['person']}: {_in_words(person)}"
         console.print(
             f"privacy    as stated above{budget}; epsilon of all that a client sends in the run, "
@@ -352,6 +401,8 @@ def print_result(
             soft_wrap=True,
         )
     else:
-        print_statement(console, summary["privacy"], setting)
+        print_statement(console, privacy, setting)
+    for warning in summary["doubts"]:
+        console.print(f"warning    {warning}", highlight=False, soft_wrap=True, markup=False)
     if summary["run_dir"] is not None:
         console.print(f"run folder {summary['run_dir']}", highlight=False, soft_wrap=True)

@@ -49,7 +49,7 @@ class Result:
         seconds: wall-clock time of the rounds, those before a resume included.
         run_dir: the run folder, or None where nothing was written.
         schema: what goes into the model, and what comes out.
-        doubts: what makes the figures doubtful, in words; unknown of a run that was loaded.
+        doubts: what makes the figures doubtful, in words.
         confusion: of the final model, how many test examples of each true class (row) it took for
             each class (column). A measurement of the simulator on its own test set, and no
             release; None where clients test, and for more than 100 classes.
@@ -106,6 +106,7 @@ class Result:
             "run_dir": None if self.run_dir is None else str(self.run_dir),
             "tested_on": self.config.composition.local.tested_on,
             "confusion": None if self.confusion is None else self.confusion.tolist(),
+            "doubts": list(self.doubts),
         }
 
     # The model
@@ -234,9 +235,10 @@ class Result:
         heads = ("round", "clients", "accuracy", "AUC", "balanced accuracy", "loss",
                  "uplink bits per client", "seconds")  # fmt: skip
         table = html_table(heads, rows)
+        doubts = "".join(f"<p><b>warning</b> {escape(text)}</p>" for text in self.doubts)
         return (
             f"<p><b>{escape(repr(self)[1:-1])}</b></p>{self.privacy._repr_html_()}"
-            f"<details><summary>rounds</summary>{table}</details>"
+            f"{doubts}<details><summary>rounds</summary>{table}</details>"
         )
 
 
@@ -291,7 +293,8 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
     if saved is None or not (path / "summary.json").exists():
         raise RunError(f"{path}: the run is not finished; go on with it: {how_to_resume(path)}")
     _, rounds, ledger = saved
-    confusion = folder.read_json("summary.json").get("confusion")
+    summary = folder.read_json("summary.json")
+    confusion = summary.get("confusion")
     return Result(
         recipe=document["recipe"],
         config=config,
@@ -303,5 +306,6 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
         seconds=sum(record.seconds for record in rounds),
         run_dir=path,
         schema=read_schema(path),
+        doubts=tuple(map(str, summary.get("doubts") or ())),
         confusion=None if confusion is None else np.array(confusion, np.int64),
     )

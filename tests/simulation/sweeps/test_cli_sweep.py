@@ -19,8 +19,9 @@ from fedldp.simulation.sweeps import sweep_executor
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
 RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "unit", "adversary",
-            "stated_by", "idealised", "seconds", "run_dir", "metrics"]  # fmt: skip
-METRICS = ["auc", "average_precision", "balanced_accuracy", "brier", "most_frequent"]
+            "stated_by", "idealised", "guarantee", "seconds", "run_dir", "metrics"]  # fmt: skip
+METRICS = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error",
+           "most_frequent"]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,7 @@ def test_json_is_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
     )  # fmt: skip
     assert outcome.status == 0
     found = document(outcome.out)
-    assert list(found) == ["runs", "table", "failed", "notes"]
+    assert list(found) == ["runs", "table", "failed", "notes", "warnings"]
     assert len(found["runs"]) == 6
     for run in found["runs"]:
         assert list(run) == RUN_KEYS

@@ -179,7 +179,6 @@ class Question:
             seeds=SEEDS if self.seeds is None else self.seeds,
             seeds_of_small=SEEDS_OF_SMALL if self.seeds is None else self.seeds,
             metric=METRIC,
-            calibration=True,
             data_dir=data_dir,
         )
 

@@ -13,11 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedldp.accounting.statement import HELD_OUT
+from fedldp.accounting.statement import CHOOSING, HELD_OUT
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.reporting.record import replace_file
-from fedldp.reporting.scores import FIGURES
+from fedldp.reporting.scores import CHOSEN_BY, FIGURES
 from fedldp.reporting.text import about, area, imbalance, percent
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.chart import NAMES, draw
@@ -25,7 +25,7 @@ from fedldp.simulation.sweeps.chart import NAMES, draw
 METRICS = (*FIGURES, "most_frequent")
 """What a sweep says of a run's test, beside its accuracy and loss."""
 
-SHOWN = ("accuracy", "loss", *FIGURES)
+SHOWN = CHOSEN_BY
 """Figures that may come first."""
 
 CSV_BEGINS = b"recipe,"
@@ -42,6 +42,8 @@ class Sweep:
         out: its folder, or None where nothing was kept.
         private_scores: whether some of its figures were measured on clients' private rows.
         metric: the figure that comes first and is drawn, where one was asked for.
+        score_releases: what the scores of some recipes tell of clients' examples, by name.
+        doubts: of every run whose figures are doubtful, the first reason.
     """
 
     cells: Sequence[Cell]
@@ -49,6 +51,8 @@ class Sweep:
     out: Path | None = None
     private_scores: bool = False
     metric: str | None = None
+    score_releases: Mapping[str, str] = field(default_factory=dict)
+    doubts: Sequence[str] = ()
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -94,7 +98,23 @@ class Sweep:
             "table": self.table,
             "failed": self.failed,
             "notes": self.notes(),
+            "warnings": self.warnings(),
         }
+
+    def warnings(self) -> list[str]:
+        """Return what no epsilon of the table covers, and why its figures may be worth little."""
+        found = [
+            f"of {name}, {what} are a release of their own, which no epsilon covers"
+            for name, what in self.score_releases.items()
+        ]
+        if self.private_scores:
+            found += [CHOOSING, HELD_OUT]
+        if self.doubts:
+            found.append(
+                f"the figures of {len(self.doubts)} of {len(self.runs)} runs are doubtful, the "
+                f"first because {self.doubts[0]}"
+            )
+        return found
 
     def notes(self) -> list[str]:
         """Return what a reader of the numbers must know, in sentences."""
@@ -127,9 +147,7 @@ class Sweep:
             if any(s.idealised for _, s in cell.runs)
         ):
             found.append(f"of {', '.join(ideal)} it holds in idealised arithmetic: simulation only")
-        if self.private_scores:
-            found.append(HELD_OUT)
-        return found
+        return found + self.warnings()
 
     @property
     def leads(self) -> bool:
@@ -195,14 +213,17 @@ class Sweep:
         return pandas.DataFrame(self.to_records())
 
     def to_csv(self) -> str:
-        """Return the runs as CSV, one a line, with the columns of ``to_records``."""
+        """Return the runs as CSV, one a line, with the columns of ``to_records``.
+
+        The warnings follow, a comment each, which begins with #.
+        """
         records = self.to_records()
         text = io.StringIO()
         if records:
             writer = csv.DictWriter(text, records[0], lineterminator="\n")
             writer.writeheader()
             writer.writerows({k: _plain(v) for k, v in record.items()} for record in records)
-        return text.getvalue()
+        return text.getvalue() + "".join(f"# {warning}\n" for warning in self.warnings())
 
     def plot(self, path: Path | str | None = None) -> Any:
         """Draw accuracy against epsilon; a notebook shows what is returned.
@@ -323,6 +344,11 @@ def run_of(
         "adversary": stated.adversary,
         "stated_by": stated.by,
         "idealised": stated.idealised,
+        "guarantee": {
+            "unit": stated.unit,
+            "adversary": stated.adversary,
+            "delta": stated.delta,
+        },
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),
         # A run of an earlier version, which a sweep takes as it is, has none of these.

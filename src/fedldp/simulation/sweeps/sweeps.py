@@ -273,6 +273,8 @@ def _result(
     cells: dict[str, tuple[Job, list[tuple[dict[str, Any], Stated]], list[str]]] = {}
     failed: list[dict[str, Any]] = []
     private_scores = False
+    score_releases: dict[str, str] = {}
+    doubts: list[str] = []
     for job in found:
         _, runs, why = cells.setdefault(in_words(job.settings), (job, [], []))
         place = place_of.get(id(job))
@@ -283,6 +285,9 @@ def _result(
             run = run_of(job.settings, job.seed, summary, None if out is None else place, stated)
             runs.append((run, stated))
             private_scores |= scores_are_private(summary["privacy"]["warnings"])
+            if told := job.config.composition.local.private_scores:
+                score_releases[job.recipe] = " and ".join(told)
+            doubts += list(summary.get("doubts") or ())[:1]  # an earlier version kept none
             continue
         reason = job.refused if place is None else reasons[place]
         assert reason is not None
@@ -294,6 +299,8 @@ def _result(
         out,
         private_scores,
         view.metric,
+        score_releases,
+        doubts,
     )
 
 

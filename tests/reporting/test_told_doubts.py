@@ -1,0 +1,212 @@
+"""What the console warns of is in every output, and so is the guarantee that was asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pages import Page
+
+import fedldp
+from fedldp.accounting.statement import CHOOSING, HELD_OUT
+from fedldp.data import Dataset
+from fedldp.reporting import charts
+from fedldp.reporting.html import page
+from fedldp.reporting.runs import read_run
+from fedldp.reporting.text import asked_first, explain
+
+pytestmark = pytest.mark.usefixtures("charts_are_drawn")
+
+NAMES = ("sent home", "back before day 30")
+
+VISITS = """
+system = "person_dp_sgd"
+channel = "named"
+dataset = "visits.csv"
+label_column = "after"
+classes = ["sent home", "back before day 30"]
+client_column = "hospital"
+person_column = "patient"
+num_clients = 5
+model = "logistic"
+rounds = 2
+clip = 1.0
+learning_rate = 1.0
+
+[target]
+unit = "person"
+epsilon = 2.0
+
+[scale_columns]
+age = [0, 120]
+pressure = [60, 220]
+
+[fill_columns]
+pressure = 125
+"""
+
+
+def write_visits(folder: Path) -> None:
+    """Write a table of five sites, 13 % positive, with missing values, that says nothing."""
+    rng = np.random.default_rng(3)
+    lines = ["hospital,patient,age,pressure,after"]
+    for patient in range(200):
+        for _ in range(rng.integers(1, 4)):
+            pressure = "" if rng.random() < 0.1 else f"{rng.normal(130, 15):.0f}"
+            back = NAMES[int(rng.random() < 0.13)]
+            lines.append(f"h{patient % 5},p{patient},{rng.integers(18, 95)},{pressure},{back}")
+    (folder / "visits.csv").write_text("\n".join(lines) + "\n")
+    (folder / "visits.toml").write_text(VISITS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run on the visits, at a guarantee for a person."""
+    place = tmp_path_factory.mktemp("visits")
+    write_visits(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        fedldp.run("visits.toml", out="run")
+    return place / "run"
+
+
+def test_console_json_and_page_warn_of_the_same(
+    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_visits(tmp_path)
+    outcome = fedldp_command("run", "visits.toml", "--out", "run")
+    assert outcome.status == 0, outcome.err
+    assert "asked for  epsilon 2 (delta 1e-05) about all that one person" in outcome.out
+    printed = re.findall(r"^warning +(.*)$", outcome.out, re.MULTILINE)
+    run = read_run(tmp_path / "run")
+    assert printed == run.warnings
+    assert run.summary["doubts"]
+    assert HELD_OUT in printed
+    told = Page((tmp_path / "run" / "report.html").read_text()).text()
+    for warning in printed:
+        assert warning in told
+    (read,) = json.loads(fedldp_command("report", "run", "--json").out)["runs"]
+    assert [*read["privacy"]["warnings"], *read["doubts"]] == printed
+    assert fedldp.load("run").doubts == tuple(run.summary["doubts"])
+
+
+def test_the_guarantee_that_was_asked_for_comes_first(folder: Path) -> None:
+    run = read_run(folder)
+    assert run.asked == ("person", "server")
+    assert run.headline is not None
+    assert run.headline["unit"] == "person"
+    told = Page(page([run])).text()
+    asked = (
+        "Asked for: epsilon 2 (delta 1e-05) about all that one person has, against the server; "
+        "proven: epsilon"
+    )
+    assert told.index(asked) < told.index("AUC") < told.index("Privacy: what is claimed")
+
+
+def test_any_line_that_was_asked_for_comes_first() -> None:
+    def line(unit: str, adversary: str, epsilon: float) -> dict[str, Any]:
+        return {"unit": unit, "adversary": adversary, "epsilon": epsilon, "delta": 0.0,
+                "kind": "pure", "lower": None, "assumptions": [], "method": "",
+                "neighbours": "", "stated_by": "fedldp"}  # fmt: skip
+
+    lines = [line("weight", "server", 1), line("client-run", "server", 9),
+             line("client-run", "summing-server", 3)]  # fmt: skip
+    privacy = {"claim": None, "guarantees": lines, "warnings": []}
+    for asked in [(each["unit"], each["adversary"]) for each in lines]:
+        found = asked_first(privacy, asked)
+        first = found["guarantees"][0]
+        assert (first["unit"], first["adversary"]) == asked
+        assert sorted(map(str, found["guarantees"])) == sorted(map(str, lines))
+        assert explain(found).index(f"epsilon {first['epsilon']:g}") == min(
+            explain(found).index(f"epsilon {each['epsilon']:g}") for each in lines
+        )
+    assert asked_first(privacy, None)["guarantees"] == lines
+
+
+def test_classes_have_their_names_and_figures_fit_the_balance(folder: Path) -> None:
+    run = read_run(folder)
+    final = run.summary["final"]
+    read = Page(page([run]))
+    assert run.class_names == list(NAMES)
+    for name in NAMES:
+        assert read.text("th").count(name) == 3  # of each class; row and column of the matrix
+    bold = read.text("b")
+    assert f"{final['auc']:.4f}" in bold
+    assert (
+        f"{100 * final['accuracy']:.2f} %" not in bold
+        or final["accuracy"] == final["balanced_accuracy"]
+    )
+    told = read.text()
+    assert f"always naming the most frequent class: {100 * final['most_frequent']:.2f} %" in told
+    assert f"calibration error {final['calibration_error']:.4f}" in told
+
+
+def test_a_run_that_kept_no_doubts_has_them_again(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "run")
+    place = tmp_path / "run" / "summary.json"
+    summary = json.loads(place.read_text())
+    expected = summary.pop("doubts")
+    place.write_text(json.dumps(summary))
+    assert read_run(tmp_path / "run").summary["doubts"] == expected
+
+
+def test_nothing_runs_over_the_edge_of_a_phone(folder: Path) -> None:
+    read = Page(page([read_run(folder)]))
+    kinds = {"cards", "words", "confusion few"}
+    assert {table.get("class") for table in read.all("table")} == kinds
+    labelled = [cell for cell in read.all("td") if "data-label" in cell]
+    assert len(labelled) > 20
+    for svg in read.all("svg"):
+        assert "width" not in svg
+        _, _, width, _ = map(float, str(svg["viewbox"]).split())
+        assert 11 * 288 / width > 9.5  # pixels of a text of 11 points, 320 wide with its margins
+
+
+def test_no_label_of_a_chart_leaves_it() -> None:
+    lines = [
+        {"unit": "client-round", "adversary": "shuffled-server", "kind": "approximate",
+         "epsilon": epsilon, "delta": 1e-05, "lower": lower, "assumptions": [], "method": "",
+         "neighbours": "", "stated_by": "fedldp"}
+        for epsilon, lower in ((252802.2, 0.001),)
+    ]  # fmt: skip
+    claim = {"epsilon": 0.5, "delta": 0.0, "unit": "client-round", "source": "somebody"}
+    made = charts.guarantees("a", {"claim": claim, "guarantees": lines, "warnings": []})
+    width = float(made.split('viewBox="0 0 ')[1].split()[0])
+    for place, text in re.findall(r"translate\(([\d.]+) [^>]*>([^<]+)</text>", made):
+        assert float(place) + 0.55 * 10 * len(text) < width or float(place) > 0.5 * width, text
+
+
+@pytest.fixture(scope="module")
+def swept() -> Any:
+    rng = np.random.default_rng(0)
+    rows = [(rng.normal(size=(40, 2)), np.arange(40) % 8 // 7) for _ in range(4)]
+    data = Dataset.from_clients(rows)  # no test set: a part of each client's is held out
+    settings = {"rounds": 1, "model": "logistic", "standardise": False, "num_clients": 4}
+    return fedldp.sweep("quickstart", grid={"epsilon": [1, 2]}, dataset=data, workers=1, **settings)
+
+
+def test_below_a_sweep_on_private_rows_stands_that_choosing_is_a_release(swept: Any) -> None:
+    assert CHOOSING in swept.notes()
+    assert CHOOSING in swept.summary()["warnings"]
+    assert any("runs are doubtful" in text for text in swept.warnings())
+    text = swept.to_csv()
+    assert f"# {CHOOSING}\n" in text
+    data = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(list(csv.DictReader(io.StringIO("\n".join(data))))) == 2
+    assert CHOOSING.replace("'", "&#x27;") in swept._repr_html_()
+    assert {tuple(run["guarantee"]) for run in swept.runs} == {("unit", "adversary", "delta")}
+
+
+def test_below_a_sweep_on_a_published_test_set_it_does_not(tmp_path: Path) -> None:
+    found = fedldp.sweep("quickstart", grid={"epsilon": [1]}, rounds=1, num_clients=4, workers=1)
+    assert CHOOSING not in found.notes()
+    assert found.summary()["warnings"] == []
+    assert "#" not in found.to_csv()
