@@ -10,6 +10,7 @@ What leaves a client, and what that costs, follows from the parts alone, before 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,27 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedldp.training.local_sgd import LocalSgd
+
+
+SGD_SETTINGS = ("rate_schedule", "weight_decay", "gradient_clip", "loss", "label_smoothing")
+"""Change the steps of plain SGD."""
+
+
+def rate_in_round(schedule: str, rounds: int, round: int) -> float:
+    """Return the factor on the learning rate in a round.
+
+    Args:
+        schedule: "linear" or "cosine".
+        rounds: of the run.
+        round: from 1.
+
+    >>> rate_in_round("linear", 4, 1), rate_in_round("linear", 4, 4), rate_in_round("cosine", 4, 3)
+    (1.0, 0.25, 0.5)
+    """
+    done = (round - 1) / rounds
+    if schedule == "linear":
+        return 1 - done
+    return (1 + math.cos(math.pi * done)) / 2
 
 
 def _public() -> Stream:
@@ -103,6 +125,7 @@ class Local(ABC):
     Attributes:
         tested_on: for the reader, what a run's accuracy is measured on.
         weighs_classes: whether its loss takes ``class_weights``.
+        plain_sgd: whether it is SGD on batches, in every round alike: ``SGD_SETTINGS`` are for it.
         trains_part: whether it trains whatever parameters it is given, from wherever they begin: of
             a model of which others are frozen, or that begins with a file.
         uses_rounds: whether what is computed in a round depends on their number.
@@ -111,6 +134,7 @@ class Local(ABC):
 
     tested_on: str = "the test set"
     weighs_classes: ClassVar[bool] = False
+    plain_sgd: ClassVar[bool] = False
     trains_part: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
     drawn_once: ClassVar[bool] = False
@@ -170,6 +194,7 @@ class Sgd(Local):
     """
 
     weighs_classes: ClassVar[bool] = True
+    plain_sgd: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
 
     momentum: float = 0.0
@@ -403,13 +428,29 @@ class Algorithm:
     def sgd(self, device: torch.device, momentum: float = 0.0) -> LocalSgd:
         """Return SGD as a local update."""
         from fedldp.training.local_sgd import LocalSgd
+        from fedldp.training.losses import losses_of
         from fedldp.training.tensors import weights_of_classes
 
         config = self.config
         model = self.untrained()
         epochs, rate = config.local_epochs, config.learning_rate
         weights = weights_of_classes(config.class_weights, device)
-        return LocalSgd(model, epochs, config.batch_size, rate, device, momentum, weights)
+        classes, schedule = self.problem.num_classes, None
+        if config.rate_schedule != "constant":
+            schedule = partial(rate_in_round, config.rate_schedule, config.rounds)
+        return LocalSgd(
+            model,
+            epochs,
+            config.batch_size,
+            rate,
+            device,
+            momentum,
+            weights,
+            losses=losses_of(config.loss, config.label_smoothing, classes, weights),
+            weight_decay=config.weight_decay,
+            gradient_clip=config.gradient_clip,
+            schedule=schedule,
+        )
 
     def release(self, client: int) -> Release:
         """Return the randomiser of one client, with its claim.

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, model_validator
 
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.composition import Algorithm, Composition
+from fedldp.algorithms.composition import SGD_SETTINGS, Algorithm, Composition, Local
 from fedldp.algorithms.participation import All, Once
 from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
@@ -46,6 +46,11 @@ class RunConfig(RunSettings):
                 "and not all clients take part in every round; set participation = all and leave "
                 "clients_per_round out, or leave committee out"
             )
+        if self.early_stopping is not None and self.composition.share_averaged(self):
+            raise ConfigError(
+                f"early_stopping = {self.early_stopping}: the last rounds are averaged, and a run "
+                "that stops early does not come to them; leave it out, or set average = 0"
+            )
         if self.target is not None and self.calibrated in unused:
             raise ConfigError(
                 f"target: there is no {self.calibrated} to solve for, as "
@@ -72,6 +77,9 @@ class RunConfig(RunSettings):
         if not parts.local.trains_part:
             reason = "what clients compute here needs the whole model, as it was drawn"
             unused |= dict.fromkeys(("trainable", "initial"), reason)
+        if not parts.local.plain_sgd:
+            reason = "it changes the steps of plain SGD, and clients compute something else here"
+            unused |= dict.fromkeys(SGD_SETTINGS, reason)
         unused |= parts.unused
         return {name: reason for name, reason in unused.items() if name not in parts.uses}
 
@@ -96,6 +104,14 @@ class RunConfig(RunSettings):
                 f"{problem.num_classes} classes; give one number for each class, in their order"
             )
         parts = self.composition
+        if self.early_stopping is not None:
+            told = problem.private_scores or parts.local.private_scores
+            if told or parts.local.tested_on != Local.tested_on:
+                raise ConfigError(
+                    f"early_stopping = {self.early_stopping}: the scores are taken on private "
+                    "examples, and the round in which a run stops would tell of them; leave it "
+                    "out, or give a public test set (test_file)"
+                )
         return Algorithm(self.with_choice_of(parts), parts, problem)
 
     def with_choice_of(self, parts: Composition) -> Self:
@@ -174,6 +190,7 @@ class RunConfig(RunSettings):
         uses = any(
             part.uses_rounds for part in (parts.calibration, parts.local, parts.participation)
         )
+        uses |= self.rate_schedule != "constant" or self.early_stopping is not None
         return not uses and self.target is None and parts.share_averaged(self) == 0
 
     def with_budget(self, budget: float) -> Self:

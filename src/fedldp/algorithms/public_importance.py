@@ -26,6 +26,7 @@ class DenseFirst(Local):
     """Plain SGD, of a model whose features have weights of their own."""
 
     weighs_classes: ClassVar[bool] = True
+    plain_sgd: ClassVar[bool] = True
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalSgd:
         """Return it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -27,6 +27,7 @@ from fedldp.algorithms.settings import (
     LearningRate,
     ModelName,
     Momentum,
+    NormBound,
     PersonBudget,
     PrivacyTarget,
     Trainable,
@@ -36,6 +37,7 @@ from fedldp.algorithms.settings import (
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
+from fedldp.core.registry import is_address
 from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
 from fedldp.ledgers.budget import Budget
@@ -61,6 +63,9 @@ _OF_TABLES = (
 _OF_PARTITIONS = ("partition", "num_examples")
 _EQUAL = ("iid", "drawn")
 """Partitions in which every client has as many examples as the others, up to one."""
+LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
+WeightDecay = Annotated[float, Field(ge=0, le=1e3)]
+RateSchedule = Literal["constant", "linear", "cosine"]
 ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
 
 
@@ -223,6 +228,32 @@ class RunSettings(FrozenConfig):
         description="a public .safetensors file of weights by name that the model begins with; it "
         "has all that is frozen, and what else it lacks is drawn",
     )
+    rate_schedule: Annotated[RateSchedule, LEFT_OUT] = Field(
+        "constant",
+        description="how learning_rate falls over the rounds: not, to 1/rounds of it (linear), or "
+        "to nearly 0 along half a cosine",
+    )
+    weight_decay: Annotated[WeightDecay, LEFT_OUT] = Field(
+        0.0, description="share of each weight that is added to its gradient, in clients' training"
+    )
+    gradient_clip: Annotated[NormBound | None, LEFT_OUT] = Field(
+        None,
+        description="largest L2 norm of a batch's gradient, in clients' training; longer ones are "
+        "scaled down to it, which guarantees nothing by itself",
+    )
+    loss: Annotated[str, LEFT_OUT] = Field(
+        "cross_entropy",
+        description='what clients minimise: cross_entropy, or "module:function", which gives the '
+        "loss of each example from logits and labels",
+    )
+    label_smoothing: Annotated[LabelSmoothing, LEFT_OUT] = Field(
+        0.0, description="share of each label that all classes have alike, in clients' training"
+    )
+    early_stopping: Annotated[Count | None, LEFT_OUT] = Field(
+        None,
+        description="rounds without a lower loss on the public test set after which a simulated "
+        "run ends",
+    )
 
     @model_validator(mode="wrap")
     @classmethod
@@ -268,6 +299,17 @@ class RunSettings(FrozenConfig):
                 f"{self.client_column} says whose each row is; leave it out"
             )
         self.columns  # noqa: B018 (it refuses what contradicts itself)
+        return self
+
+    @model_validator(mode="after")
+    def _check_training(self) -> Self:
+        if self.loss != "cross_entropy" and not is_address(self.loss):
+            raise ConfigError(f'loss = {self.loss}: choose cross_entropy or "module:function"')
+        if self.loss != "cross_entropy" and self.label_smoothing:
+            raise ConfigError(
+                f"label_smoothing = {self.label_smoothing:g}: loss = {self.loss} says itself what "
+                "it does with labels; leave label_smoothing out"
+            )
         return self
 
     @model_validator(mode="after")

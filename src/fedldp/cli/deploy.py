@@ -897,7 +897,7 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
             "quorum",
             f"{agreement.quorum} sites a round{of}, {agreement.deadline_seconds:g} s to answer",
         ),
-        *_initial_in_words(agreement.initial),
+        *_beginning_in_words(agreement),
         ("digest", agreement.digest.hex()),
         ("words", words_of(agreement.digest)),
     ):
@@ -905,11 +905,17 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
     print_statement(console, dict(statement), agreement.epsilon_in_words())
 
 
-def _initial_in_words(digest: str | None) -> list[tuple[str, str]]:
-    if digest is None:
-        return []
-    what = f"with weights of digest {digest[:16]}: public, and nothing below is about their data"
-    return [("begins", what)]
+def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
+    """Return what an invite or an agreement says of public weights."""
+    found = []
+    if document.initial is not None:
+        what = "public, and nothing below is about their data"
+        found.append(("begins", f"with weights of digest {document.initial[:16]}: {what}"))
+    if document.frozen is not None:
+        what = "public, and the same at every site"
+        digest = document.frozen[:16]
+        found.append(("trains", f"{document.config.trainable}; frozen: digest {digest}, {what}"))
+    return found
 
 
 def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place: int) -> None:
@@ -938,7 +944,7 @@ def _show_expected(console: Console, invite: Invite, expected: Agreement) -> Non
         ("sites", f"{config.num_clients} are expected"),
         ("channel", invite.channel),
         ("quorum", f"{expected.quorum} sites a round, {expected.deadline_seconds:g} s to answer"),
-        *_initial_in_words(invite.initial),
+        *_beginning_in_words(invite),
     ):
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
     print_statement(console, dict(expected.statement), expected.epsilon_in_words())

@@ -535,6 +535,7 @@ _MAY_BE_OWN = {
     "mechanism": "mechanisms",
     "features": "features",
     "initial": "models",
+    "loss": "models",
 }
 """Settings that may name code that is none of fedldp's own, and their lists in a site's policy."""
 

@@ -66,6 +66,11 @@ def _check_values(config: RunConfig) -> None:
             f"sample_rate = {rate:g}: the time of a step tells how many people it took, and no "
             "budget has a price for sums of samples; it is for a simulation; set sample_rate = 1"
         )
+    if config.early_stopping is not None:
+        raise ConfigError(
+            f"early_stopping = {config.early_stopping}: sites agree on all rounds, and a server "
+            "may end a run whenever it likes; it is for a simulation; leave it out"
+        )
     if getattr(config, "channel", None) == "shuffle":
         raise ConfigError(
             "channel = shuffle: no shuffler runs in a deployment; take channel = sum, which hides "

@@ -61,6 +61,7 @@ from fedldp.deployment.policy import (
     SitePolicy,
     costs_of,
     is_retired,
+    models_in,
     private_to_owner,
     protected_part,
     read_policy,
@@ -590,7 +591,7 @@ def _policy(
         "state": folder.absolute() / "state",
         "channels": [invite.channel],
         "systems": [config.name()],
-        "models": [config.model, *([config.initial] if config.initial is not None else [])],
+        "models": models_in(config),
         **{
             listed: [settings[one]]
             for one, listed in (("mechanism", "mechanisms"), ("features", "features"))

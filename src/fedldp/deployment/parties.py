@@ -30,6 +30,7 @@ from fedldp.deployment.own_budgets import OwnBudget, signed_budget, stay_at_site
 from fedldp.deployment.policy import (
     SitePolicy,
     accepted_agreement,
+    models_in,
     protected_part,
     read_policy,
     write_accepted,
@@ -169,7 +170,6 @@ def _policy(
     place: Path, agreement: Agreement, port: int, data_dir: Path | None, own: OwnBudget | None
 ) -> SitePolicy:
     part = protected_part(agreement) if agreement.in_clear else None
-    initial = agreement.config.initial
     terms: dict[str, Any] = {
         "data": "data.npz",
         "key": "site.key",
@@ -177,7 +177,7 @@ def _policy(
         "state": "state",
         "allow_in_clear": bool(agreement.in_clear) and part is None,
         "systems": [agreement.config.name()],
-        "models": [agreement.config.model, *([initial] if initial is not None else [])],
+        "models": models_in(agreement.config),
     }
     if agreement.link == "https":
         terms["server"] = {"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}

@@ -46,6 +46,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from fedldp.accounting.accountants import PARTS, Kind, Part, on_side, sent_in_clear, sides_of
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import KINDS
 from fedldp.algorithms.settings import WEIGHTS
 from fedldp.algorithms.systems import systems
@@ -149,7 +150,7 @@ class SitePolicy(FrozenConfig):
     )
     models: tuple[str, ...] | None = Field(
         None,
-        description="allowed models, and files of weights; all of fedldp's own, no "
+        description="allowed models, files of weights and losses; all of fedldp's own, no "
         '"module:callable" and no file, if not set',
     )
     allow_in_clear: bool = Field(
@@ -238,11 +239,10 @@ class SitePolicy(FrozenConfig):
         Raises:
             PrivacyError: it does not; the line says what to change, should it be allowed.
         """
-        system, model = agreement.config.name(), agreement.config.model
+        system, (model, *own) = agreement.config.name(), models_in(agreement.config)
         # The setting: some systems that have none have a method of that name.
         mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
         features = agreement.config.model_dump().get("features")  # none: left out
-        initial = agreement.config.initial
         # Before anything that imports the model.
         for name, value, allowed in (
             ("channels", agreement.channel, self.channels),
@@ -256,7 +256,7 @@ class SitePolicy(FrozenConfig):
             ),
             ("features", features, tuple(KINDS) if self.features is None else self.features),
             ("models", model, tuple(models()) if self.models is None else self.models),
-            ("models", initial, self.models or ()),
+            *(("models", name, self.models or ()) for name in own),
         ):
             if value is not None and value not in allowed:
                 raise PrivacyError(
@@ -441,6 +441,12 @@ def read_policy(path: Path) -> SitePolicy:
     if policy.flower is not None:
         update["flower"] = policy.flower.changed(ca=here / policy.flower.ca)
     return policy.changed(**update)
+
+
+def models_in(config: RunConfig) -> list[str]:
+    """Return what of a run a policy lists as ``models``: its model, files and code beside it."""
+    own = [config.initial, config.loss if is_address(config.loss) else None]
+    return [config.model, *(name for name in own if name is not None)]
 
 
 def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:

@@ -8,6 +8,7 @@ How clients are reached, how a model is tested and what is written are arguments
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -128,6 +129,7 @@ class Loop:
         quorum: how many clients must take part in a round, at least 1.
         arrivals: gives the shuffler's times of the last phase, where there is one.
         waited: gives how long, in all rounds so far, there were too few clients to ask, in seconds.
+        ends: says before a round whether the run ends without it.
     """
 
     run: str
@@ -140,6 +142,7 @@ class Loop:
     quorum: int = 1
     arrivals: Callable[[], dict[str, float] | None] = lambda: None
     waited: Callable[[], float] = lambda: 0.0
+    ends: Callable[[], bool] = lambda: False
 
     def go(self, state: State, record: Callable[[State, Round], None]) -> State:
         """Go on from ``state`` to the last round, and return the last state.
@@ -152,7 +155,7 @@ class Loop:
             RunError: too few clients took part in a round, or (Diverged) it gave no usable weights.
                 What was recorded stays valid, and a run can be continued from there.
         """
-        while state.round <= self.rounds:
+        while state.round <= self.rounds and not self.ends():
             state, round = self._one_round(state)
             record(state, round)
         return state
@@ -345,6 +348,19 @@ def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
     if isinstance(clients, range):
         return np.arange(clients.start, clients.stop, clients.step)
     return np.atleast_1d(np.asarray(clients, np.int64))
+
+
+def stops_early(rounds: Sequence[Round], patience: int | None) -> bool:
+    """Return whether the last rounds' losses were no lower than one before them.
+
+    Args:
+        rounds: all so far; a round that was not tested counts as no better.
+        patience: how many; None: it never stops.
+    """
+    if patience is None or len(rounds) <= patience:
+        return False
+    losses = [math.inf if each.loss is None else each.loss for each in rounds]
+    return min(losses[-patience:]) >= min(losses[:-patience])
 
 
 def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:

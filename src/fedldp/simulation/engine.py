@@ -24,7 +24,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
 from fedldp.protocol.roles import ServerRole, State
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.server_loop import Evaluation, Loop, Round
+from fedldp.protocol.server_loop import Evaluation, Loop, Round, stops_early
 from fedldp.protocol.transport import Transport
 from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.html import page
@@ -108,6 +108,11 @@ def simulate(
     if inputs is None:
         started_in = None if resume is None else resume.started_in()
         inputs = Inputs.of(config, dataset, data_dir, started_in)
+    if config.early_stopping is not None and not len(inputs.dataset.test):
+        raise ConfigError(
+            f"early_stopping = {config.early_stopping}: there is no test set to look at; give "
+            "test, or leave it out"
+        )
     if resume is not None and not resume.is_of(inputs.own_data, inputs.exact_data):
         raise RunError(
             f"resume = {resume.path}: that run had other data; resume it with the same, "
@@ -253,6 +258,7 @@ def _rounds(
         draws=draws,
         evaluate=test,
         arrivals=arrivals,
+        ends=lambda: stops_early(start.rounds, config.early_stopping),
     )
 
     def keep(state: State, record: Round) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "feature_importance",
     "linear_models",
     "local_sgd",
+    "losses",
     "mapped_examples",
     "noisy_sums",
     "person_gradients",

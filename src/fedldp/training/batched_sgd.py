@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training.column_stack import is_changed
+from fedldp.training.losses import Losses
 from fedldp.training.tensors import as_tensors, laid_as, writable
 
 GROUP = 64
@@ -138,20 +139,26 @@ def copies(model: nn.Module, broadcast: Broadcast, count: int, device: torch.dev
     }
 
 
-def mean_gradients(model: nn.Module, class_weights: Tensor | None = None) -> Gradients:
+def mean_gradients(
+    model: nn.Module, class_weights: Tensor | None = None, losses: Losses | None = None
+) -> Gradients:
     """Return what gives the gradient of each client's mean cross-entropy.
 
-    Each example's loss is multiplied by the weight of its class, if there are any.
+    Each example's loss is multiplied by the weight of its class, if there are any. Where ``losses``
+    are given, it is the mean of these: each client's by themselves, whatever they do with others.
 
     Raises:
         ConfigError: (the result, when called) the model draws random numbers in training, such as
             dropout: the clients' draws would then depend on who trains together.
     """
-    if _is_dense(model) and not any(map(is_changed, model.modules())):
+    if losses is None and _is_dense(model) and not any(map(is_changed, model.modules())):
         return _dense_gradients(model, class_weights)
 
     def loss(own: Weights, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        return _weighted_loss(functional_call(model, own, (x,)), y, share, class_weights)
+        logits = functional_call(model, own, (x,))
+        if losses is not None:
+            return (losses(logits, y) * share).sum()
+        return _weighted_loss(logits, y, share, class_weights)
 
     gradient = vmap(grad(loss))
 
@@ -159,6 +166,11 @@ def mean_gradients(model: nn.Module, class_weights: Tensor | None = None) -> Gra
         try:
             found: Weights = gradient(weights, inputs, labels, _shares(taken))
         except RuntimeError as error:
+            if losses is not None and "randomness" not in str(error):
+                raise ConfigError(
+                    f"device = cuda: the loss cannot be computed for several clients at once: "
+                    f"{first_line(error)}; use --device cpu"
+                ) from error
             if "randomness" not in str(error):
                 raise
             raise ConfigError(
@@ -212,13 +224,33 @@ def _weighted_loss(
     return (losses * shares).sum()
 
 
-def descend(rate: Callable[[int], float], momentum: float = 0.0) -> Advance:
-    """Return SGD whose step 0, 1, 2, ... has the size ``rate`` of it, from rest."""
+def descend(
+    rate: Callable[[int], float],
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+) -> Advance:
+    """Return SGD whose step 0, 1, 2, ... has the size ``rate`` of it, from rest.
+
+    Args:
+        rate: of a step.
+        momentum: share of the last step's slope that goes on.
+        weight_decay: share of each weight that is added to its slope.
+        clip: the largest norm of one client's slope, before that.
+    """
     velocities: dict[str, Tensor] = {}
 
     def advance(number: int, weights: Weights, gradients: Weights) -> None:
+        factors = None
+        if clip is not None:
+            norms = [gradients[name].flatten(1).norm(dim=1) for name in weights]
+            factors = shrinking(torch.stack(norms).norm(dim=0), clip)
         for name, own in weights.items():
             slope = gradients[name]
+            if factors is not None:
+                slope = slope * factors.view(-1, *[1] * (slope.ndim - 1))
+            if weight_decay:
+                slope = slope.add(own, alpha=weight_decay)
             if momentum:
                 before = velocities.get(name)
                 slope = slope if before is None else before.mul_(momentum).add_(slope)
@@ -226,6 +258,11 @@ def descend(rate: Callable[[int], float], momentum: float = 0.0) -> Advance:
             own.sub_(slope, alpha=rate(number))
 
     return advance
+
+
+def shrinking(norms: Tensor, clip: float) -> Tensor:
+    """Return the factors that scale vectors of some norms down to ``clip``; 1 for shorter ones."""
+    return clip / norms.clamp(min=clip)
 
 
 def follow(optimizer: torch.optim.Optimizer) -> Advance:

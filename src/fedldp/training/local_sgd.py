@@ -19,8 +19,9 @@ from fedldp.models import layout_of_module
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
-from fedldp.training.batched_sgd import train_alone
+from fedldp.training.batched_sgd import shrinking, train_alone
 from fedldp.training.column_stack import ColumnStack, as_columns
+from fedldp.training.losses import Losses
 from fedldp.training.tensors import as_tensors, load_weights, read_weights, to_device
 
 PIECE = 1000
@@ -30,7 +31,7 @@ PIECE = 1000
 @final
 @dataclass(frozen=True, eq=False)
 class LocalSgd:
-    """SGD on a client's examples, cross-entropy loss; plain, unless it is given a momentum.
+    """SGD on a client's examples, cross-entropy loss; plain, unless it is given something else.
 
     Every epoch visits every example once, in an order from the client's stream "batches"; the last
     batch of an epoch may be smaller.
@@ -45,6 +46,11 @@ class LocalSgd:
         class_weights: factor on the loss of an example of each class, shape (classes,). A batch's
             loss is the plain mean of its examples' weighted losses: torch's own mean divides by
             the sum of the weights, by which a batch of one class would lose its weight.
+        losses: of single examples, which weigh classes themselves; None: cross-entropy.
+        weight_decay: share of each weight that is added to its slope, as in torch's SGD.
+        gradient_clip: the largest norm of a batch's slope; a longer one is scaled down to it. It
+            keeps steps short, and guarantees nothing: a batch is not an example.
+        schedule: gives the factor on the learning rate in round 1, 2, ...; None: 1 always.
 
     Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate.
     """
@@ -56,23 +62,36 @@ class LocalSgd:
     device: torch.device
     momentum: float = 0.0
     class_weights: Tensor | None = None
+    losses: Losses | None = None
+    weight_decay: float = 0.0
+    gradient_clip: float | None = None
+    schedule: Callable[[int], float] | None = None
     _stacks: dict[tuple[int, ...], ColumnStack | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.model.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def group(self, most_examples: int) -> int:
-        """Return how many clients train at once; see ``batched_sgd``."""
+        """Return how many clients train at once; see ``batched_sgd``.
+
+        With other losses, on a processor, one: the products of ``batched_sgd`` know no others.
+        """
+        if self.losses is not None and self.device.type == "cpu":
+            return 1
         return batched_sgd.group_of(self.model, self.device, min(self.batch_size, most_examples))
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the clients' weights after training, float32, shape (n, d)."""
+        rate = self._rate(broadcast.round)
         if group > 1:
-            return self.train_together(broadcast, batch, batch.rows, self._rate)
-        return train_alone(batch, lambda client: self.train(broadcast, client, self._rate))
+            return self.train_together(broadcast, batch, batch.rows, rate)
+        return train_alone(batch, lambda client: self.train(broadcast, client, rate))
 
-    def _rate(self, step: int) -> float:
-        return self.learning_rate
+    def _rate(self, round: int) -> Callable[[int], float]:
+        size = self.learning_rate
+        if self.schedule is not None:
+            size *= self.schedule(round)
+        return lambda step: size
 
     def train(self, broadcast: Broadcast, client: Client, rate: Callable[[int], float]) -> Vector:
         """Return one client's weights, with ``rate`` of steps 0, 1, 2, ..., shape (d,)."""
@@ -93,8 +112,15 @@ class LocalSgd:
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
                 batch = to_device(features.index_select(0, indices), self.device)
                 answers = labels.index_select(0, indices).to(self.device)
-                found = gradients(self.model, batch, answers, parameters, self.class_weights)
+                found = gradients(
+                    self.model, batch, answers, parameters, self.class_weights, self.losses
+                )
                 with torch.no_grad():
+                    if self.gradient_clip is not None:
+                        norm = torch.stack(torch._foreach_norm(found)).norm()
+                        torch._foreach_mul_(found, shrinking(norm, self.gradient_clip))
+                    if self.weight_decay:
+                        found = list(torch._foreach_add(found, parameters, alpha=self.weight_decay))
                     if self.momentum and velocity is not None:
                         torch._foreach_mul_(velocity, self.momentum)
                         torch._foreach_add_(velocity, found)
@@ -118,15 +144,16 @@ class LocalSgd:
             batched_sgd.copies(self.model, broadcast, len(batch), self.device),
             chosen,
             batched_sgd.of_examples(batch.examples, self.device),
-            batched_sgd.mean_gradients(self.model, self.class_weights),
-            batched_sgd.descend(rate, self.momentum),
+            batched_sgd.mean_gradients(self.model, self.class_weights, self.losses),
+            batched_sgd.descend(rate, self.momentum, self.weight_decay, self.gradient_clip),
             steps=None if (steps == steps[0]).all() else steps,
         )
 
     def _stack(self, shape: tuple[int, ...]) -> ColumnStack | None:
         """Return what trains the model on examples of ``shape`` faster than autograd, if any."""
         if shape not in self._stacks:
-            known = self.device.type == "cpu"
+            plain = self.losses is None and not self.weight_decay and self.gradient_clip is None
+            known = self.device.type == "cpu" and plain
             self._stacks[shape] = (
                 ColumnStack.of(self.model, shape, self.batch_size) if known else None
             )
@@ -145,17 +172,21 @@ def gradients(
     labels: Tensor,
     parameters: Sequence[Tensor],
     class_weights: Tensor | None = None,
+    losses: Losses | None = None,
 ) -> list[Tensor]:
     """Return the gradient of the mean cross-entropy on one batch, by parameter.
 
-    Each example's loss is multiplied by the weight of its class, if there are any.
+    Each example's loss is multiplied by the weight of its class, if there are any. Where ``losses``
+    are given, it is their mean.
 
     Raises:
         ConfigError: the model fails; a user's may raise anything.
     """
     try:
         logits = model(batch)
-        if class_weights is None:
+        if losses is not None:
+            loss = losses(logits, labels).mean()
+        elif class_weights is None:
             loss = functional.cross_entropy(logits, labels)
         else:
             total = functional.cross_entropy(logits, labels, class_weights, reduction="sum")

@@ -1,0 +1,79 @@
+"""Losses of single examples: cross-entropy, smoothed or not, or a function of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedldp.core.errors import ConfigError, first_line
+from fedldp.core.registry import is_address, load
+
+Losses = Callable[[Tensor, Tensor], Tensor]
+"""Gives the loss of each example, shape (n,), from logits, (n, classes), and labels, (n,)."""
+
+
+def cross_entropies(class_weights: Tensor | None = None, smoothing: float = 0.0) -> Losses:
+    """Return the cross-entropy of each example, times the weight of its class.
+
+    Args:
+        class_weights: shape (classes,); None: no factor.
+        smoothing: the share of the label that all classes have alike, as in torch.
+    """
+
+    def losses(logits: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(
+            logits, labels, class_weights, reduction="none", label_smoothing=smoothing
+        )
+
+    return losses
+
+
+def own_losses(address: str, num_classes: int, class_weights: Tensor | None = None) -> Losses:
+    """Return the user's own losses, times the weight of each example's class.
+
+    Args:
+        address: "module:function" of ``Losses``, which mixes no examples.
+        num_classes: of the logits.
+        class_weights: as in ``cross_entropies``.
+
+    Raises:
+        ConfigError: it cannot be loaded, or does not give a loss for each example that has a
+            gradient.
+    """
+    function = load(address, "loss")
+    if not callable(function):
+        raise ConfigError(f"loss = {address}: it is no function; check the name")
+    logits = torch.zeros(2, num_classes, requires_grad=True)
+    try:
+        found = function(logits, torch.tensor([0, num_classes - 1]))
+        shape = tuple(found.shape)
+        torch.autograd.grad(found.sum(), logits)
+    except Exception as error:  # it is the user's, and may raise anything
+        raise ConfigError(
+            f"loss = {address}: {type(error).__name__}: {first_line(error)}; it takes logits, "
+            "shape (n, classes), and labels, (n,), and returns a loss for each example, by torch"
+        ) from error
+    if shape != (2,):
+        raise ConfigError(
+            f"loss = {address}: for 2 examples it returns the shape {shape}; return one loss for "
+            "each, without their mean"
+        )
+    if class_weights is None:
+        return function  # type: ignore[no-any-return]
+    return lambda logits, labels: function(logits, labels) * class_weights[labels]
+
+
+def losses_of(
+    name: str, smoothing: float, num_classes: int, class_weights: Tensor | None
+) -> Losses | None:
+    """Return the losses that the settings name; None: plain cross-entropy.
+
+    Raises:
+        ConfigError: as ``own_losses``.
+    """
+    if is_address(name):
+        return own_losses(name, num_classes, class_weights)
+    return None if smoothing == 0 else cross_entropies(class_weights, smoothing)

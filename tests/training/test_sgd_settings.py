@@ -1,0 +1,193 @@
+"""Schedule, weight decay, gradient clip, losses, early stopping: as torch's, on every path."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import clients_of, trained
+from losses_of_ones_own import margin
+from torch.nn import functional
+
+import fedldp
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.recipes import recipes
+from fedldp.core.errors import ConfigError
+from fedldp.data import Examples
+from fedldp.models import build_model, layout_of_module
+from fedldp.protocol.server_loop import Round, stops_early
+from fedldp.protocol.wire import Broadcast
+from fedldp.simulation.plan import problem_of
+from fedldp.training.batched_sgd import GROUP
+from fedldp.training.local_sgd import batches
+from fedldp.training.tensors import load_weights, read_weights
+
+CPU = torch.device("cpu")
+SIZES = (14, 9)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "decay": {"weight_decay": 0.3},
+    "clip": {"gradient_clip": 0.5},
+    "smoothing": {"label_smoothing": 0.2},
+    "own": {"loss": "losses_of_ones_own:margin"},
+    "weighted": {"label_smoothing": 0.1, "class_weights": [0.2, 1.0, 5.0]},
+    "own weighted": {"loss": "losses_of_ones_own:margin", "class_weights": [0.2, 1.0, 5.0]},
+    "rate": {"rate_schedule": "cosine"},
+    "all": {"weight_decay": 0.1, "gradient_clip": 1.0, "label_smoothing": 0.1,
+            "rate_schedule": "linear", "momentum": 0.5},
+}  # fmt: skip
+
+
+SHAPES = {"mlp": (1, 8, 8), "cnn_32": (1, 16, 16)}
+
+
+def by_torch(name: str, start: np.ndarray, client: Any, given: dict[str, Any]) -> np.ndarray:
+    """Return what torch's own optimizer, loss and clip make of a client's batches in round 3."""
+    model = build_model(name, SHAPES[name], 3)
+    load_weights(model, layout_of_module(model), start)
+    rate = 0.1 * {"linear": 0.5, "cosine": 0.5, None: 1}[given.get("rate_schedule")]
+    decay, momentum = given.get("weight_decay", 0), given.get("momentum", 0)
+    optimizer = torch.optim.SGD(model.parameters(), rate, momentum, weight_decay=decay)
+    factors = torch.tensor(given.get("class_weights", [1.0] * 3))
+    own = client.examples
+    for indices in batches(len(own), 2, 5, client.fresh("batches")):
+        logits, labels = model(torch.from_numpy(own.features[indices])), own.labels[indices]
+        labels = torch.from_numpy(labels)
+        if "loss" in given:
+            losses = margin(logits, labels) * factors[labels]
+        else:
+            smoothing = given.get("label_smoothing", 0.0)
+            losses = functional.cross_entropy(
+                logits, labels, factors, reduction="none", label_smoothing=smoothing
+            )
+        optimizer.zero_grad()
+        losses.mean().backward()  # type: ignore[no-untyped-call]
+        if "gradient_clip" in given:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), given["gradient_clip"])
+        optimizer.step()
+    return read_weights(model).copy()
+
+
+@pytest.mark.parametrize("given", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("model", ["mlp", "cnn_32"])
+def test_alone_and_together_it_is_torchs(model: str, given: dict[str, Any]) -> None:
+    settings = {name: value for name, value in given.items() if name != "momentum"}
+    config = fedldp.recipe(
+        "fedavg-digits", model=model, learning_rate=0.1, local_epochs=2, batch_size=5, rounds=4,
+        **settings,
+    )  # fmt: skip
+    generator = np.random.default_rng(0)
+    features = generator.random((sum(SIZES), *SHAPES[model]), np.float32)
+    clients = clients_of(Examples(features, generator.integers(0, 3, sum(SIZES))), SIZES, seed=1)
+    algorithm = config.algorithm(Problem(SHAPES[model], 3, sum(SIZES)))
+    step = algorithm.sgd(CPU, given.get("momentum", 0.0))
+    start = read_weights(algorithm.untrained()).copy()
+    broadcast = Broadcast(round=3, weights=start)
+    together = step(broadcast, clients, GROUP).open().rows
+    for client, row in zip(clients, together, strict=True):
+        expected = by_torch(model, start, client, given)
+        assert np.abs(expected - start).max() > 1e-3
+        np.testing.assert_allclose(trained(step, broadcast, client), expected, atol=2e-5)
+        np.testing.assert_allclose(row, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["rate_schedule", "weight_decay", "gradient_clip", "loss",
+                                  "label_smoothing"])  # fmt: skip
+def test_a_setting_of_plain_sgd_changes_a_run_or_is_refused(name: str) -> None:
+    value = {"rate_schedule": "linear", "loss": "losses_of_ones_own:margin"}.get(name, 0.01)
+    systems = {}
+    for each in recipes().values():
+        if each.config.dataset == "digits":
+            systems.setdefault((each.config.system, each.config.model), each.config)
+    taken = 0
+    for config in systems.values():
+        if name in config.unused_settings():
+            with pytest.raises(ConfigError, match=rf"^{name} = .*: it changes the steps of plain"):
+                config.changed(**{name: value})
+            continue
+        taken += 1
+        problem = problem_of(config, None)
+        with_it = config.changed(**{name: value}).algorithm(problem).local_update(CPU)
+        without = config.algorithm(problem).local_update(CPU)
+        shown = {"rate_schedule": "schedule", "loss": "losses", "label_smoothing": "losses"}
+        attribute = shown.get(name, name)
+        found = [getattr(getattr(u, "update", u), attribute) for u in (with_it, without)]
+        assert found[0] != found[1], config.system
+    assert taken > 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"loss": "hinge"}, 'loss = hinge: choose cross_entropy or "module:function"'),
+        ({"loss": "losses_of_ones_own:missing"}, "loss = losses_of_ones_own:missing: Attrib"),
+        ({"loss": "losses_of_ones_own:number"}, "it is no function"),
+        ({"loss": "losses_of_ones_own:mean"}, "for 2 examples it returns the shape ()"),
+        ({"loss": "losses_of_ones_own:detached"}, "loss = losses_of_ones_own:detached: Runtime"),
+        ({"loss": "losses_of_ones_own:raising"}, "RuntimeError: first line; it takes logits"),
+        ({"loss": "losses_of_ones_own:margin", "label_smoothing": 0.1}, "leave label_smoothing"),
+        ({"label_smoothing": 1.0}, "label_smoothing"),
+        ({"weight_decay": -1.0}, "weight_decay"),
+        ({"gradient_clip": 0.0}, "gradient_clip"),
+        ({"rate_schedule": "fast"}, "rate_schedule"),
+        ({"early_stopping": 2, "average": 0.5}, "set average = 0"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)) as refused:
+        fedldp.run("fedavg-digits", rounds=1, **settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_loss_need_not_know_of_several_clients() -> None:
+    few: dict[str, Any] = {"num_clients": 3, "num_examples": 60, "rounds": 1, "model": "mlp"}
+    given = fedldp.run("fedavg-digits", **few, loss="losses_of_ones_own:unbatched")
+    plain = fedldp.run("fedavg-digits", **few)
+    assert any((given.weights[name] != plain.weights[name]).any() for name in plain.weights)
+
+
+def test_a_run_stops_early_and_is_charged_for_the_rounds_it_took(tmp_path: Any) -> None:
+    settings: dict[str, Any] = {"epsilon": 0.02, "num_clients": 10, "num_examples": 100}
+    result = fedldp.run("quickstart", rounds=30, early_stopping=2, **settings, out=tmp_path / "a")
+    took = len(result.rounds)
+    losses = [each.loss for each in result.rounds]
+    assert took < 30
+    assert min(losses[-2:]) >= min(losses[:-2])
+    assert all(min(losses[at - 2 : at]) < min(losses[: at - 2]) for at in range(3, took))
+    same = fedldp.run("quickstart", rounds=took, **settings)
+    assert {n: w.tobytes() for n, w in result.weights.items()} == {
+        n: w.tobytes() for n, w in same.weights.items()
+    }
+    assert result.privacy["guarantees"] == same.privacy["guarantees"]
+    assert len(fedldp.resume(tmp_path / "a").rounds) == took
+
+
+def test_where_scores_are_private_it_does_not_stop_early() -> None:
+    generator = np.random.default_rng(0)
+    own = (generator.random((60, 4)), generator.integers(0, 2, 60))
+    with pytest.raises(ConfigError, match=r"^early_stopping = 2: the scores are taken on private"):
+        fedldp.run("fedavg-digits", dataset=own, num_clients=3, model="logistic", early_stopping=2)
+    untested = fedldp.Dataset.from_arrays(*own, test_share=0)
+    with pytest.raises(ConfigError, match="early_stopping = 2: there is no test set"):
+        fedldp.run("fedavg-digits", dataset=untested, num_clients=3, model="logistic",
+                   early_stopping=2)  # fmt: skip
+    with pytest.raises(ConfigError, match="early_stopping = 2: the scores are taken on private"):
+        fedldp.run("ldpfl-digits", early_stopping=2)
+
+
+def test_rounds_without_a_better_loss_are_counted() -> None:
+    def rounds(*losses: float | None) -> list[Round]:
+        return [
+            Round(
+                round=at, clients=1, accuracy=None, loss=loss, uplink_bits_per_client=0, seconds=0
+            )
+            for at, loss in enumerate(losses, 1)
+        ]
+
+    assert not stops_early(rounds(3, 3, 3), None)
+    assert not stops_early(rounds(3, 3), 2)
+    assert stops_early(rounds(3, 3, 3), 2)
+    assert not stops_early(rounds(3, 4, 2), 2)
+    assert stops_early(rounds(1, None, 2), 2)
