@@ -26,6 +26,7 @@ LAYERS = [
     {"simulation"},
     {"audit", "reproduction", "comparing", "api"},
     {"deployment"},
+    {"integrations"},
     {"cli"},
     {"__main__"},
 ]
@@ -93,10 +94,11 @@ def test_the_rules_see_a_wrong_arrow(tmp_path: Path) -> None:
     assert HEIGHT[part("fedldp.simulation.engine")] > HEIGHT["protocol"]
 
 
-def test_the_pipes_alone_know_flower() -> None:
+def test_the_pipes_and_the_mod_alone_know_flower() -> None:
     for path in MODULES:
         knows = any(name.split(".")[0] == "flwr" for name in imported(path))
-        assert not knows or dotted(path).startswith("fedldp.deployment.flower_app."), path
+        pipes = ("fedldp.deployment.flower_app.", "fedldp.integrations.flower")
+        assert not knows or dotted(path).startswith(pipes), path
 
 
 def test_no_file_names_a_machine() -> None:

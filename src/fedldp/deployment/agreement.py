@@ -465,7 +465,7 @@ class Agreement:
             if self.channel == "sum"
             else None,
             simulated=self.test_seed is not None,
-            over_flower=self.link == "flower",
+            timed=TIMED_OVER_FLOWER if self.link == "flower" else TIMED,
             delta=delta,
         )
 

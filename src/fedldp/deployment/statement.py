@@ -16,7 +16,7 @@ _TIMED = (
     "programs on its machine{} still see how busy it is)"
 )
 TIMED, TIMED_OVER_FLOWER = _TIMED.format(""), _TIMED.format(", the SuperNode's among them,")
-"""What no line of a statement is about."""
+"""What no line of a statement is about; over Flower, sites have a program beside the agent."""
 
 
 def stated(
@@ -25,7 +25,7 @@ def stated(
     *,
     summed: SumInPath | None,
     simulated: bool,
-    over_flower: bool,
+    timed: str,
     delta: float | None = None,
 ) -> dict[str, Any]:
     """Return the statement of a deployed run.
@@ -35,7 +35,7 @@ def stated(
         releases: who released what in which round; where reports are summed, who is in the sum.
         summed: the secure sum between the clients and the server, where there is one.
         simulated: whether all randomness comes from a seed.
-        over_flower: whether sites have a program of Flower's beside the agent.
+        timed: what no line is about, of when answers come.
         delta: of its approximate lines; else the configuration's.
     """
     found = statement(
@@ -51,5 +51,5 @@ def stated(
     # What a simulation's noise would guarantee in real arithmetic is not what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]
     warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
-    timed = TIMED_OVER_FLOWER if over_flower else TIMED
-    return {**found, "guarantees": lines, "warnings": [*warnings, *config.composition.notes, timed]}
+    warnings += [*config.composition.notes, timed]
+    return {**found, "guarantees": lines, "warnings": warnings}

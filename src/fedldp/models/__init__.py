@@ -60,6 +60,7 @@ __all__ = [
     "layers_of",
     "layout_of",
     "layout_of_module",
+    "layout_of_trained",
     "models",
     "multiplications_of",
     "name_of",
@@ -168,6 +169,39 @@ def layout_of_module(model: nn.Module) -> Layout:
     """Return how the parameters of a torch module lie in one vector: frozen ones are buffers."""
     named = list(model.named_parameters())
     return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
+
+
+def layout_of_trained(model: nn.Module | Callable[[], nn.Module]) -> Layout:
+    """Return how the parameters lie of a model that is trained elsewhere; see ``build_model``.
+
+    Of what it takes and returns nothing is asked.
+
+    Args:
+        model: a torch module, or a class or function without arguments that makes one.
+
+    Raises:
+        ConfigError: it is nothing of that kind, or a parameter or buffer cannot be protected.
+    """
+    from torch import nn
+
+    from fedldp.models._checks import check_parameters
+
+    name = getattr(model, "__qualname__", type(model).__name__)
+    made = model
+    if not isinstance(model, nn.Module):
+        if not callable(model):
+            raise ConfigError(
+                f"model = {model!r}: give a torch module, or a class or function that makes one"
+            )
+        with torch_seeded(Stream(bytes(32), simulated=True)):
+            try:
+                made = model()
+            except Exception as error:
+                raise ConfigError(
+                    f"model = {name}: it cannot be made without arguments: {first_line(error)}; "
+                    "give the module itself"
+                ) from error
+    return layout_of_module(check_parameters(made, name))
 
 
 def build_model(

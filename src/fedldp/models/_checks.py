@@ -20,6 +20,20 @@ def check_module(
     Raises:
         ConfigError: it is not, or breaks a rule.
     """
+    found = check_parameters(model, name, trainable)
+    if trainable != ALL:
+        freeze(found, _trained(dict(found.named_parameters()), name, trainable))
+        check_buffers(found, name)
+    _try_training(found, name, input_shape, num_classes)
+    return found
+
+
+def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Module:
+    """Return ``model`` where it is a torch module of float32 parameters, as ``build_model`` says.
+
+    Raises:
+        ConfigError: it is not.
+    """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model = {name}: it made a {type(model).__name__}, not a torch module")
     if trainable == ALL:
@@ -38,10 +52,6 @@ def check_module(
             problem = f"is frozen; set trainable = {REQUIRES_GRAD}, remove it, or let it be trained"
         if problem:
             raise ConfigError(f"model = {name}: the parameter {label} {problem}")
-    if trainable != ALL:
-        freeze(model, _trained(parameters, name, trainable))
-        check_buffers(model, name)
-    _try_training(model, name, input_shape, num_classes)
     return model
 
 

@@ -1,0 +1,476 @@
+"""A client's half of a composition around training that is somebody else's.
+
+    weights of a round -> policy, ledger     may it answer, and did it already?
+                       -> training           the user's own, sealed; where it fails there is NaN
+                       -> bound, mechanism   of the composition
+                       -> ledger             charged, kept and synced
+                       -> estimate           what the report says of the weights, as float32
+
+It is the client runtime of a site, with another local update. The estimate is computed from the
+report and the broadcast alone: post-processing. Its mean over clients is the server's estimate
+where that is a mean, so a loop that averages plain arrays needs to know nothing of mechanisms.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.accountants import is_idealised
+from fedldp.accounting.events import Event
+from fedldp.accounting.releases import Cohort, ReleaseHistory
+from fedldp.algorithms.composition import (
+    Algorithm,
+    Composition,
+    OwnMean,
+    Sgd,
+    WeightedMean,
+    no_arrays,
+)
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.api import Recipe, recipe
+from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
+from fedldp.core.errors import (
+    ConfigError,
+    LedgerUnusable,
+    PrivacyError,
+    RunError,
+    WireError,
+    first_line,
+)
+from fedldp.core.randomness import Stream
+from fedldp.data import Examples
+from fedldp.deployment.statement import stated
+from fedldp.ledgers.budget import Budget, each_of
+from fedldp.ledgers.sqlite import Release, SqliteLedger
+from fedldp.models import Layer, layout_of_trained, name_of
+from fedldp.protocol.client_keys import SecretKeys, read_secret
+from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.roles import Batch, ClientRole, State, Update
+from fedldp.protocol.wire import (
+    Broadcast,
+    Layout,
+    Refusal,
+    Report,
+    RoundRequest,
+    Sensitive,
+    Vector,
+    pack_request,
+    read_reply,
+)
+from fedldp.reporting.statement import Statement
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Arrays = Mapping[str, NDArray[Any]]
+Train = Callable[[], Arrays]
+"""Trains on the client's private examples, and returns the weights by name."""
+
+_NOBODY = Examples(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
+"""The examples are with whoever trains: the runtime is given none."""
+
+_WORDS = {
+    "malformed": "the question cannot be read",
+    "wrong-round": "the composition has no such round",
+    "out-of-range": "the weights, or the ranges that follow from them, are out of range",
+    "asked-otherwise": "another question was answered in this round",
+    "over-budget": "the budget of this node's ledger does not cover another answer",
+    "not-kept": "a later round was answered, and of this one nothing is kept",
+    "ledger": "the ledger cannot be used",
+    "policy": "the composition does not answer this",
+}
+"""Why a node refuses: fixed words, which depend on no example."""
+
+_NOTHING = "nothing was released"
+
+TIMED = (
+    "when a reply comes may tell how long training took, and so about how many examples a node "
+    "has; no line is about that (answer_after_seconds can fix when it leaves)"
+)
+WHOSE_CODE = (
+    "it holds for runs of an app with this composition in it, as its owner has read it: whoever "
+    "may send a node other code can have its data"
+)
+
+
+def words_of(round: int, refusal: Refusal) -> str:
+    """Return a refusal in words."""
+    return f"round {round}: {_WORDS[refusal.reason.value]}; {_NOTHING}"
+
+
+@dataclass(frozen=True)
+class _Parameters(Layer):
+    """All parameters of a model whose computing is somebody else's."""
+
+    of: Layout
+    outputs: int
+
+    def module(self, shape: tuple[int, ...]) -> nn.Module:
+        raise RunError("the model is trained elsewhere: it has no module here")
+
+    def parameters(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        return dict(zip(self.of.names, self.of.shapes, strict=True))
+
+    def output(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (self.outputs,)
+
+
+@dataclass
+class _Training:
+    """The local update of one node: whatever trains there, in its turn."""
+
+    layout: Layout
+    train: Train | None = None
+    failed: Callable[[str], None] | None = None
+
+    def fails(self, error: Exception) -> None:
+        """Tell the owner of a node what went wrong there."""
+        if self.failed is not None:
+            self.failed(_told(error))
+
+    def group(self, most_examples: int) -> int:
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        assert self.train is not None
+        try:
+            found = self.train()
+        except SystemExit as error:  # else the process would end, and show that it did
+            raise RunError("training ended the process") from error
+        return Sensitive(Update.of_one(joined(self.layout, found), self.layout.size))
+
+
+@dataclass
+class _Node:
+    """What one node has.
+
+    Attributes:
+        ledger: its own.
+        secret: from which its choices of a run follow.
+        folder: of its state.
+        latest: the runtime of the latest run, with what trains in it.
+    """
+
+    ledger: SqliteLedger
+    secret: bytes = field(repr=False)
+    folder: Path
+    latest: tuple[ClientRuntime, _Training] | None = None
+
+
+class PrivateClient:
+    """A composition's client half around somebody else's training.
+
+    Guarantee: whatever ``answer`` returns is the composition's report of the arrays that training
+    gave, charged to the node's ledger at the price of its event before it leaves, and one question
+    (run, round) of a node has one answer, also after a restart. Whether there is an answer depends
+    on no example: training that fails, or gives other arrays, is answered as one that changed
+    nothing. All else that training computes stays where it is.
+
+    Args:
+        model: a torch module, a class or function that makes one, or the ``Layout`` of whatever it
+            is: what a message must hold, by name, shape and dtype, all of it float32 parameters.
+        configured: a recipe's name, a TOML file, or a configuration; of it count the mechanism, its
+            bound, budget and ``rounds``. Data, model, training and the server's step are those of
+            the loop.
+        folder: for the ledgers; each node has a folder in it.
+        budget: of each node's ledger, for all that it ever releases; see ``Budget``.
+        settings: of the recipe, to change, by name.
+
+    Raises:
+        ConfigError: the model has buffers, or the composition does not fit a loop in which the
+            server reads each report by itself.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Callable[[], nn.Module] | Layout,
+        configured: Recipe,
+        *,
+        folder: str | Path,
+        budget: Budget | tuple[Budget, ...],
+        **settings: Any,
+    ) -> None:
+        self.layout = model if isinstance(model, Layout) else layout_of_trained(model)
+        self.config = recipe(configured, **settings)
+        if not isinstance(folder, str | Path) or not str(folder).strip():
+            raise ConfigError(f"folder = {folder!r}: give the path of a folder for the ledgers")
+        self.folder = Path(folder).expanduser().absolute()
+        self.budgets = each_of(budget)
+        if not self.budgets:
+            raise ConfigError("budget: give one: it is the most that a node will ever release")
+        self._nodes: dict[str, _Node] = {}
+        self._lock = threading.RLock()
+        check_fits(self.config)
+        event = self.event()  # refuses what cannot be stated
+        if is_idealised(event):
+            raise ConfigError(
+                f"event {type(event).__name__}: it is private for real numbers only, not for the "
+                "floats that would be sent; set mechanism = gaussian, two_point or k_closest"
+            )
+        for each in self.budgets:
+            if not each.may_cover(event):
+                raise ConfigError(
+                    f"budget = {each}: no finite cost of a {type(event).__name__} is proven under "
+                    "it, so no round would be answered; give another kind, or take a mechanism "
+                    "that randomises"
+                )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs: ledgers and keys are read there anew."""
+        kept = ("layout", "config", "folder", "budgets")
+        return {name: self.__dict__[name] for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _nodes={}, _lock=threading.RLock())
+
+    @cached_property
+    def _algorithm(self) -> Algorithm:
+        layout = self.layout
+        model = name_of(lambda shape, classes: [_Parameters(layout, classes)])
+        clients = self.config.num_clients
+        # Of data nothing is known here, and nothing that leaves depends on their shape.
+        return self.config.changed(model=model).algorithm(Problem((1,), 2, clients))
+
+    def event(self) -> Event:
+        """Return what one answer releases: it is what is charged."""
+        return self._algorithm.encoder(0).event()
+
+    # Statements
+
+    def statement(self, node: str | None = None) -> Statement:
+        """Return what is guaranteed for a node.
+
+        Args:
+            node: whose ledger says what was released, in its latest run; None: for a node that
+                answers in every round of a run.
+
+        Raises:
+            ConfigError: there is no ledger of that node.
+        """
+        if node is None:
+            rounds = dict.fromkeys(range(1, self.config.rounds + 1))
+            releases = ReleaseHistory.planned({self.event(): range(1)}, rounds)
+        else:
+            entries = self._ledger_of(node).releases()
+            latest = entries[-1].run if entries else ""
+            releases = _history([each for each in entries if each.run == latest])
+        found = stated(self.config, releases, summed=None, simulated=False, timed=TIMED)
+        return Statement({**found, "warnings": [*found["warnings"], WHOSE_CODE]})
+
+    def ledgers(self) -> dict[str, SqliteLedger]:
+        """Return the ledgers that are in the folder, by node."""
+        found = sorted(path.parent.name for path in self.folder.glob("*/ledger.sqlite"))
+        return {node: self._ledger_of(node) for node in found}
+
+    def _ledger_of(self, node: str) -> SqliteLedger:
+        path = self.folder / node / "ledger.sqlite"
+        if not path.exists():
+            raise ConfigError(f"node = {node}: {self.folder} has no ledger of it")
+        return SqliteLedger(path)
+
+    # Answers
+
+    def answer(
+        self,
+        *,
+        node: str,
+        run: str,
+        round: int,
+        asked: bytes,
+        weights: Arrays,
+        train: Train,
+        failed: Callable[[str], None],
+    ) -> dict[str, Vector] | Refusal:
+        """Return what leaves a node in a round: arrays with the names and shapes of the model.
+
+        Args:
+            node: whose ledger it is: a name that the node's owner gives, never the server.
+            run: as the server names it.
+            round: of the run, from 1.
+            asked: 32 bytes, the digest of all else in the question.
+            weights: those of the round, by name.
+            train: is called once at most, and only if the node may answer.
+            failed: is told in a line why training was taken as one that changed nothing. It is for
+                the node's owner: such a line may depend on examples, and must not leave.
+
+        Raises:
+            PrivacyError: the weights are not those of the model, or the ledger cannot be used;
+                nothing was released.
+        """
+        state = State(round=round, weights=self._weights(weights))
+        question = self._question(run, state, asked)
+        with self._lock:
+            there = self._node(node)
+            runtime, training = self._runtime(there, run)
+            training.train, training.failed = train, failed
+            try:
+                packed = runtime.answer(question)
+            finally:
+                training.train = training.failed = None
+        _, _, content = read_reply(packed)
+        if isinstance(content, Refusal):
+            return content
+        return self._estimate(state, content)
+
+    def _weights(self, weights: Arrays) -> Vector:
+        try:
+            found = joined(self.layout, weights)
+        except ConfigError as error:
+            raise PrivacyError(f"{error}; {_NOTHING}") from None
+        if not within_largest_weight(found):
+            raise PrivacyError(
+                f"arrays: a weight is NaN or beyond {LARGEST_WEIGHT:g}, for which training may "
+                "fail on some examples only; nothing was released"
+            )
+        return found
+
+    def _question(self, run: str, state: State, asked: bytes) -> bytes:
+        """Return a question as a site is asked it, with the ranges that follow from the weights."""
+        if not 1 <= state.round <= self.config.rounds:
+            raise PrivacyError(f"round {state.round}: {_WORDS['wrong-round']}; {_NOTHING}")
+        try:
+            ranges = self._algorithm.release(0).bound.announce(state.weights)
+            public = {"asked": np.frombuffer(asked, np.uint8)}
+            told = Broadcast(round=state.round, weights=state.weights, ranges=ranges, public=public)
+            return pack_request(RoundRequest(run=run, phase=0, broadcast=told))
+        except (RunError, WireError) as error:
+            raise PrivacyError(f"{first_line(error)}; {_NOTHING}") from None
+
+    def _estimate(self, state: State, report: Report) -> dict[str, Vector]:
+        """Return what a report says of the weights: computed from what was released alone."""
+        parts = self._algorithm.parts
+        estimate = parts.estimate(self._algorithm.release(0))
+        found = estimate(state, [report], _no_draw)
+        assert found.values is not None
+        values = found.values if estimate.gives == "weights" else state.weights + found.values
+        most = float(np.finfo(np.float32).max)
+        return self.layout.split(np.clip(values, -most, most).astype(np.float32))
+
+    def _node(self, node: str) -> _Node:
+        if node not in self._nodes:
+            folder = self.folder / node
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            ledger, secret = folder / "ledger.sqlite", folder / "secret"
+            if secret.exists() and not ledger.exists():
+                raise LedgerUnusable(
+                    f"ledger {ledger}: it was begun, and is gone; put it back: a new one would "
+                    "forget what was released; nothing was released"
+                )
+            found = SqliteLedger(ledger, self.budgets)
+            self._nodes[node] = _Node(found, read_secret(secret), folder / "state")
+        return self._nodes[node]
+
+    def _runtime(self, node: _Node, run: str) -> tuple[ClientRuntime, _Training]:
+        if node.latest is None or node.latest[0].policy.run != run:
+            algorithm, training = self._algorithm, _Training(self.layout)
+            side = ClientRole(
+                local_update=training,
+                encoder=algorithm.encoder(0),
+                max_participations=algorithm.parts.participation.max_rounds(0),
+            )
+            policy = Policy(run=run, rounds=self.config.rounds, phases=1, layout=algorithm.layout)
+            runtime = ClientRuntime.of_one(
+                index=0,
+                examples=_NOBODY,
+                side=side,
+                policy=policy,
+                keys=SecretKeys(node.secret, run),
+                store=FolderStore(node.folder, run),
+                ledgers=node.ledger,
+                failed=training.fails,
+            )
+            node.latest = runtime, training
+        return node.latest
+
+
+def check_fits(config: RunConfig) -> None:
+    """Refuse a composition that does not go around training in somebody else's loop.
+
+    Raises:
+        ConfigError: it does not; the line names the part.
+    """
+    parts: Composition = config.composition
+    name, wrong = config.name(), None
+    if parts.channel.kind != "named" or parts.channel.phases != 1:
+        wrong = (
+            f"channel = {parts.channel.kind}: in this loop the server reads each report by itself; "
+            "set channel = named"
+        )
+    elif config.trainable != "all":
+        wrong = (
+            f"trainable = {config.trainable}: which parameters are trained is the loop's matter; "
+            "leave it out, and give model as a Layout of those that are"
+        )
+    elif type(parts.local) is not Sgd:
+        wrong = (
+            "its clients compute what the composition says, and here your own code trains; take "
+            "one whose clients send weights, such as system = composed with local_update = sgd"
+        )
+    elif parts.server_noise is not None or parts.downlink is not None:
+        wrong = "its server adds noise, and here nobody would; take one whose clients do"
+    elif not isinstance(parts.estimate, OwnMean | WeightedMean) or (
+        parts.estimate.needs not in ("sum", "reports")
+    ):
+        wrong = (
+            f"{parts.estimate.setting}: its server weighs reports by what clients tell of "
+            "themselves; set weighting = uniform"
+        )
+    elif parts.publish is not None or parts.arrays is not no_arrays:
+        wrong = "its server keeps and tells more than weights, and this loop's does not"
+    elif parts.calibration.label(0) is not None or not hasattr(parts.bound, "announce"):
+        wrong = "clients have settings of their own; give one value for all"
+    if wrong is not None:
+        raise ConfigError(f"system = {name}: {wrong}")
+
+
+def joined(layout: Layout, arrays: Arrays) -> Vector:
+    """Return arrays as one vector, float32, shape (d,).
+
+    Raises:
+        ConfigError: they are not those of the layout, by name, shape and dtype; the line has no
+            number of theirs.
+    """
+    more = [name for name in arrays if name not in layout.names]
+    less = [name for name in layout.names if name not in arrays]
+    if more or less:
+        what = f"{more[0]!a:.80} is none of them" if more else f"{less[0]} is missing"
+        raise ConfigError(f"arrays: give the model's {len(layout.names)} parameters: {what}")
+    for name, shape in zip(layout.names, layout.shapes, strict=True):
+        found = np.asarray(arrays[name])
+        if found.dtype != np.float32 or found.shape != shape:
+            raise ConfigError(
+                f"arrays: {name} is {found.dtype} of shape {found.shape}; give float32 of {shape}"
+            )
+    rows = [np.ravel(np.asarray(arrays[name])) for name in layout.names]
+    return np.concatenate(rows).astype(np.float32)
+
+
+def _history(entries: list[Release]) -> ReleaseHistory:
+    """Return what one node has released in a run."""
+    rounds: dict[Event, int] = {}
+    for entry in entries:
+        rounds[entry.event] = rounds.get(entry.event, 0) | 1 << entry.round
+    nobody = np.zeros(1, np.int32)
+    return ReleaseHistory({event: [Cohort(nobody, bits)] for event, bits in rounds.items()})
+
+
+def _told(error: Exception) -> str:
+    """Return an error of training for the owner: our own words, or its kind and no more."""
+    if isinstance(error, ConfigError | RunError):
+        return first_line(error)
+    return f"training failed with {type(error).__name__}"
+
+
+def _no_draw(purpose: str) -> Stream:
+    raise RunError("an estimate of one report draws nothing")

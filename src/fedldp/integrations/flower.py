@@ -1,0 +1,266 @@
+"""A mod for a Flower ClientApp: what its train function returns leaves bounded and randomised.
+
+    message -> PrivateMod -> the app's train function -> PrivateMod -> reply
+
+It is for apps of the message API, in which a message holds one ArrayRecord. Of the app's reply
+nothing leaves but the composition's report, as one ArrayRecord of the model's names and shapes, and
+a constant in place of the number of examples, by which strategies weigh.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import ConfigError, PrivacyError, first_line
+from fedldp.core.registry import check_extra
+from fedldp.integrations.client import PrivateClient, words_of
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.wire import Layout, Refusal
+from fedldp.reporting.statement import Statement
+
+check_extra("flower", needed_by="fedldp.integrations.flower")
+
+from flwr.app import (  # noqa: E402 (a line of ours says what is missing)
+    Array,
+    ArrayRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.common.constant import ErrorCode  # noqa: E402
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["Budget", "PrivateMod"]
+
+log = logging.getLogger("fedldp.flower")
+
+_ROUND = "server-round"
+_PARTITION = "partition-id"
+_WEIGHT = "num-examples"
+
+_SCORES = (
+    "scores of a node's private examples are a release that nothing here charges: test the model "
+    "at the server, and set fraction_evaluate = 0"
+)
+
+
+class PrivateMod:
+    """A client mod: the composition's bound and mechanism, and a ledger, around a ClientApp.
+
+    Guarantee: a reply to a train message is the composition's report of the arrays that the app
+    returned, charged to the node's ledger before it leaves; the same question (run, round, weights
+    and all else in it) has the same reply, bit for bit. Metrics, numbers of examples, errors, other
+    records and other arrays of the app stay at the node. Whether there is a reply, and all that is
+    in it but the report, depends on no example: an app that fails, or returns other arrays than the
+    model's, is answered as one that changed nothing. Messages of other kinds are refused, and the
+    app is not called.
+
+    A node's ledger is in ``folder``, by the ``partition-id`` of the node's own configuration where
+    it has one: by no name that a server gives, since a new name would be a new budget.
+
+    Args:
+        model: see ``PrivateClient``.
+        recipe: of the composition: a name, a TOML file, or a configuration.
+        folder: for the ledgers.
+        budget: the most that a node will ever release; see ``Budget``.
+        answer_after_seconds: no reply to a train message leaves earlier than so long after it came:
+            longer than any training, it hides how long that took.
+        settings: of the recipe, to change, by name.
+
+    Raises:
+        ConfigError: flwr is not installed, or as ``PrivateClient``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Callable[[], nn.Module] | Layout,
+        recipe: str | Path | RunConfig,
+        *,
+        folder: str | Path,
+        budget: Budget | tuple[Budget, ...],
+        answer_after_seconds: float = 0.0,
+        **settings: Any,
+    ) -> None:
+        if not 0 <= answer_after_seconds <= 1e6:
+            raise ConfigError(f"answer_after_seconds = {answer_after_seconds}: give 0 to 1000000")
+        self._client = PrivateClient(model, recipe, folder=folder, budget=budget, **settings)
+        self._fixed = float(answer_after_seconds)
+
+    def statement(self, node: str | None = None) -> Statement:
+        """Return what is guaranteed; see ``PrivateClient.statement``."""
+        return self._client.statement(node)
+
+    def ledgers(self) -> dict[str, SqliteLedger]:
+        """Return the ledgers that are in the folder, by node."""
+        return self._client.ledgers()
+
+    def __call__(
+        self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+    ) -> Message:
+        """Return what leaves the node for a message; ``call_next`` is the app."""
+        came = time.monotonic()
+        # Made now: what it says of the time is when the message came, not when training ended.
+        reply = Message(RecordDict(), reply_to=message)
+        kind = message.metadata.message_type
+        if kind.partition(".")[0] != "train":
+            return _refused(message, f"{kind.partition('.')[0]}: {_SCORES}")
+        try:
+            return self._trained(message, context, call_next, reply)
+        except PrivacyError as error:
+            return _refused(message, first_line(error))
+        except Exception as error:  # what it says may depend on examples
+            log.error("no reply: %s", type(error).__name__)
+            return _refused(message, "the node cannot answer; its log says why")
+        finally:
+            self._wait(came)
+
+    def _trained(
+        self,
+        message: Message,
+        context: Context,
+        call_next: Callable[[Message, Context], Message],
+        reply: Message,
+    ) -> Message:
+        record, weights, round = _asked(message)
+        node, run = _node(context), f"flower-{message.metadata.run_id}"
+        place = f"{node}, round {round} of {run}"
+
+        def train() -> dict[str, NDArray[Any]]:
+            return _returned(call_next(message, context), place)
+
+        def failed(why: str) -> None:
+            log.error("%s: sent as a round that changed nothing: %s", place, why)
+
+        found = self._client.answer(
+            node=node,
+            run=run,
+            round=round,
+            asked=_digest(message),
+            weights=weights,
+            train=train,
+            failed=failed,
+        )
+        if isinstance(found, Refusal):
+            raise PrivacyError(words_of(round, found))
+        arrays = {name: Array(np.ascontiguousarray(each)) for name, each in found.items()}
+        reply.content = RecordDict(
+            {record: ArrayRecord(arrays), "metrics": MetricRecord({_WEIGHT: 1})}
+        )
+        return reply
+
+    def _wait(self, came: float) -> None:
+        left = came + self._fixed - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        elif self._fixed:
+            log.warning(
+                "answer_after_seconds = %g: a reply took longer, and its time told that; raise it",
+                self._fixed,
+            )
+
+
+def _refused(message: Message, why: str) -> Message:
+    """Return a refusal: its words depend on no example."""
+    log.warning("refused: %s", why)
+    error = Error(ErrorCode.MOD_FAILED_PRECONDITION, f"fedldp: {why}")
+    return Message(error, reply_to=message)
+
+
+def _asked(message: Message) -> tuple[str, dict[str, NDArray[Any]], int]:
+    """Return the record's name, the weights and the round of a train message.
+
+    Raises:
+        PrivacyError: it does not have them, in exactly one place each.
+    """
+    records, configs = message.content.array_records, message.content.config_records
+    if len(records) != 1:
+        raise PrivacyError(
+            f"the message has {len(records)} array records: give one, of the model's weights; "
+            "nothing was released"
+        )
+    ((name, record),) = records.items()
+    rounds = [config[_ROUND] for config in configs.values() if _ROUND in config]
+    if len(rounds) != 1 or type(rounds[0]) is not int:
+        raise PrivacyError(
+            f"the message has no round: give one integer {_ROUND} in its config, as strategies of "
+            "the message API do; nothing was released"
+        )
+    try:
+        return name, {key: array.numpy() for key, array in record.items()}, rounds[0]
+    except Exception:
+        raise PrivacyError("an array of the message cannot be read; nothing was released") from None
+
+
+def _node(context: Context) -> str:
+    """Return whose ledger it is, by what the node's owner has set, and no server.
+
+    Raises:
+        PrivacyError: the partition is no number.
+    """
+    partition = context.node_config.get(_PARTITION)
+    if partition is None:
+        return "node"
+    if type(partition) is not int or not 0 <= partition < 1 << 63:
+        raise PrivacyError(f"{_PARTITION}: the node's configuration must give an integer from 0")
+    return f"partition-{partition}"
+
+
+def _digest(message: Message) -> bytes:
+    """Return the SHA-256 of all in a message that the app may look at."""
+    found = hashlib.sha256()
+
+    def add(*parts: bytes) -> None:
+        for part in parts:
+            found.update(len(part).to_bytes(8, "big") + part)
+
+    add(message.metadata.message_type.encode())
+    for name, record in sorted(message.content.items()):
+        add(type(record).__name__.encode(), name.encode())
+        for key, value in sorted(record.items()):
+            add(key.encode())
+            if isinstance(value, Array):
+                add(str((value.dtype, tuple(value.shape), value.stype)).encode(), value.data)
+            else:
+                add(json.dumps(value, default=lambda raw: {"bytes": raw.hex()}).encode())
+    return found.digest()
+
+
+def _returned(reply: Message, place: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an app's reply.
+
+    Raises:
+        ConfigError: it has none, or more than one record of them; for the node's owner alone.
+    """
+    if reply.has_error():
+        raise ConfigError("the app returned an error")
+    records = reply.content.array_records
+    if len(records) != 1:
+        raise ConfigError(
+            f"the app returned {len(records)} array records; return one, of the model's weights: "
+            "nothing else can be protected"
+        )
+    stays = [
+        f"{name}.{key}"
+        for kind in (reply.content.metric_records, reply.content.config_records)
+        for name, record in kind.items()
+        for key in record
+    ]
+    if stays:
+        log.info("%s: stays at the node: %s", place, ", ".join(stays))
+    (record,) = records.values()
+    return {key: array.numpy() for key, array in record.items()}
