@@ -60,6 +60,16 @@ def test_the_papers_ten_bits(value: float, expected: str) -> None:
     assert "".join(map(str, FixedPoint(4, 5).encode(np.array([[value]]))[0])) == expected
 
 
+def test_equation_10_counts_from_the_lowest_digit_and_the_sign_comes_last() -> None:
+    """g(i) = floor(2^-k x) mod 2 for k from -5 to 3, i = k + 5 (Chamikara et al. 2022)."""
+    value = 5.71875
+    digits = [math.floor(2.0**-k * value) % 2 for k in range(-5, 4)]
+    for sign in (0, 1):
+        signed = -value if sign else value
+        bits = FixedPoint(4, 5, "lowest").encode(np.array([[signed, 0.0]]))[0]
+        assert bits.tolist() == [*digits, sign, *[0] * 10]
+
+
 def test_rows_stay_apart_and_numbers_in_order() -> None:
     code = FixedPoint(4, 5)
     rows = np.array([[1.5, -2.25], [0.0, 9.0]], np.float32)

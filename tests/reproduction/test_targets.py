@@ -29,7 +29,7 @@ def test_every_table_and_figure_with_results_is_a_target() -> None:
         *(f"priority-fig{number}" for number in (5, 6, 7, 8)),
         *(f"personalized-fig{number}" for number in range(2, 8)),
         *(f"{paper}-sound" for paper in ("ldpfl", "priority", "personalized")),
-        *(f"{paper}-tried" for paper in ("ldp-fl", "priority", "personalized")),
+        *(f"{paper}-tried" for paper in ("ldp-fl", "ldpfl", "priority", "personalized")),
     }
 
 

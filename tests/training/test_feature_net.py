@@ -17,7 +17,14 @@ from fedldp.protocol.roles import Draw
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.architecture import Architecture, Layers
-from fedldp.training.feature_net import FeatureNet, build, restore, state_of, train
+from fedldp.training.feature_net import (
+    FeatureNet,
+    augmented,
+    build,
+    restore,
+    state_of,
+    train,
+)
 from fedldp.training.public_encoder import PublicEncoder, check_is_public, from_public, to_public
 
 CPU = torch.device("cpu")
@@ -278,3 +285,43 @@ def test_the_clients_own_data_set_is_not_public(name: str, private: str) -> None
 )
 def test_another_data_set_is_public(name: str, private: str) -> None:
     check_is_public(name, private)
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_augmented_images_are_moved_by_a_tenth_of_their_side_and_mirrored_if_told(
+    flips: bool,
+) -> None:
+    """Each is one of the 5 x 5 moves of itself with its edges repeated, or of its mirror image."""
+    images = torch.rand(200, 2, 20, 24)
+    found = augmented(images, np.random.default_rng(3), flips=flips)
+    seen = set()
+    for image, moved in zip(images, found, strict=True):
+        places = []
+        for mirrored in (False, True):
+            start = image.flip(2) if mirrored else image
+            padded = nn.functional.pad(start[None], (2, 2, 2, 2), mode="replicate")[0]
+            places += [
+                (down, right, mirrored)
+                for down in range(5)
+                for right in range(5)
+                if torch.equal(padded[:, down : down + 20, right : right + 24], moved)
+            ]
+        (place,) = places
+        seen.add(place)
+    assert len({(down, right) for down, right, _ in seen}) == 25
+    assert {mirrored for *_, mirrored in seen} == ({False, True} if flips else {False})
+
+
+def test_augmentation_and_decay_change_training_and_nothing_else_of_the_draw() -> None:
+    plain, again = trained(), trained(augmentation="none", decay=0.0)
+    for mine, same in zip(plain.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(mine, same, rtol=0, atol=0)
+    start = build(SMALL, draw("weights"))
+
+    def moved(net: FeatureNet) -> float:
+        pairs = zip(net.parameters(), start.parameters(), strict=True)
+        return sum(float((one - other).detach().square().sum()) for one, other in pairs)
+
+    assert moved(trained(decay=1.0)) < moved(plain) / 2  # the rates of later steps fall as 1/s
+    shifted = trained(augmentation="shift")
+    assert not torch.equal(next(iter(shifted.parameters())), next(iter(plain.parameters())))

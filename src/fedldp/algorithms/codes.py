@@ -64,6 +64,8 @@ class OnBits(Local):
             test_share=settings.test_share,
             num_clients=settings.num_clients if settings.evaluation == "common" else None,
             randomise_tests=settings.randomise_tests,
+            augmentation=settings.encoder_augmentation,
+            decay=settings.encoder_decay,
             device=device,
         )
 

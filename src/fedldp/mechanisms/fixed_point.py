@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
+
+BitOrder = Literal["highest", "lowest"]
 
 MOST_BITS = 48
 """Whole and fraction bits together: float64 counts that far exactly."""
@@ -20,11 +23,13 @@ class FixedPoint:
 
     The bits of a number are its sign (1 if it is negative), then its magnitude from the highest
     digit, 2^(whole_bits - 1), down to the lowest, 2^-fraction_bits. The paper's eq. 10 counts the
-    digits from the lowest up; the order decides which of them its Theorem 2 blurs most.
+    digits from the lowest up, and has no place for the sign: it is the last there. The order
+    decides which digits the paper's Theorem 2 blurs most; it changes no guarantee.
 
     Attributes:
         whole_bits: digits before the point, from 0.
         fraction_bits: digits after it, from 0.
+        order: "highest": sign, then from the highest digit; "lowest": the reverse, eq. 10's.
 
     Raises:
         ConfigError: there is no digit, or there are too many.
@@ -37,6 +42,7 @@ class FixedPoint:
 
     whole_bits: int
     fraction_bits: int
+    order: BitOrder = "highest"
 
     def __post_init__(self) -> None:
         for name, value in (("whole_bits", self.whole_bits), ("fraction_bits", self.fraction_bits)):
@@ -74,4 +80,6 @@ class FixedPoint:
         bits[..., 0] = np.signbit(values)
         for place in range(1, self.length):
             bits[..., place] = magnitudes >> (self.length - 1 - place) & 1
+        if self.order == "lowest":
+            bits = bits[..., ::-1]
         return bits.reshape(len(values), -1)

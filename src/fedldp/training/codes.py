@@ -27,7 +27,7 @@ from fedldp.training.public_encoder import from_public
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.training.feature_net import FeatureNet
+    from fedldp.training.feature_net import Augmentation, FeatureNet
 
 _OWN_RIGHT = "own right"
 
@@ -55,6 +55,8 @@ class Codes:
         num_clients: that divide the test set among them; where it is None a client tests on what it
             kept.
         randomise_tests: whether bits of test examples are randomised too.
+        augmentation: of images, where a client trains an encoder; see ``feature_net``.
+        decay: of its learning rate.
         device: where encoders are trained.
     """
 
@@ -67,6 +69,8 @@ class Codes:
     num_clients: int | None
     randomise_tests: bool
     device: torch.device
+    augmentation: Augmentation = "none"
+    decay: float = 0.0
 
     @property
     def num_bits(self) -> int:
@@ -139,7 +143,16 @@ class Codes:
         def make() -> Arrays:
             net = build(self.architecture, client.kept("encoder weights"))
             training, held_out = (client.examples.taken(part) for part in self._indices(client))
-            if not train(net, training, epochs=epochs, draw=client.kept, device=self.device):
+            finite = train(
+                net,
+                training,
+                epochs=epochs,
+                draw=client.kept,
+                device=self.device,
+                augmentation=self.augmentation,
+                decay=self.decay,
+            )
+            if not finite:
                 net.blank()  # a refusal would tell that training on these examples diverged
             kept = state_of(net)
             if self.num_clients is None:

@@ -9,7 +9,7 @@ the widespread Keras network with the layers of its deep one; 512 units, and dro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from fedldp.training.tensors import as_tensors, to_device
 LEARNING_RATE = 1e-3
 BATCH_SIZE = 64
 KERNEL_PENALTY = 1e-4
+Augmentation = Literal["none", "shift", "shift-flip"]
+_SHIFT = 0.1
+"""Share of an image's side by which it is moved at most."""
 _DROPOUT = (0.2, 0.3, 0.4)
 _HIDDEN = 512
 _HIDDEN_DROPOUT = 0.2
@@ -146,10 +149,10 @@ def train(
     epochs: int,
     draw: Callable[[str], Stream],
     device: torch.device,
+    augmentation: Augmentation = "none",
+    decay: float = 0.0,
 ) -> bool:
     """Train ``net`` on ``examples``: RMSprop, cross-entropy, an L2 penalty on the kernels.
-
-    Images are not augmented; the paper's are, but it does not say how.
 
     Args:
         net: its weights are changed.
@@ -157,6 +160,8 @@ def train(
         epochs: passes over them.
         draw: gives the stream for a purpose.
         device: where to train.
+        augmentation: what is done to each image of a batch; see ``augmented``.
+        decay: the rate of step s is LEARNING_RATE/(1 + decay s), as Keras's ``decay`` has it.
 
     Returns:
         Whether all of its weights are finite; where training diverged they are not.
@@ -174,13 +179,48 @@ def train(
     # Of one example a batch norm on vectors has no variance: torch refuses, which would tell of it.
     least = 2 if any(isinstance(layer, nn.BatchNorm1d) for layer in net.modules()) else 1
     net.train()
+    moves = None if augmentation == "none" else draw("encoder augmentation").generator()
+    order = batches(len(examples), epochs, BATCH_SIZE, draw("encoder batches"))
     with torch_seeded(draw("encoder dropout")):
-        for indices in batches(len(examples), epochs, BATCH_SIZE, draw("encoder batches")):
+        for step, indices in enumerate(order):
             if len(indices) < least:
                 continue
-            batch = to_device(features[indices], device)
+            images = features[indices]
+            if moves is not None:
+                images = augmented(images, moves, flips=augmentation == "shift-flip")
+            batch = to_device(images, device)
+            if decay:
+                for group in optimizer.param_groups:
+                    group["lr"] = LEARNING_RATE / (1 + decay * step)
             loss = functional.cross_entropy(net(batch), labels[indices].to(device))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return all(bool(parameter.isfinite().all()) for parameter in net.parameters())
+
+
+def augmented(images: Tensor, generator: np.random.Generator, *, flips: bool) -> Tensor:
+    """Return images, each moved by up to a tenth of its side in both directions, at random.
+
+    What comes in at an edge repeats the edge.
+
+    Args:
+        images: shape (n, channels, height, width).
+        generator: of the moves.
+        flips: whether half of them are mirrored, too: right against left.
+    """
+    count, channels, height, width = images.shape
+    most = max(1, round(_SHIFT * height)), max(1, round(_SHIFT * width))
+    down, right = (torch.from_numpy(generator.integers(-m, m, count, endpoint=True)) for m in most)
+    rows = (torch.arange(height) + down[:, None]).clamp_(0, height - 1)
+    columns = (torch.arange(width) + right[:, None]).clamp_(0, width - 1)
+    if flips:
+        mirrored = torch.from_numpy(generator.random(count) < 1 / 2)
+        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    each, channel = torch.arange(count), torch.arange(channels)
+    return images[
+        each[:, None, None, None],
+        channel[None, :, None, None],
+        rows[:, None, :, None],
+        columns[:, None, None, :],
+    ]

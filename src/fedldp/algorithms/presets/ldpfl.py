@@ -24,7 +24,7 @@
 Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
 Differential Privacy for Federated Learning", 2022. Its global network's hidden layers are in the
 picture of Fig. 13, which we do not have (the setting `model`); its image augmentation is not
-described.
+described (``encoder_augmentation``).
 
 What leaves besides the bits: labels, in clear in the paper; nothing of the CNN, of its batch norms
 or of the tests; no number of examples, although how far a client trains depends on it. A bit of any
@@ -47,8 +47,9 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.settings import Count, Offer, Positive
+from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
-from fedldp.mechanisms.fixed_point import FixedPoint
+from fedldp.mechanisms.fixed_point import BitOrder, FixedPoint
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
 from fedldp.protocol.wire import Broadcast
@@ -82,6 +83,13 @@ _THEOREMS = {
         Annotated[int, Field(ge=0)],
         "binary digits of a feature after the point",
         5,
+    ),
+    Offer(
+        "bit_order",
+        Annotated[BitOrder, LEFT_OUT],
+        "of a feature's bits: highest: sign, then from the highest digit; lowest: from the lowest "
+        "digit, the sign last (the paper's eq. 10)",
+        "highest",
     ),
     Offer(
         "label_epsilon",
@@ -125,6 +133,20 @@ _THEOREMS = {
         50,
     ),
     Offer(
+        "encoder_augmentation",
+        Annotated[Literal["none", "shift", "shift-flip"], LEFT_OUT],
+        "of the images that a client trains its own encoder on: shift: each moved by up to a "
+        "tenth of its side; shift-flip: half of them mirrored, too, where no class minds that",
+        "none",
+    ),
+    Offer(
+        "encoder_decay",
+        Annotated[float, Field(ge=0, le=1), LEFT_OUT],
+        "of the rate at which a client trains its own encoder: 0.001/(1 + decay steps); the "
+        "paper's is 1e-6",
+        0.0,
+    ),
+    Offer(
         "test_share",
         Annotated[float, Field(gt=0, lt=1)],
         "share of a client's examples that it keeps for its own test",
@@ -153,13 +175,16 @@ _THEOREMS = {
 )
 def ldpfl(settings: Settings) -> Composition:
     """LDPFL; the paper's claim is for one example."""
-    code = FixedPoint(settings.whole_bits, settings.fraction_bits)
+    code = FixedPoint(settings.whole_bits, settings.fraction_bits, settings.bit_order)
     mechanism = RandomisedBits(settings.epsilon, settings.randomisation, settings.alpha)
     if settings.public_dataset is not None:
         check_is_public(settings.public_dataset, settings.dataset)
     bits, unused = Bits(settings=settings, code=code), {}
     if settings.encoder == "own":
         unused["public_dataset"] = "with encoder = own every client trains its own encoder"
+    else:
+        reason = "with encoder = public no client trains an encoder"
+        unused |= {"encoder_augmentation": reason, "encoder_decay": reason}
     if settings.randomisation == "symmetric":
         unused["alpha"] = "with randomisation = symmetric no probability depends on it"
 
