@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ def test_json_is_one_document(fedldp_command: Any, runs: dict[str, Path]) -> Non
     assert Path("page.html").exists()
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_a_missing_library_is_one_line(
     fedldp_command: Any, runs: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,10 +81,55 @@ def test_tensorboard_reads_the_rounds(fedldp_command: Any, runs: dict[str, Path]
     events = found.Scalars("accuracy")
     assert [event.step for event in events] == [1, 2, 3]
     assert [event.value for event in events] == pytest.approx(expected)
+    spent = [event.value for event in found.Scalars("epsilon_client_run_server")]
+    assert spent == pytest.approx(spent_in(place))
     assert (
         "exists already"
         in fedldp_command("report", place, "--tensorboard", "logs").assert_refused()
     )
+
+
+def spent_in(place: Path) -> list[float]:
+    lines = map(json.loads, (place / "metrics.jsonl").read_text().splitlines())
+    found = [
+        one["epsilon"] for line in lines for one in line["spent"] if one["adversary"] == "server"
+    ]
+    assert len(found) == 3
+    assert found == sorted(set(found))
+    return found
+
+
+def test_wandb_gets_every_round(
+    fedldp_command: Any, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its library nothing is here but what is called of it."""
+    began: list[dict[str, Any]] = []
+    logged: list[tuple[int, dict[str, float]]] = []
+    run = SimpleNamespace(
+        log=lambda figures, step: logged.append((step, figures)), finish=lambda: None
+    )
+
+    def init(**given: Any) -> SimpleNamespace:
+        began.append(given)
+        return run
+
+    fake = SimpleNamespace(init=init, Settings=dict)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    place = runs["quickstart"]
+    assert fedldp_command("report", place, "--wandb", "mine").status == 0
+    assert began[0]["project"] == "mine"
+    assert began[0]["config"]["num_clients"] == 6
+    assert "protects nothing" in began[0]["notes"]
+    assert [step for step, _ in logged] == [1, 2, 3]
+    spent = [figures["epsilon_client_run_server"] for _, figures in logged]
+    assert spent == spent_in(place)
+
+    def fails(**given: Any) -> None:
+        raise RuntimeError("no login\nand more")
+
+    fake.init = fails
+    line = fedldp_command("report", place, "--wandb", "mine").assert_refused()
+    assert "wandb = mine: no login; see to its login" in line
 
 
 @pytest.mark.slow

@@ -300,6 +300,34 @@ def server_lines(
     return [asdict(line) for line in lines]
 
 
+WHOLE_RUN: tuple[Unit, ...] = ("record", "person", "client-run")
+"""Units whose lines are about all rounds together."""
+
+
+def run_lines(
+    releases: ReleaseHistory,
+    *,
+    summed: SumInPath | None = None,
+    delta: float,
+    persons_at_sites: int = 1,
+) -> list[Guarantee]:
+    """Return a statement's lines about all rounds together, but for those of a shuffler.
+
+    For who follows a run round by round, and asks for neither lower bounds nor assumptions; see
+    ``statement`` for the arguments.
+    """
+    reports, parts = releases.of_side("client"), _stated_parts(releases)
+    lines = _worst(_run_lines(reports, delta, attained=False), "client-run")
+    for part in parts:
+        lines += _part_lines(releases, part, "server", delta, persons_at_sites, attained=False)
+        if summed is not None:
+            lines += _summed_part_lines(summed, releases, part, delta, persons_at_sites)
+    if summed is not None:
+        lines += _summed_lines(summed, reports, delta)
+    lines += _downlink_lines(releases.of_server(), delta, persons_at_sites)
+    return [line for line in lines if line.unit in WHOLE_RUN]
+
+
 def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
     costs, free = [], True
     for event in releases.events:

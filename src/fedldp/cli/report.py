@@ -29,6 +29,10 @@ def report(
     mlflow: Annotated[
         str | None, typer.Option(metavar="URI", help="send the runs to this MLflow tracking store")
     ] = None,
+    wandb: Annotated[
+        str | None,
+        typer.Option(metavar="PROJECT", help="send the runs to this project of Weights & Biases"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make one HTML page of a run, or of several beside each other."""
@@ -37,7 +41,7 @@ def report(
     from fedldp.reporting.runs import read_run
 
     runs = [read_run(folder) for folder in folders]
-    if out is not None or (tensorboard, mlflow, as_json) == (None, None, False):
+    if out is not None or (tensorboard, mlflow, wandb, as_json) == (None, None, None, False):
         place = out or Path("report.html")
         charts_or_notice(Console(stderr=True), "the same command")
         _write(place, runs)
@@ -52,6 +56,11 @@ def report(
 
         to_mlflow(runs, mlflow)
         typer.echo(f"written    MLflow, experiment fedldp: {mlflow}", err=as_json)
+    if wandb is not None:
+        from fedldp.reporting.export import to_wandb
+
+        to_wandb(runs, wandb)
+        typer.echo(f"written    Weights & Biases, project {wandb}", err=as_json)
     if as_json:
         print_json(_document(runs))
 

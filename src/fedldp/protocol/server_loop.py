@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,9 @@ class Round:
         waited: seconds until enough clients were there to be asked, 0 where that needs no time;
             None in records of earlier versions.
         calibration_error: see ``Evaluation``.
+        spent: what all rounds up to this one cost at most, by unit and adversary: see
+            ``Spending``; empty where nobody counts it.
+        budgets: what the client that spent most has spent, and what it has left, by unit.
     """
 
     round: int
@@ -80,6 +83,8 @@ class Round:
     brier: float | None = None
     waited: float | None = None
     calibration_error: float | None = None
+    spent: list[dict[str, Any]] = field(default_factory=list)
+    budgets: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Evaluation(NamedTuple):

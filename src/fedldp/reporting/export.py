@@ -1,6 +1,7 @@
-"""Finished runs for other tools: TensorBoard and MLflow, each by its own library.
+"""Finished runs for other tools: TensorBoard, MLflow, Weights & Biases, each by its own library.
 
-Both are given what the page shows in numbers: settings, figures of every round, the statement.
+All are given what the page shows in numbers: settings, figures of every round, what was spent by
+then, and the statement.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,38 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
         ) from error
 
 
+def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
+    """Send each run to a project of Weights & Biases, as its own library is set up here.
+
+    Raises:
+        ConfigError: wandb is not installed.
+        RunError: it refuses, or cannot be reached.
+    """
+    wandb: Any = import_extra("wandb", extra="wandb")
+    try:
+        for run in runs:
+            made = wandb.init(
+                project=project,
+                name=run.path.resolve().name,
+                config=run.summary["config"],
+                notes=f"{explain(run.summary['privacy'])}\n\n{_warnings(run)}",
+                reinit=True,
+                save_code=False,
+                settings=wandb.Settings(console="off", disable_git=True),
+            )
+            by_round: dict[int, dict[str, float]] = {}
+            for name, value, round in _figures(run):
+                by_round.setdefault(round, {})[name] = value
+            for round, figures in sorted(by_round.items()):
+                made.log(figures, step=round)
+            made.finish()
+    except Exception as error:  # of wandb's own kinds, and those of the network
+        raise RunError(
+            f"wandb = {project}: {first_line(error)}; see to its login (wandb login), or set "
+            "WANDB_MODE=offline"
+        ) from error
+
+
 def _send(client: Any, experiment: str, run: FinishedRun) -> None:
     from mlflow.entities import Metric, Param
 
@@ -104,10 +137,31 @@ def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
                 yield name, float(record[name]), record["round"]
     for name, mean in run.means.items():
         yield f"mean/{name}", mean, run.summary["rounds"][-1]["round"]
-    line = run.headline
-    if line is not None and line["epsilon"] is not None:
-        name = f"epsilon_{line['unit']}_{line['adversary']}".replace("-", "_")
-        yield name, line["epsilon"], run.summary["rounds"][-1]["round"]
+    yield from _privacy(run)
+
+
+def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
+    """Yield what was spent, of the guarantee and of budgets: of every round, the last at least."""
+    shown, last = set(), run.summary["rounds"][-1]["round"]
+    for round, (lines, budgets) in enumerate(zip(run.spent, run.budgets, strict=True), 1):
+        for line in lines:
+            if line["epsilon"] is not None:
+                name = _epsilon(line)
+                shown.add((name, round))
+                yield name, line["epsilon"], round
+        for budget in budgets:
+            for what in ("spent", "left"):
+                if budget[what] is not None:
+                    yield f"budget_{budget['unit']}_{budget['kind']}_{what}", budget[what], round
+    headline = run.headline  # of an earlier version's run, or of one round's unit
+    if headline is not None and headline["epsilon"] is not None:
+        name = _epsilon(headline)
+        if (name, last) not in shown:
+            yield name, headline["epsilon"], last
+
+
+def _epsilon(line: Mapping[str, Any]) -> str:
+    return f"epsilon_{line['unit']}_{line['adversary']}".replace("-", "_")
 
 
 def _warnings(run: FinishedRun) -> str:

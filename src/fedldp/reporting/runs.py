@@ -88,6 +88,25 @@ class _Round(_Tested):
     seconds: Size
 
 
+class _Spent(_Document):
+    """What all rounds up to one cost at most; see ``Round.spent``."""
+
+    unit: str
+    adversary: str
+    epsilon: Size | None
+    delta: Share
+    of: Size | None
+
+
+class _Left(_Document):
+    """What is left of a budget after a round; see ``Round.budgets``."""
+
+    unit: str
+    kind: str
+    spent: Size | None
+    left: FiniteFloat | None
+
+
 class _Measured(_Document):
     """What metrics.jsonl says of a round, besides."""
 
@@ -96,6 +115,8 @@ class _Measured(_Document):
     refused: dict[str, Count] = {}
     radii: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None
     waited: Size | None = None
+    spent: list[_Spent] = []
+    budgets: list[_Left] = []
 
 
 class _Final(_Tested):
@@ -151,6 +172,8 @@ class FinishedRun:
         arrivals: means of a simulated shuffler's times, in seconds, by name; see ``Round``.
         refused: how many clients refused in all rounds, by reason.
         radii: of the ranges of each round, the smallest and the largest; empty where none were.
+        spent: of each round what all rounds up to it cost at most, by unit and adversary.
+        budgets: of each round what the client that spent most has spent, and has left.
     """
 
     path: Path
@@ -161,6 +184,8 @@ class FinishedRun:
     arrivals: dict[str, float]
     refused: dict[str, int]
     radii: list[list[float]]
+    spent: list[list[dict[str, Any]]]
+    budgets: list[list[dict[str, Any]]]
 
     @property
     def name(self) -> str:
@@ -268,6 +293,8 @@ def read_run(path: Path) -> FinishedRun:
         arrivals=means_of([one.arrivals or {} for one in measured]),
         refused=refused,
         radii=_of_each_round([one.radii for one in measured], len(summary["rounds"])),
+        spent=[[each.model_dump() for each in one.spent] for one in measured],
+        budgets=[[each.model_dump() for each in one.budgets] for one in measured],
     )
     if summary["doubts"] is None:
         summary["doubts"] = _doubts_of(found)

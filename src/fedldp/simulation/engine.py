@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.report_shuffler import ReportShuffler
 from fedldp.simulation.result import Result, config_document, run_name
 from fedldp.simulation.shuffler import Shuffler
+from fedldp.simulation.spending import Spending
 from fedldp.simulation.trained import check_features, check_frozen
 
 __all__ = ["Result", "simulate"]
@@ -261,7 +262,11 @@ def _rounds(
         ends=lambda: stops_early(start.rounds, config.early_stopping),
     )
 
+    spending = Spending(planned)
+
     def keep(state: State, record: Round) -> None:
+        spent, budgets = spending.after(record.round), spending.budgets(record.round)
+        record = replace(record, spent=spent, budgets=budgets)
         start.rounds.append(record)
         if server.downlink is not None:
             start.ledger.count_downlink(run, record.round, server.downlink)

@@ -170,7 +170,7 @@ def state(
         claim=config.claim(),
         shuffler=shuffler,
         delta=config.delta if delta is None else delta,
-        summed=_sum_of(config),
+        summed=sum_of(config),
         own_code=own_code(config),
         assumed=assumed(config),
         persons_at_sites=config.persons_at_sites,
@@ -210,14 +210,14 @@ def _without_shuffler(config: RunConfig, releases: ReleaseHistory, delta: float)
         claim=config.claim(),
         shuffler=None,
         delta=delta,
-        summed=_sum_of(config),
+        summed=sum_of(config),
         own_code=own_code(config),
         assumed=assumed(config),
         persons_at_sites=config.persons_at_sites,
     )
 
 
-def _sum_of(config: RunConfig) -> SumInPath | None:
+def sum_of(config: RunConfig) -> SumInPath | None:
     """Return the secure sum that a system always has in its path."""
     if config.composition.channel.kind != "sum":
         return None

@@ -1,0 +1,129 @@
+"""What a run has spent after each of its rounds, by the accountant: for whoever watches it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedldp.accounting.accountants import Normal, loss_of, sides_of
+from fedldp.accounting.statement import WHOLE_RUN, run_lines
+from fedldp.core.errors import OverBudget
+from fedldp.ledgers.budget import Budget
+from fedldp.simulation.plan import Plan, sum_of
+
+MOST = 20
+"""Rounds of a run for which the accountant is asked, where each takes it long."""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What the clients of a run have spent up to a round, by plan.
+
+    Guarantee: where no client releases more than was planned, the epsilon of a round is no less
+    than what a statement of the rounds up to it says, and that of the last of
+    all rounds is the run's.
+
+    Compositions of normal noise are asked of in every round. Others take the accountant longer: of
+    more than ``MOST`` rounds each has the figure of the next that is asked of, which is at least
+    its own. Lines against a shuffler, and against the sum of anything but normal noise, take
+    longest: the last round alone has them.
+
+    Attributes:
+        planned: the run.
+    """
+
+    planned: Plan
+    _known: dict[int, list[dict[str, Any]]] = field(default_factory=dict, init=False, repr=False)
+
+    def after(self, round: int) -> list[dict[str, Any]]:
+        """Return what the rounds up to ``round`` cost at most.
+
+        Returns:
+            For each unit of all rounds together and each adversary: "unit", "adversary", "epsilon"
+            (None: nothing is proven), "delta", and "of": the epsilon of the whole run, by plan.
+        """
+        asked = self._asked(round)
+        if asked not in self._known:
+            self._known[asked] = self._after(asked)
+        return self._known[asked]
+
+    def budgets(self, round: int) -> list[dict[str, Any]]:
+        """Return what the client that spends most has spent of each of its budgets.
+
+        Returns:
+            For each budget: "unit", "kind", "spent" and "left"; None where it has no limit.
+        """
+        histories = self.planned.releases.before(round + 1).histories()
+        return [_budget(each, histories) for each in self.planned.config.budgets]
+
+    def _asked(self, round: int) -> int:
+        rounds = self.planned.config.rounds
+        if rounds <= MOST or self._is_quick:
+            return round
+        step = math.ceil(round * MOST / rounds)
+        return math.ceil(step * rounds / MOST)
+
+    @property
+    def _is_quick(self) -> bool:
+        releases = self.planned.releases
+        return not releases.of_server().events and all(
+            not sides_of(event) and isinstance(loss_of(event), Normal) for event in releases.events
+        )
+
+    def _after(self, round: int) -> list[dict[str, Any]]:
+        planned = self.planned
+        config = planned.scheduled
+        ends = _best(planned.privacy["guarantees"])
+        if round >= config.rounds:
+            found = ends
+        else:
+            lines = run_lines(
+                planned.releases.before(round + 1),
+                summed=sum_of(config) if self._is_quick else None,
+                delta=config.delta if planned.delta is None else planned.delta,
+                persons_at_sites=config.persons_at_sites,
+            )
+            found = _best(map(asdict, lines))
+        return [
+            {
+                "unit": unit,
+                "adversary": adversary,
+                "epsilon": line["epsilon"],
+                "delta": line["delta"],
+                "of": ends[unit, adversary]["epsilon"] if (unit, adversary) in ends else None,
+            }
+            for (unit, adversary), line in found.items()
+        ]
+
+
+def _best(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Return of the lines about a whole run the best of each unit and adversary."""
+    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for line in lines:
+        key = line["unit"], line["adversary"]
+        if line["unit"] not in WHOLE_RUN:
+            continue
+        if key not in found or _size(line) < _size(found[key]):
+            found[key] = line
+    return found
+
+
+def _size(line: Mapping[str, Any]) -> float:
+    return math.inf if line["epsilon"] is None else float(line["epsilon"])
+
+
+def _budget(budget: Budget, histories: Iterable[Mapping[Any, int]]) -> dict[str, Any]:
+    try:
+        costs = [budget.price_of_run(each.items()) for each in histories]
+        spent: float | None = budget.spent([max(costs, default=0.0)])
+        left = budget.remaining([max(costs, default=0.0)])
+    except OverBudget:
+        spent, left = None, math.inf
+    return {
+        "unit": budget.unit,
+        "kind": budget.kind,
+        "spent": spent,
+        "left": left if math.isfinite(left) else None,
+    }
