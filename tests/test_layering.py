@@ -25,7 +25,7 @@ LAYERS = [
     {"reporting"},
     {"simulation"},
     {"audit", "reproduction", "comparing", "api"},
-    {"deployment"},
+    {"deployment", "estimator"},
     {"integrations"},
     {"cli"},
     {"__main__"},

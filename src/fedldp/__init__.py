@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedldp.comparing import Compared, compare
     from fedldp.comparing.advising import Advice, advise
     from fedldp.data import Dataset
+    from fedldp.estimator import FederatedClassifier, ReleaseWarning
     from fedldp.reporting.statement import Statement
     from fedldp.simulation.engine import Result
     from fedldp.simulation.sweeps import Sweep, sweep
@@ -28,7 +29,9 @@ __all__ = [
     "Advice",
     "Compared",
     "Dataset",
+    "FederatedClassifier",
     "FedldpError",
+    "ReleaseWarning",
     "Result",
     "Statement",
     "Sweep",
@@ -48,6 +51,8 @@ _HOMES = {
     "Advice": "fedldp.comparing.advising",
     "Compared": "fedldp.comparing",
     "Dataset": "fedldp.data",
+    "FederatedClassifier": "fedldp.estimator",
+    "ReleaseWarning": "fedldp.estimator",
     "Result": "fedldp.simulation.engine",
     "Statement": "fedldp.reporting.statement",
     "account": "fedldp.api",

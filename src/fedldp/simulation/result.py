@@ -123,18 +123,21 @@ class Result:
         """
         return self.trained().module()
 
-    def predict_proba(self, features: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, features: ArrayLike, *, double: bool = False) -> NDArray[np.float64]:
         """Return the probability of each class, shape (n, num_classes).
 
         Args:
             features: examples as they come, numbers of shape (n, *input_shape).
+            double: compute in double precision where the model can. In single precision an
+                example's last digits depend on which others it is computed with.
 
         Raises:
             DataError: they are no finite numbers.
             ConfigError: they have another shape, or the model cannot be used without its clients.
         """
         trained = self.trained()
-        return trained.probabilities(trained.prepared(checked_features(features, "data:")))
+        given = trained.prepared(checked_features(features, "data:"))
+        return trained.probabilities(given, double=double)
 
     def predict(self, features: ArrayLike) -> NDArray[Any]:
         """Return the more probable class of each example, shape (n,): its name, else its number.

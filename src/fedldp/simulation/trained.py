@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,11 +59,14 @@ class Trained:
         """Return examples as the training had them: standardised by constants, if it was so."""
         return _standardised(self.config, features)
 
-    def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    def probabilities(
+        self, features: NDArray[np.float32], *, double: bool = False
+    ) -> NDArray[np.float64]:
         """Return the probability of each class, shape (n, num_classes).
 
         Args:
             features: shape (n, *input_shape), ``prepared``.
+            double: compute in double precision where the model can.
 
         Raises:
             ConfigError: they have another shape.
@@ -72,12 +76,22 @@ class Trained:
                 f"data: an example has the shape {features.shape[1:]}, and {self.named} takes "
                 f"{self.schema.input_shape}; bring the data into that shape"
             )
+        if double:
+            try:
+                return self._shares(copy.deepcopy(self.model).double(), features, torch.float64)
+            except RuntimeError:  # a model of the user's own that makes single precision itself
+                pass
+        return self._shares(self.model, features, torch.float32)
+
+    def _shares(
+        self, model: nn.Module, features: NDArray[np.float32], kind: torch.dtype
+    ) -> NDArray[np.float64]:
         found = [np.zeros((0, self.schema.num_classes))]
         with torch.no_grad():
             for start in range(0, len(features), _PIECE):
                 piece = np.ascontiguousarray(features[start : start + _PIECE])
                 piece = piece if self.map is None else self.map(piece)
-                logits = self.model(torch.from_numpy(piece).clone())
+                logits = model(torch.from_numpy(piece).clone().to(kind))
                 found.append(torch.softmax(logits.double(), 1).numpy())
         return np.concatenate(found)
 

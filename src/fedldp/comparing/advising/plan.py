@@ -20,6 +20,7 @@ from fedldp.algorithms.settings import TargetUnit
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind, Settings, Task, Try
 from fedldp.comparing.comparison import Comparison
 from fedldp.comparing.design import CHOSEN_ON
+from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.partition import shares_of
@@ -117,6 +118,39 @@ LARGER_TRIES = _tries(
 )  # fmt: skip
 
 
+_CHANNELS = {"none": "named", "sum": "sum", "central": "central"}
+"""Of what protects a person, or a row, under each trust."""
+
+_CLIENTS = {
+    "none": (_ONCE, ONCE_TRIES), "sum": (_SUMMED, SUMMED_TRIES), "central": (_CENTRAL, SUMMED_TRIES)
+}  # fmt: skip
+"""What protects a client as a whole under each trust, and its tries."""
+
+
+def starting_point(unit: str, adversary: str) -> Settings:
+    """Return the settings that advice tries for a guarantee, with the try in the middle.
+
+    Args:
+        unit: "person", "record" or "client-run".
+        adversary: "server", "summing-server" or "downlink".
+
+    Raises:
+        ConfigError: advice is not about such a guarantee.
+    """
+    trust = next((trust for trust, (_, seen) in TRUSTS.items() if seen == adversary), None)
+    if trust is None or unit not in ("person", "record", "client-run"):
+        raise ConfigError(
+            f"unit = {unit}, adversary = {adversary}: without a recipe there are person, record "
+            "and client-run, against server, summing-server and downlink; choose one of each, or "
+            "give a recipe"
+        )
+    own: Settings = {**_PEOPLE, "channel": _CHANNELS[trust]}
+    tries = PEOPLE_TRIES
+    if unit == "client-run":
+        own, tries = _CLIENTS[trust]
+    return {**own, **tries[len(tries) // 2]}
+
+
 def unit_of(data: Dataset) -> TargetUnit:
     """Return who is protected; see the module."""
     if data.num_people is not None:
@@ -210,14 +244,13 @@ class Question:
 
     def _of_people(self, unit: TargetUnit) -> list[Contestant]:
         """Return what protects a person, or a row, at few sites."""
-        channels = {"none": "named", "sum": "sum", "central": "central"}
         return [
             self._made(FREE, _FREE_PEOPLE, FREE_TRIES),
             self._made(CLIPPED, _FREE_PEOPLE, PEOPLE_TRIES),
             self._made(LARGER, _LARGER, LARGER_TRIES),
             *(
                 self._made(
-                    name, {**_PEOPLE, "channel": channels[trust]}, PEOPLE_TRIES,
+                    name, {**_PEOPLE, "channel": _CHANNELS[trust]}, PEOPLE_TRIES,
                     GuaranteeKind(unit, adversary, DELTA),
                 )
                 for trust, (name, adversary) in TRUSTS.items()
@@ -229,14 +262,12 @@ class Question:
 
     def _of_clients(self) -> list[Contestant]:
         """Return what protects a client as a whole."""
-        systems = {"none": (_ONCE, ONCE_TRIES), "sum": (_SUMMED, SUMMED_TRIES),
-                   "central": (_CENTRAL, SUMMED_TRIES)}  # fmt: skip
         return [
             self._made(FREE, _FEDAVG, FEDAVG_TRIES),
             self._made(CLIPPED, _CLIPPED, SUMMED_TRIES),
             self._made(LARGER, _LARGER, LARGER_TRIES),
             *(
-                self._made(name, *systems[trust], GuaranteeKind("client-run", adversary, DELTA))
+                self._made(name, *_CLIENTS[trust], GuaranteeKind("client-run", adversary, DELTA))
                 for trust, (name, adversary) in TRUSTS.items()
             ),
         ]

@@ -1,0 +1,289 @@
+"""Federated learning under local differential privacy, as scikit-learn's estimators are used."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedldp.api import Recipe, run
+from fedldp.comparing.advising import starting_point
+from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.data import Dataset
+from fedldp.simulation.settings import from_mapping
+
+_OWN = {
+    "dataset": "X and y",
+    "num_clients": "num_clients",
+    "seed": "random_state",
+    "target": "unit, adversary, epsilon and delta",
+}
+"""Settings that stand elsewhere."""
+
+CLONED = (
+    "this classifier is a clone, as GridSearchCV, cross_val_score and ensembles make them: each of "
+    "their fits is one more release of its rows, and privacy_ is that of one fit alone; scores on "
+    "private rows, and what is chosen by them, are releases that nothing counts"
+)
+SCORED = (
+    "score is an exact function of the rows it is given: if they are private, telling it, or "
+    "choosing by it, is a release that privacy_ does not count"
+)
+
+
+class ReleaseWarning(UserWarning):
+    """Something was, or may be, told of private rows that no statement counts."""
+
+
+class EstimatorError(ConfigError, ValueError):
+    """What the classifier refuses; a ``ValueError``, as users of scikit-learn expect."""
+
+
+class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that is trained by clients who do not trust the server.
+
+    ``fit`` is ``fedldp.run`` on all rows, with no test set: weights and statement are the same to
+    the last bit. It is a simulation on this machine: ``privacy_`` says what the same configuration
+    protects when it is deployed, and for which unit, against whom.
+
+    Whatever comes before it in a pipeline must be public: a scaler or an imputer that is fitted on
+    the clients' rows releases what it measured, and no line of ``privacy_`` counts that.
+
+    Args:
+        recipe: a recipe's name, the path of a TOML file, or a configuration. Without it, the
+            composition that `fedldp advise` tries for the unit and the adversary.
+        unit: whom the guarantee is for: "person" (``fit`` then needs ``persons``), "record" (one
+            row), "client-round" or "client-run"; or "weight". Neither it nor the adversary has a
+            default.
+        adversary: against whom: "server" (no trust in anybody), "summing-server" (a secure sum),
+            "shuffled-server", "downlink" (the server is trusted).
+        epsilon: of that guarantee, for the whole run. Where the three are left out, the recipe's
+            own epsilon holds, in the recipe's own sense.
+        delta: of that guarantee.
+        num_clients: among how many simulated clients the rows are divided at random, where ``fit``
+            is given no ``groups``.
+        classes: all labels that there can be. Else those in y, which tell that somebody has them.
+        settings: of the recipe, to change, by name; see `fedldp show SYSTEM`.
+        random_state: the simulation's seed, a whole number. The same rows and seed give the same
+            bits.
+
+    Attributes:
+        classes_: the labels, sorted.
+        n_features_in_: columns of X.
+        feature_names_in_: their names, where X has names that are texts.
+        privacy_: the statement of what one fit protects.
+        result_: the ``fedldp.Result``.
+
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (600, 3))
+    >>> y, sites = np.where(X[:, 0] > 0, "ill", "well"), np.arange(600) % 3
+    >>> model = FederatedClassifier(unit="record", adversary="server", epsilon=8)
+    >>> model.fit(X, y, groups=sites).predict([[0.9, 0, 0], [-0.9, 0, 0]]).tolist()
+    ['ill', 'well']
+    >>> [line["epsilon"] <= 8 for line in model.privacy_["guarantees"] if line["unit"] == "record"]
+    [True]
+    """
+
+    # With metadata routing on, both are routed to fit without being asked for.
+    __metadata_request__fit = {"groups": True, "persons": True}  # noqa: RUF012 (scikit-learn's way)
+
+    def __init__(
+        self,
+        recipe: Recipe | None = None,
+        *,
+        unit: str | None = None,
+        adversary: str | None = None,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        num_clients: int | None = None,
+        classes: Sequence[Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.recipe = recipe
+        self.unit = unit
+        self.adversary = adversary
+        self.epsilon = epsilon
+        self.delta = delta
+        self.num_clients = num_clients
+        self.classes = classes
+        self.settings = settings
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: ArrayLike,  # noqa: N803 (scikit-learn's name)
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        persons: ArrayLike | None = None,
+    ) -> Self:
+        """Train on all rows.
+
+        Args:
+            X: numbers of shape (n, features), or (n, ...) for a model of images.
+            y: labels of any type, shape (n,), of two classes or more.
+            groups: at which client each row is, whole numbers from 0 or texts, shape (n,). Not the
+                persons, whom ``Dataset.from_arrays`` calls groups.
+            persons: whose each row is, likewise. Rows with the same value are one person's; whoever
+                has rows at two clients is refused, unless the setting ``persons_at_sites`` says
+                that there may be some. Without them, every row is a person of its own.
+
+        Raises:
+            EstimatorError: a parameter, or the data, are refused; a ``ValueError``.
+        """
+        if getattr(self, "_cloned", False):
+            warnings.warn(CLONED, ReleaseWarning, stacklevel=2)
+        rows, labels = validate_data(self, X, y, allow_nd=True)
+        check_classification_targets(labels)
+        try:
+            classes = self._classes_of(labels)
+            numbers = np.searchsorted(classes, labels)
+            data = self._dataset(rows, numbers, groups, persons)
+            made = run(
+                self._recipe(persons is not None),
+                dataset=replace(data, num_classes=len(classes)),
+                **self._settings(groups is not None),
+            )
+        except FedldpError as error:
+            raise EstimatorError(str(error)) from error
+        self.classes_, self.result_, self.privacy_ = classes, made, made.privacy
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Return the probability of each class, in the order of ``classes_``, shape (n, K).
+
+        Computed in double precision where the model can: a row's do not depend on other rows.
+        """
+        check_is_fitted(self)
+        rows = validate_data(self, X, reset=False, allow_nd=True)
+        try:
+            return self.result_.predict_proba(rows, double=True)
+        except FedldpError as error:
+            raise EstimatorError(str(error)) from error
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """Return the more probable class of each row, shape (n,)."""
+        shares = self.predict_proba(X)
+        found: NDArray[Any] = self.classes_[shares.argmax(1)]
+        return found
+
+    def score(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Return the accuracy on these rows, and warn of what it tells if they are private."""
+        warnings.warn(SCORED, ReleaseWarning, stacklevel=2)
+        return float(super().score(X, y, sample_weight))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "result_")  # columns are counted before anything may be refused
+
+    def __sklearn_clone__(self) -> Self:
+        found: Self = super().__sklearn_clone__()
+        found._cloned = True
+        return found
+
+    def _classes_of(self, y: NDArray[Any]) -> NDArray[Any]:
+        there = np.unique(y)
+        if self.classes is None:
+            found = there
+        else:
+            found = np.unique(np.asarray(self.classes))
+            unknown = np.setdiff1d(there, found)
+            if unknown.size:
+                raise ConfigError(
+                    f"classes: y has the label {unknown.tolist()[0]!r}, which is not among them; "
+                    "list every label that there can be"
+                )
+        if len(there) < 2:
+            raise ConfigError(
+                f"y has one class only, {there.tolist()[0]!r}; give rows of at least two"
+            )
+        return found
+
+    def _dataset(
+        self,
+        X: NDArray[Any],  # noqa: N803
+        labels: NDArray[np.int64],
+        groups: ArrayLike | None,
+        persons: ArrayLike | None,
+    ) -> Dataset:
+        if groups is None and self.num_clients is None:
+            raise ConfigError(
+                "groups: say at which client each row is, fit(X, y, groups=clients), in a pipeline "
+                "by STEP__groups= or metadata routing; or set num_clients, so that the rows are "
+                "divided at random among so many simulated clients"
+            )
+        if groups is not None and self.num_clients is not None:
+            raise ConfigError(
+                f"num_clients = {self.num_clients}: groups say at which client each row is; leave "
+                "one of them out"
+            )
+        return Dataset.from_arrays(
+            X, labels, groups=persons, clients=groups, test_share=0, name="X and y"
+        )
+
+    def _recipe(self, persons: bool) -> Recipe:
+        given = (self.unit, self.adversary, self.epsilon)
+        if any(each is None for each in given) and any(each is not None for each in given):
+            raise ConfigError(
+                f"unit = {self.unit}, adversary = {self.adversary}, epsilon = {self.epsilon}: the "
+                "three say one guarantee; give all of them, such as unit='person', "
+                "adversary='server', epsilon=4.0, or none, for the recipe's own"
+            )
+        if self.unit == "person" and not persons:
+            raise ConfigError(
+                "unit = person: nothing says whose the rows are; give fit(..., persons=), or, if "
+                "each row is another person's, unit='record'"
+            )
+        if self.unit == "record" and persons:
+            raise ConfigError(
+                "unit = record: persons says that a person may have several rows, and hiding one "
+                "leaves the others; give unit='person'"
+            )
+        if self.recipe is not None:
+            return self.recipe
+        if self.unit is None or self.adversary is None:
+            raise ConfigError(
+                "unit, adversary, epsilon: say whom to protect, against whom and how much, such as "
+                "unit='person', adversary='server', epsilon=4.0; or give a recipe"
+            )
+        start = starting_point(self.unit, self.adversary)
+        return from_mapping({"dataset": "X and y", "num_clients": 1, **start})
+
+    def _settings(self, groups: bool) -> dict[str, Any]:
+        """Return what ``run`` is given beside the recipe."""
+        settings = dict(self.settings or {})
+        for name in settings:
+            if name in _OWN:
+                raise ConfigError(f"settings: {name} is set by {_OWN[name]}; leave it out there")
+        if not isinstance(self.random_state, Integral):
+            raise ConfigError(
+                f"random_state = {self.random_state!r}: give a whole number; a simulation's seed "
+                "is fixed"
+            )
+        settings["seed"] = int(self.random_state)
+        if not groups:
+            settings["num_clients"] = self.num_clients
+        if self.unit is not None:
+            settings["target"] = {
+                "unit": self.unit,
+                "adversary": self.adversary,
+                "epsilon": _number(self.epsilon),
+                "delta": _number(self.delta),
+            }
+        return settings
+
+
+def _number(given: Any) -> Any:
+    """Return a number as Python has it, where numpy gives one, as in a grid."""
+    return given.item() if isinstance(given, np.generic) else given

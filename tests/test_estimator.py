@@ -1,0 +1,290 @@
+"""The estimator of scikit-learn: its contract, and that what the guarantee counts is the same."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fedldp
+from fedldp import FederatedClassifier, ReleaseWarning
+from fedldp.comparing.advising import starting_point
+from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.estimator import CLONED, SCORED
+from fedldp.simulation.settings import from_mapping
+
+PRIVATE: dict[str, Any] = {"unit": "record", "adversary": "server", "epsilon": 8.0}
+QUICK: dict[str, Any] = {"settings": {"rounds": 10}}
+
+
+def rows(count: int = 200, seed: int = 0) -> tuple[Any, Any, Any]:
+    features = np.random.default_rng(seed).uniform(-1, 1, (count, 3))
+    return features, np.where(features[:, 0] > 0, "ill", "well"), np.arange(count) % 4
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Any:
+    features, labels, sites = rows()
+    return FederatedClassifier(**PRIVATE, **QUICK).fit(features, labels, groups=sites)
+
+
+def refusal(mistake: Any) -> str:
+    with pytest.raises(FedldpError) as found:
+        mistake()
+    assert isinstance(found.value, ValueError)
+    (line,) = str(found.value).splitlines()
+    return line
+
+
+# The contract: no check is forbidden by the guarantee. What is said of private rows is a warning.
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.filterwarnings("ignore::fedldp.ReleaseWarning")
+@parametrize_with_checks([FederatedClassifier(**PRIVATE, **QUICK, num_clients=2)])
+def test_the_contract_of_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+# What the guarantee counts
+
+
+def test_a_fit_is_the_run_on_the_same_rows(fitted: Any) -> None:
+    features, labels, sites = rows()
+    data = fedldp.Dataset.from_arrays(
+        features, (labels == "well").astype(int), clients=sites, test_share=0, name="X and y"
+    )
+    made = fedldp.run(
+        from_mapping(
+            {"dataset": "X and y", "num_clients": 1, **starting_point("record", "server")}
+        ),
+        dataset=data,
+        target={"unit": "record", "adversary": "server", "epsilon": 8.0, "delta": 1e-5},
+        rounds=10,
+    )
+    same(fitted, made)
+    assert fitted.result_.config == made.config
+
+
+def same(found: Any, made: fedldp.Result) -> None:
+    assert found.privacy_ == made.privacy
+    assert found.result_.weights.keys() == made.weights.keys()
+    for name, weights in made.weights.items():
+        np.testing.assert_array_equal(found.result_.weights[name], weights)
+
+
+def test_persons_are_units_and_stand_at_one_client() -> None:
+    features, labels, sites = rows()
+    persons = np.array([f"p{row // 8}-{row % 4}" for row in range(200)])
+    model = FederatedClassifier(**{**PRIVATE, "unit": "person"}, **QUICK)
+    model.fit(features, labels, groups=sites, persons=persons)
+    data = fedldp.Dataset.from_arrays(
+        features, (labels == "well").astype(int), clients=sites, groups=persons, test_share=0
+    )
+    same(model, fedldp.run(model.result_.config.changed(dataset="custom"), dataset=data))
+    (line,) = [each for each in model.privacy_["guarantees"] if each["unit"] == "person"]
+    assert 7.9 < line["epsilon"] <= 8
+    torn = persons.copy()
+    torn[1] = torn[0]
+    line = refusal(lambda: model.fit(features, labels, groups=sites, persons=torn))
+    assert line.startswith("data set 'X and y': 1 person has rows at more than persons_at_sites")
+    loose = clone(model).set_params(settings={"rounds": 10, "persons_at_sites": 2})
+    with pytest.warns(ReleaseWarning):
+        loose.fit(features, labels, groups=sites, persons=torn)
+    assert loose.result_.config.persons_at_sites == 2
+
+
+@pytest.mark.slow
+def test_a_recipe_has_a_guarantee_of_its_own() -> None:
+    features, labels, _ = rows()
+    model = FederatedClassifier(
+        "quickstart", num_clients=4, settings={"rounds": 2, "epsilon": 2}, random_state=3
+    ).fit(features, labels)
+    data = fedldp.Dataset.from_arrays(features, (labels == "well").astype(int), test_share=0)
+    same(model, fedldp.run("quickstart", dataset=data, num_clients=4, rounds=2, epsilon=2, seed=3))
+    assert model.privacy_["claim"]["unit"] == "weight"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adversary", ["server", "summing-server", "downlink"])
+@pytest.mark.parametrize("unit", ["person", "record", "client-run"])
+def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> None:
+    features, labels, sites = rows()
+    model = FederatedClassifier(unit=unit, adversary=adversary, epsilon=4.0)
+    persons = np.arange(200) if unit == "person" else None
+    model.fit(features, labels, groups=sites, persons=persons)
+    lines = [
+        line["epsilon"]
+        for line in model.privacy_["guarantees"]
+        if (line["unit"], line["adversary"]) == (unit, adversary)
+    ]
+    assert lines
+    assert 3.5 < min(lines) <= 4.0
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("parameters", "extra", "line"),
+    [
+        ({}, {}, "unit, adversary, epsilon: say whom to protect"),
+        ({"epsilon": 1.0}, {}, "unit = None, adversary = None, epsilon = 1.0: the three say one"),
+        ({**PRIVATE, "unit": "person"}, {}, "unit = person: nothing says whose the rows are"),
+        (PRIVATE, {"persons": np.arange(200)}, "unit = record: persons says"),
+        (PRIVATE, {"groups": None}, "groups: say at which client each row is"),
+        ({**PRIVATE, "num_clients": 2}, {}, "num_clients = 2: groups say"),
+        (PRIVATE, {"groups": np.arange(3)}, "clients have shape (3,); give one for each of the"),
+        (PRIVATE, {"groups": np.full(200, 0.5)}, "clients are of type float64"),
+        ({**PRIVATE, "unit": "weight"}, {}, "unit = weight, adversary = server: without a recipe"),
+        ({**PRIVATE, "epsilon": -1}, {}, "target.epsilon"),
+        ({**PRIVATE, "random_state": None}, {}, "random_state = None: give a whole number"),
+        ({**PRIVATE, "settings": {"seed": 1}}, {}, "settings: seed is set by random_state"),
+        ({**PRIVATE, "settings": {"rouns": 1}}, {}, "rouns is no setting of person_dp_sgd"),
+        ({**PRIVATE, "classes": ["ill"]}, {}, "classes: y has the label 'well'"),
+        ({"recipe": "qickstart"}, {}, "did you mean quickstart"),
+    ],
+)
+def test_a_mistake_is_one_line(parameters: Any, extra: Any, line: str) -> None:
+    features, labels, sites = rows()
+    model = FederatedClassifier(**parameters)
+    found = refusal(lambda: model.fit(features, labels, **{"groups": sites, **extra}))
+    assert line in found
+    with pytest.raises(NotFittedError):
+        model.predict(features)
+
+
+# Labels and columns
+
+
+@pytest.mark.slow
+def test_labels_are_of_any_type(fitted: Any) -> None:
+    features, labels, sites = rows()
+    shares = fitted.predict_proba(features)
+    assert np.mean(fitted.predict(features) == labels) > 0.9
+    for given, classes in (
+        (labels == "well", [False, True]),
+        (np.where(labels == "well", 7, 2), [2, 7]),
+        (labels.astype(object), ["ill", "well"]),
+    ):
+        model = FederatedClassifier(**PRIVATE, **QUICK)
+        model.fit(features.astype(np.float32).tolist(), given, groups=sites)
+        assert model.classes_.tolist() == classes
+        np.testing.assert_allclose(model.predict_proba(features), shares, atol=1e-6)
+
+
+def test_a_public_list_of_classes_may_hold_more_than_there_are() -> None:
+    features, labels, sites = rows()
+    model = FederatedClassifier(**PRIVATE, **QUICK, classes=["well", "ill", "dead"])
+    model.fit(features, labels, groups=sites)
+    assert model.classes_.tolist() == ["dead", "ill", "well"]
+    assert model.predict_proba(features).shape == (200, 3)
+
+
+class Single(torch.nn.Module):
+    """A model that makes single precision itself, whatever it is told to compute in."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.zeros(shape[0], classes))
+
+    def forward(self, examples: torch.Tensor) -> torch.Tensor:
+        return examples.float() @ self.weights
+
+
+def test_a_model_that_knows_one_precision_keeps_it() -> None:
+    features, labels, sites = rows()
+    model = FederatedClassifier(
+        "fedavg-quickstart", settings={"rounds": 1, "standardise": False, "model": Single}
+    ).fit(features, labels, groups=sites)
+    np.testing.assert_array_equal(
+        model.predict_proba(features), model.result_.predict_proba(features)
+    )
+
+
+# Among others
+
+
+def public_steps(model: FederatedClassifier) -> Any:
+    """Return a pipeline that scales by public ranges, whatever it is fitted on."""
+    ranges = FrozenEstimator(MinMaxScaler((-1, 1), clip=True).fit([[-1, -2, -3], [1, 2, 3]]))
+    return make_pipeline(ranges, FunctionTransformer(np.tanh), model)
+
+
+@pytest.mark.slow
+def test_a_pipeline_of_public_steps_hands_over_whose_rows_are() -> None:
+    features, labels, sites = rows()
+    model = FederatedClassifier(**PRIVATE, **QUICK)
+    named = public_steps(model).fit(features, labels, federatedclassifier__groups=sites)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = public_steps(FederatedClassifier(**PRIVATE, **QUICK))
+        routed.fit(features, labels, groups=sites)
+    scaled = np.tanh(features / [1, 2, 3])
+    alone = FederatedClassifier(**PRIVATE, **QUICK).fit(scaled, labels, groups=sites)
+    for each in (named, routed):
+        same(each[-1], alone.result_)
+    assert "groups: say at which client" in refusal(
+        lambda: public_steps(model).fit(features, labels)
+    )
+
+
+def test_a_score_and_every_fit_of_a_clone_are_named_as_releases(fitted: Any) -> None:
+    features, labels, sites = rows()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        copy.deepcopy(fitted).fit(features, labels, groups=sites)  # one fit is what it states
+    with pytest.warns(ReleaseWarning, match="exact function of the rows"):
+        assert fitted.score(features, labels) == np.mean(fitted.predict(features) == labels)
+    with pytest.warns(ReleaseWarning, match="this classifier is a clone"):
+        cross_val_score(
+            fitted, features, labels, cv=2, scoring="roc_auc", params={"groups": sites},
+            error_score="raise",
+        )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_search_keeps_persons_apart_and_warns() -> None:
+    features, labels, sites = rows()
+    persons = np.arange(200) // 8 * 4 + sites
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = FederatedClassifier(**{**PRIVATE, "unit": "person"}, **QUICK)
+        model.set_fit_request(groups="sites", persons=True)
+        search = GridSearchCV(
+            model, {"epsilon": np.array([4.0, 8.0])}, cv=GroupKFold(2), error_score="raise"
+        )
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            search.fit(features, labels, groups=persons, sites=sites, persons=persons)
+    assert {str(each.message) for each in said} == {CLONED, SCORED}
+    assert search.best_estimator_.result_.config.num_clients == 4
+
+
+@pytest.mark.slow
+def test_names_of_columns_are_kept() -> None:
+    pandas = pytest.importorskip("pandas")
+    features, labels, sites = rows()
+    frame = pandas.DataFrame(features, columns=["age", "dose", "weight"])
+    model = FederatedClassifier(**PRIVATE, **QUICK)
+    model.fit(frame, pandas.Series(labels), groups=pandas.Series(sites))
+    assert model.feature_names_in_.tolist() == ["age", "dose", "weight"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame[["dose", "age", "weight"]])
+
+
+def test_a_starting_point_is_one_that_advice_tries() -> None:
+    assert starting_point("person", "summing-server")["channel"] == "sum"
+    assert starting_point("client-run", "downlink")["system"] == "central_dp"
+    with pytest.raises(ConfigError, match="without a recipe there are"):
+        starting_point("person", "shuffled-server")
