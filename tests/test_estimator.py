@@ -155,12 +155,14 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         ({**PRIVATE, "settings": {"rouns": 1}}, {}, "rouns is no setting of person_dp_sgd"),
         ({**PRIVATE, "classes": ["ill"]}, {}, "classes: y has the label 'well'"),
         ({"recipe": "qickstart"}, {}, "did you mean quickstart"),
+        (PRIVATE, {"X": np.full((200, 3), np.nan)}, "X: row 0 holds NaN or inf; fill in numbers"),
     ],
 )
 def test_a_mistake_is_one_line(parameters: Any, extra: Any, line: str) -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(**parameters)
-    found = refusal(lambda: model.fit(features, labels, **{"groups": sites, **extra}))
+    given = {"X": features, "groups": sites, **extra}
+    found = refusal(lambda: model.fit(y=labels, **given))
     assert line in found
     with pytest.raises(NotFittedError):
         model.predict(features)

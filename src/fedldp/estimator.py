@@ -140,7 +140,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if getattr(self, "_cloned", False):
             warnings.warn(CLONED, ReleaseWarning, stacklevel=2)
-        rows, labels = validate_data(self, X, y, allow_nd=True)
+        rows, labels = validate_data(self, X, y, allow_nd=True, ensure_all_finite=False)
         check_classification_targets(labels)
         try:
             classes = self._classes_of(labels)
@@ -162,7 +162,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Computed in double precision where the model can: a row's do not depend on other rows.
         """
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, allow_nd=True)
+        rows = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite=False)
         try:
             return self.result_.predict_proba(rows, double=True)
         except FedldpError as error:
@@ -217,6 +217,12 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups: ArrayLike | None,
         persons: ArrayLike | None,
     ) -> Dataset:
+        gaps = ~np.isfinite(X).reshape(len(X), -1).all(1)
+        if gaps.any():
+            raise ConfigError(
+                f"X: row {int(gaps.argmax())} holds NaN or inf; fill in numbers that everybody may "
+                "know, as SimpleImputer(strategy='constant') does: a mean of the rows tells of them"
+            )
         if groups is None and self.num_clients is None:
             raise ConfigError(
                 "groups: say at which client each row is, fit(X, y, groups=clients), in a pipeline "

@@ -129,6 +129,7 @@ def test_a_third_part_says_whose_the_rows_are() -> None:
          "features of shape (3, 2) and labels of shape (2,)"),
         ("a.csv", "str holds no examples; give features and labels, a torch data set"),
         (np.zeros((3, 3)), "ndarray holds no examples"),
+        ([tensors(3), tensors(3)], "it lists the examples of several"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_that_names_the_client(
@@ -170,6 +171,23 @@ def test_a_test_set_is_for_data_that_lack_one() -> None:
     for given in ("digits", None, fedldp.Dataset.from_arrays(*rows(20))):
         with pytest.raises(FedldpError, match=r"^test: "):
             fedldp.run("quickstart", dataset=given, test=rows(5))
+
+
+@pytest.mark.slow
+def test_a_sweep_takes_what_a_run_takes() -> None:
+    loaders = [DataLoader(tensors(20), shuffle=True), DataLoader(tensors(30, 1))]
+    found = fedldp.sweep(
+        "quickstart",
+        grid={"epsilon": [1]},
+        dataset=loaders,
+        rounds=1,
+        workers=1,
+        metric="accuracy",
+    )
+    assert found.failed == []
+    (row,) = found.table
+    accuracy = fedldp.run("quickstart", dataset=loaders, rounds=1).accuracy
+    assert row["mean"] == accuracy
 
 
 # Tables

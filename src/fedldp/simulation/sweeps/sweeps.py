@@ -78,7 +78,11 @@ def sweep(
         raise ConfigError(f"grid = {grid}: give a mapping, such as {{'epsilon': [1, 2, 4]}}")
     given = None if dataset is None else as_dataset(dataset, tested=True)
     changed = {key: _plain(key, value) for key, value in settings.items()}
-    found = bases([recipe] if isinstance(recipe, str | RunConfig) else recipe, changed)
+    recipes = [recipe] if isinstance(recipe, str | RunConfig) else list(recipe)
+    found = bases(recipes, changed)
+    own = given is not None and not given.is_public
+    if own and any(found[each].standardise for each in recipes if isinstance(each, str)):
+        changed = {"standardise": False, **changed}  # as in ``fedldp.run``
     design = Design(
         bases=found,
         settings=changed,
