@@ -26,7 +26,7 @@ from real_processes import (
     Party,
     eventually,
 )
-from worlds import write_policy
+from worlds import whole, write_policy
 
 from fedldp.core.errors import EndedForGood
 from fedldp.deployment.policy import write_accepted
@@ -296,3 +296,26 @@ def test_agents_wait_for_a_server_without_filling_their_logs(tmp_path: Path) -> 
         begun = time.monotonic()
         stage.close()
         assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("channel", "recipe"),
+    [("named", "personalized-sound-digits-sites"), ("sum", "personalized-sound-digits-sums")],
+)
+def test_sites_with_budgets_of_their_own_pay_by_these(
+    tmp_path: Path, channel: str, recipe: str
+) -> None:
+    """With the keys and the noise that real sites have, and not a simulation's."""
+    with playing(tmp_path, channel, recipe=recipe, seeded=False) as stage:
+        stage.start()
+        assert stage.server.wait() == 0, stage.server.text()
+        stage.close()
+        world = stage.world
+        assert world.agreement.test_seed is None
+        assert stage.rounds() == [3, 3]
+        assert [len(set(world.releases(site))) for site in range(3)] == [len(whole(world))] * 3
+        spent = [world.ledger(site).spent() for site in range(3)]
+        for policy, found in zip(world.policies, spent, strict=True):
+            assert found == pytest.approx(policy.costs(world.agreement)[1])
+        assert spent[0] < spent[1] / 2 < spent[2] / 4
+        stage.assert_sound()

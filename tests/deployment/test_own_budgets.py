@@ -23,7 +23,7 @@ from fedldp.deployment.own_budgets import (
     signed_budget,
     to_sign,
 )
-from fedldp.deployment.policy import accepted_agreement
+from fedldp.deployment.policy import accepted_agreement, write_accepted
 from fedldp.deployment.reports import Reports
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_request
@@ -380,6 +380,26 @@ def test_a_site_chooses_within_what_is_agreed(
         write_policy(place, own={"epsilon": 2.0}).check(summed.agreement)
 
 
+@pytest.mark.slow
+def test_another_own_epsilon_in_the_middle_of_a_run_needs_its_owner(tmp_path: Path) -> None:
+    """Nobody else would notice it; and what was accepted by an earlier fedldp is accepted anew."""
+    world = own_world(tmp_path, recipe=SUMS, channel="sum")
+    world.serve()
+    digest, spent = world.agreement.digest, world.ledger(0).spent()
+    for epsilon in (1.0, 4.0):
+        policy = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
+        with pytest.raises(PrivacyError, match=r"accepted with epsilon 2 per client-run.*again"):
+            accepted_agreement(policy, digest)
+        assert replace(world, policies=[policy]).agent(0)._run(digest) is None
+    write_accepted(policy, world.agreement)
+    assert accepted_agreement(policy, digest) is not None
+    assert replace(world, policies=[policy]).agent(0)._run(digest) is not None
+    assert world.ledger(0).spent() == spent  # which no acceptance gives back
+    (policy.accepted / f"{digest.hex()}.own").unlink()
+    with pytest.raises(PrivacyError, match=r"epsilon 4 .*; accept the agreement again"):
+        accepted_agreement(policy, digest)
+
+
 def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: World) -> None:
     mechanisms = [
         policy.as_here(summed.agreement).config.algorithm(summed.agreement.problem).release(0)
@@ -414,6 +434,7 @@ def test_noise_of_one_epsilon_is_never_charged_as_anothers(
     assert world.releases(0) == [(1, 0), (1, 1)]
     (asked,) = [asked for node, asked, _ in pipe.seen if node == 100 and asks(asked, phase=2)]
     world.policies[0] = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
+    write_accepted(world.policies[0], world.agreement)
     found = content(read_by_server(world.agent(0).answer(asked)))
     assert isinstance(found, Report) == (epsilon == 2.0)
     assert len(world.releases(0)) == (3 if epsilon == 2.0 else 2)

@@ -56,7 +56,7 @@ from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.certificates import fingerprints
-from fedldp.deployment.identity import new_file, read_private
+from fedldp.deployment.identity import new_file, read_private, replace_secret
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.mechanisms import mechanisms
@@ -462,7 +462,30 @@ def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
     if agreement.digest != digest:
         raise ConfigError(f"agreement {path}: it was changed since it was accepted; accept it anew")
     policy.check(agreement)
+    if stay_at_sites(agreement.config):
+        _check_accepted_own(policy, digest)
     return agreement
+
+
+def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
+    """Refuse another budget of the site's own than its operator saw when the run was accepted.
+
+    Nobody else knows it, so no signature and no agreement would be wrong with another.
+
+    Raises:
+        PrivacyError: it is another, or nothing tells which it was.
+    """
+    path = _own_as_accepted(policy, digest)
+    try:
+        accepted = OwnBudget.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        accepted = None
+    if accepted != policy.own:
+        before = "" if accepted is None else f", and it was accepted with {accepted}"
+        raise PrivacyError(
+            f"own: {policy.own} in this site's policy{before}; accept the agreement again, should "
+            "its rounds from now on be answered so"
+        )
 
 
 def retire(policy: SitePolicy, digest: bytes) -> None:
@@ -485,6 +508,11 @@ def retire(policy: SitePolicy, digest: bytes) -> None:
 def is_retired(policy: SitePolicy, digest: bytes) -> bool:
     """Return whether an accepted agreement is not to be loaded any more."""
     return _retired(policy, digest).exists()
+
+
+def _own_as_accepted(policy: SitePolicy, digest: bytes) -> Path:
+    """Return where the site's own budget lies, as it was when an agreement was accepted."""
+    return policy.accepted / f"{digest.hex()}.own"
 
 
 def _retired(policy: SitePolicy, digest: bytes) -> Path:
@@ -528,6 +556,10 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
             )
     path.unlink(missing_ok=True)
     _retired(policy, agreement.digest).unlink(missing_ok=True)
+    if policy.own is not None and stay_at_sites(agreement.config):
+        replace_secret(
+            _own_as_accepted(policy, agreement.digest), policy.own.model_dump_json().encode()
+        )
     new_file(path, agreement.to_bytes(), 0o600)
     return path
 
