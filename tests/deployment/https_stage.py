@@ -89,8 +89,8 @@ class Stage:
         assert not any(party.alive for party in (*self.agents, self.server))
         assert is_free(self.port)
         assert is_free(self.behind)
-        left = [path.name for path in self.folder.rglob("*")]
-        assert not [name for name in left if name.endswith((".sock", ".partial", ".gone"))]
+        left = [path for path in self.folder.rglob("*") if path.is_file() or path.is_socket()]
+        assert [path for path in left if path.suffix in (".sock", ".partial", ".gone")] == []
 
     def kill(self) -> None:
         for party in (*self.agents, self.server):

@@ -113,12 +113,21 @@ class Party:
             self.process.terminate()
             assert self.wait() == 0, self.text()[-2000:]
 
+    def interrupt(self) -> None:
+        """Send SIGINT, as Ctrl-C does."""
+        assert self.process is not None
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGINT)
+        assert self.wait() == 130, self.text()[-2000:]
+
     def text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
 
 
 def _act(arguments: list[str], log: str, sabotage: Sabotage | None) -> None:
     os.setsid()
+    # Whoever started the clean process may have held Ctrl-C back.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(handle, stream)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from https_ends import LARGEST, Ends, all_taken, eventually, is_hung_up, taken, write_tls
 
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.https import connections
+from fedldp.deployment.https import connections, server
 from fedldp.deployment.https.hello import TAG, Nonces, SignedHello
 from fedldp.deployment.https.server import HttpsPipe, listen
 
@@ -232,6 +232,26 @@ def test_garbage_on_the_port_harms_nobody(
 
 
 # Who holds on
+
+
+@slow
+def test_a_site_keeps_its_connection_from_question_to_question(
+    ends: Ends, pipe: HttpsPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And while nothing is asked: a new one would wait behind all strangers."""
+    monkeypatch.setattr(server, "POLL_SECONDS", 0.05)
+    came, real = list[socket.socket](), connections.Connections.accepted
+
+    def accepted(all_: connections.Connections, connection: socket.socket) -> None:
+        came.append(connection)
+        real(all_, connection)
+
+    monkeypatch.setattr(connections.Connections, "accepted", accepted)
+    with ends.link(0):
+        for _ in range(3):
+            assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+            time.sleep(0.2)
+    assert len(came) == 1
 
 
 @slow

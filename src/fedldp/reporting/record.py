@@ -24,6 +24,7 @@ import platform
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cached_property
@@ -360,6 +361,9 @@ def replace_file(path: Path, content: bytes) -> None:
             os.close(folder)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; see to the folder") from error
+    finally:  # Ctrl-C, or a full disk, leaves nothing half
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def environment() -> dict[str, Any]:

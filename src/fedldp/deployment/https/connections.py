@@ -2,13 +2,16 @@
 
 A stranger is whoever has not said hello, or shown a session's token, on the connection, from the
 moment that TCP let it in. Nobody is turned away for the sake of those that are there: the oldest
-stranger goes, so that idle connections, however many, keep no site out.
+stranger goes, so that idle connections, however many, keep no site out. Of those that come at once
+a few are served at a time, and the others wait in the system's queue: a TLS greeting is dear, and
+without end they would leave no time for rounds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +24,11 @@ from uvicorn.server import ServerState
 MOST_STRANGERS = 256
 MOST_OF_A_SITE = 4
 SECONDS_AS_STRANGER = 20.0
+MOST_AT_ONCE = 8
+SECONDS_AS_NEW = 0.1
+"""After which a stranger that says nothing keeps the next one waiting no more."""
+_PAUSE = 0.001
+"""Seconds before it is looked again whether somebody can be let in."""
 
 
 class Connections:
@@ -35,6 +43,8 @@ class Connections:
     def __init__(self, sites: int, crowded: Callable[[], None]) -> None:
         self._sites, self._crowded = sites, crowded
         self._strangers: OrderedDict[socket.socket, Connection | None] = OrderedDict()
+        self._new: dict[socket.socket, float] = {}
+        """Strangers that are being served, and since when."""
         self._of_sites: dict[int, deque[Connection]] = {}
 
     def listener(self, listening: socket.socket) -> socket.socket:
@@ -43,9 +53,17 @@ class Connections:
         counted.connections = self
         return counted
 
+    def is_busy(self) -> bool:
+        """Return whether so many strangers are being served that no other is let in now."""
+        if len(self._new) >= MOST_AT_ONCE:
+            old = time.monotonic() - SECONDS_AS_NEW
+            self._new = {s: at for s, at in self._new.items() if at > old and s.fileno() >= 0}
+        return len(self._new) >= MOST_AT_ONCE
+
     def accepted(self, connection: socket.socket) -> None:
         """Count who connected, and has not even greeted with TLS."""
         self._strangers[connection] = None
+        self._new[connection] = time.monotonic()
         if len(self._strangers) <= MOST_STRANGERS + self._sites:
             return
         for each in [one for one in self._strangers if one.fileno() < 0]:
@@ -79,6 +97,7 @@ class Connections:
         for each, protocol in self._strangers.items():
             if protocol is connection:
                 del self._strangers[each]
+                self._new.pop(each, None)
                 break
         if connection.site is not None:
             with suppress(ValueError):
@@ -90,11 +109,14 @@ class Connections:
 
 
 class _Listener(socket.socket):
-    """A listening socket that tells of whom it lets in."""
+    """A listening socket that tells of whom it lets in, and lets a few in at a time."""
 
     connections: Connections
 
     def accept(self) -> tuple[socket.socket, Any]:
+        if self.connections.is_busy():
+            time.sleep(_PAUSE)  # the system goes on to say that somebody waits
+            raise BlockingIOError
         connection, address = super().accept()
         self.connections.accepted(connection)
         return connection, address

@@ -109,6 +109,7 @@ class HttpsLink:
         shown = {"authorization": f"Bearer {token.hex()}"}
         with client.stream("POST", "/v1/question", headers=shown) as response:
             if response.status_code == httpx.codes.NO_CONTENT:
+                response.read()  # or its connection is closed
                 return
             question = _read(response, self._largest())
             number = response.headers.get(TAG, "")
@@ -130,6 +131,8 @@ class HttpsLink:
             try:
                 with client.stream("POST", place, headers=shown, content=answer) as response:
                     # NOT_FOUND: it was given up meanwhile, or an earlier try got through
+                    if response.status_code == httpx.codes.NO_CONTENT:
+                        response.read()  # or its connection is closed
                     if response.status_code in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
                         return
                     if response.status_code not in _NOT_RECEIVED or not left:

@@ -1,0 +1,69 @@
+"""Offers a server keys that it does not know: at a rate, whatever becomes of those before."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl
+import time
+from collections import Counter
+
+HOST = "127.0.0.1"
+_MOST_OPEN = 600
+
+
+def offer(port: int, hello: bytes, rate: float, seconds: float) -> Counter[str]:
+    """Return how often each status was answered, and what else became of a connection.
+
+    Args:
+        port: of the server.
+        hello: a request of a stranger, which is said in each connection.
+        rate: connections to begin in a second; no more than 600 are open.
+        seconds: how long.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the cheapest there is
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    open_ones, found = selectors.DefaultSelector(), Counter[str]()
+    began, begun = time.monotonic(), 0
+    while (now := time.monotonic()) < began + seconds:
+        due = min(int((now - began) * rate) - begun, _MOST_OPEN - len(open_ones.get_map()), 20)
+        for _ in range(due):
+            plain = socket.socket()
+            plain.setblocking(False)
+            plain.connect_ex((HOST, port))
+            secured = context.wrap_socket(plain, do_handshake_on_connect=False)
+            open_ones.register(secured, selectors.EVENT_WRITE)
+            begun += 1
+        for key, _ in open_ones.select(0.002):
+            what = _goes_on(open_ones, key, hello)
+            if what is not None:
+                found[what] += 1
+                open_ones.unregister(key.fileobj)
+                key.fileobj.close()  # type: ignore[union-attr]
+    for key in list(open_ones.get_map().values()):
+        key.fileobj.close()  # type: ignore[union-attr]
+    found["begun"] = begun
+    return found
+
+
+def _goes_on(
+    open_ones: selectors.BaseSelector, key: selectors.SelectorKey, hello: bytes
+) -> str | None:
+    """Go on with a connection; return what became of it, once that is known."""
+    secured, greeted = key.fileobj, key.data
+    assert isinstance(secured, ssl.SSLSocket)
+    try:
+        if not greeted:
+            secured.do_handshake()
+            secured.send(hello)
+        open_ones.modify(secured, selectors.EVENT_READ, True)
+        said = secured.recv(1 << 12)
+    except ssl.SSLWantReadError:
+        open_ones.modify(secured, selectors.EVENT_READ, open_ones.get_key(secured).data)
+    except ssl.SSLWantWriteError:
+        pass
+    except OSError as error:
+        return type(error).__name__
+    else:
+        return said.split()[1].decode() if said else "closed"
+    return None
