@@ -250,6 +250,15 @@ def test_a_person_at_two_clients_is_refused_before_anything_is_trained() -> None
     assert "person" in {line["unit"] for line in stated["guarantees"]}
 
 
+def test_what_is_shown_of_data_has_no_row_in_it() -> None:
+    data = fedldp.Dataset.from_clients([rows(20), rows(30, 1)], test_share=0)
+    assert repr(data) == (
+        "<fedldp.Dataset custom: up to 50 rows for training and 0 for testing, of shape (3,), "
+        "of 2 clients>"
+    )
+    assert repr(data.train) == "<fedldp.Examples: up to 50 rows of shape (3,)>"
+
+
 # Without a test set
 
 

@@ -41,7 +41,7 @@ torch data set or DataLoader, or a table with a column ``label``."""
 MAX_SEED = 2**32 - 1  # scikit-learn's splitter takes no larger one
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Examples:
     """Labelled examples, row i of one array belonging to row i of the other.
 
@@ -59,6 +59,10 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:  # no row: what a notebook shows is handed on
+        rows = f"up to {rounded_count(len(self)):,} rows"
+        return f"<fedldp.Examples: {rows} of shape {self.features.shape[1:]}>"
+
     def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Examples:
         """Return some of the rows, each with its person, in the order that they are named in.
 
@@ -69,7 +73,7 @@ class Examples:
         return Examples(self.features[rows], self.labels[rows], people)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """A training and a test set of one classification task.
 
@@ -93,6 +97,11 @@ class Dataset:
     classes: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
     held_out: bool = False
+
+    def __repr__(self) -> str:  # no row, as above
+        told = self.own_data or f"{self.name}: {len(self.train):,} and {len(self.test):,} examples"
+        clients = "" if self.clients is None else f", of {len(self.clients)} clients"
+        return f"<fedldp.Dataset {told}{clients}>"
 
     @property
     def is_public(self) -> bool:
