@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -230,6 +231,19 @@ def test_nonsense_is_refused_in_one_line(settings: dict[str, Any], match: str) -
     with pytest.raises(ConfigError, match=match) as refused:
         plan(config_of(**settings), DIGITS)
     assert "\n" not in str(refused.value)
+
+
+def test_clients_rank_after_the_sgd_that_the_settings_say() -> None:
+    config = config_of(rounds=4, rate_schedule="linear", gradient_clip=0.1)
+    halves, plain = Halves(config, DIGITS), Halves(config_of(rounds=4), DIGITS)
+    start, client = replace(halves.broadcast, round=3), client_of(examples(), round=3)
+    assert isinstance(halves.step, RankingSgd)
+    assert isinstance(plain.step, RankingSgd)
+    weights, _ = ranked(halves.step, start, client)
+    np.testing.assert_array_equal(weights, trained(halves.step.training, start, client))
+    others, _ = ranked(plain.step, start, client)
+    moved = [np.linalg.norm(found - start.weights) for found in (weights, others)]
+    assert 0 < moved[0] < moved[1] / 2  # half the rate in round 3 of 4, and shorter slopes
 
 
 def convolution(shape: tuple[int, ...], classes: int) -> torch.nn.Module:

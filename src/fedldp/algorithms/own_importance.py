@@ -29,6 +29,7 @@ class Ranking(Local):
     """
 
     weighs_classes: ClassVar[bool] = True
+    plain_sgd: ClassVar[bool] = True
 
     settings: Settings
     calibration: NbaflCalibration

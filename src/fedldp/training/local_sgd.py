@@ -82,12 +82,13 @@ class LocalSgd:
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the clients' weights after training, float32, shape (n, d)."""
-        rate = self._rate(broadcast.round)
+        rate = self.rate(broadcast.round)
         if group > 1:
             return self.train_together(broadcast, batch, batch.rows, rate)
         return train_alone(batch, lambda client: self.train(broadcast, client, rate))
 
-    def _rate(self, round: int) -> Callable[[int], float]:
+    def rate(self, round: int) -> Callable[[int], float]:
+        """Return the size of steps 0, 1, 2, ... in a round."""
         size = self.learning_rate
         if self.schedule is not None:
             size *= self.schedule(round)

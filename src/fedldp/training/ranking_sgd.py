@@ -61,7 +61,7 @@ class RankingSgd:
         return Sensitive(Update(rows=weights, aux={"importance": importance}))
 
     def _train(self, broadcast: Broadcast, client: Client) -> tuple[Vector, NDArray[np.float64]]:
-        self.training.train(broadcast, client, lambda step: self.training.learning_rate)
+        self.training.train(broadcast, client, self.training.rate(broadcast.round))
         weights = read_weights(self.training.model)  # which training left there
         if self.shift is not None:
             return weights, sensitivity_importance(
