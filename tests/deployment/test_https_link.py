@@ -61,6 +61,22 @@ def test_a_long_question_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> Non
         assert all_taken(pipe, *tags) == expected
 
 
+def test_what_questions_of_a_secure_sum_end_alike_with_is_held_twice_at_most(
+    ends: Ends, pipe: HttpsPipe
+) -> None:
+    """Before the weights they have what others sealed for each site alone."""
+    boxes, weights = [bytes([n]) * 5000 for n in range(6)], bytes(range(256)) * 400
+    bodies = [box + weights for box in boxes]
+    tags = [pipe.ask(0, body, 30) for body in bodies]
+    again = [pipe.ask(0, body, 30) for body in bodies]  # nobody has answered yet
+    asked = list(pipe._sites[0].questions)
+    assert [b"".join(question.parts) for question in asked] == bodies
+    assert len({id(question.parts[1]) for question in asked}) == 2
+    with ends.link(0):
+        expected = {tag: body[::-1] for tag, body in zip(tags + again, bodies * 2, strict=True)}
+        assert all_taken(pipe, *tags, *again) == expected
+
+
 @slow
 def test_a_question_that_nobody_answers_is_given_up(ends: Ends, pipe: HttpsPipe) -> None:
     tag = pipe.ask(0, b"asked", 0)

@@ -314,9 +314,12 @@ class Server:
         lost = hashlib.sha256(b"what the server saw").digest()
         place = Place(self.agreement.run, round, 0, lost)
         alike: dict[Event, list[int]] = {}
-        for client in clients:
-            for event in self.agreement.events_of(client if self.agreement.budgets else 0):
-                alike.setdefault(event, []).append(client)
+        groups = [(client, [client]) for client in clients]
+        if not self.agreement.budgets:  # then all release the same
+            groups = [(0, list(clients))]
+        for site, group in groups:
+            for event in self.agreement.events_of(site):
+                alike.setdefault(event, []).extend(group)
         for event, sent in alike.items():
             known.release(place, event, sent, lambda sent=sent: [b""] * len(sent))  # type: ignore[misc]
         if self._side.downlink is not None:

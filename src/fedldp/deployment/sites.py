@@ -15,6 +15,7 @@ late. A site that took its acceptance back is neither asked nor waited for until
 from __future__ import annotations
 
 import hashlib
+import heapq
 import logging
 import math
 import os
@@ -64,7 +65,11 @@ deadline is short, a third of it."""
 _LOOK = 2.0
 """Seconds between looks for nodes."""
 _SEE = 1.0
-"""Seconds between looks at who is there, where the pipe knows it."""
+"""Seconds between looks at who is there, where the pipe knows it; with very many sites such a look
+takes long, and they are so many times as long apart as in ``_SEE_SHARE``."""
+_SEE_SHARE = 20
+_NAMED = 20
+"""So many sites are named in one line, at most."""
 _TELL = 0.25
 """Seconds between two versions of what a phase waits for."""
 _GREET_AGAIN = 15.0
@@ -208,7 +213,7 @@ class Sites:
         """The tag of the greeting that told where each site is: no earlier one tells better."""
         self._met_some = False
         """Whether a site has a node now that it had not when sites were last asked."""
-        self._looked, self._saw = -_LOOK, -_SEE
+        self._looked, self._see_again = -_LOOK, -math.inf
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
         """Which site was asked each question of a phase that is over, by the question's tag."""
@@ -304,9 +309,8 @@ class Sites:
 
     def _look_at_sites(self, now: float) -> None:
         """See who is there, and with which version, where the pipe knows it."""
-        if now - self._saw < _SEE:
+        if now < self._see_again:
             return
-        self._saw = now
         agreed = self._agreement.version
         for client, found in enumerate(self._pipe.present() or ()):
             if found.silent is None:
@@ -324,6 +328,7 @@ class Sites:
                     self._nodes.pop(client, None)
             elif client in self._nodes and self._watch.state_of(client) == "away":
                 self._watch.is_now(client, "ready")
+        self._see_again = now + max(_SEE, _SEE_SHARE * (time.monotonic() - now))
 
     def _has_quorum(self, waiting: _Waiting) -> bool:
         there = waiting.open & self._nodes.keys()
@@ -331,16 +336,19 @@ class Sites:
 
     def _waits_for(self, waiting: _Waiting) -> str:
         """Return what a round waits for, for people."""
-        names = [self._agreement.sites[client].name for client in sorted(waiting.open)]
         round, quorum = waiting.question.broadcast.round, self._agreement.quorum
         if not self._gathers:
-            return f"round {round}: waits for {', '.join(names)}"
-        there = sorted(waiting.open & self._nodes.keys())
-        rest = [self._agreement.sites[c].name for c in sorted(waiting.open - set(there))]
+            return f"round {round}: waits for {self._named(waiting.open)}"
+        there = waiting.open & self._nodes.keys()
         return (
             f"round {round}: waits until {quorum} sites are there and have accepted; {len(there)} "
-            f"have, and {', '.join(rest)} not"
+            f"have, and {self._named(waiting.open - there)} not"
         )
+
+    def _named(self, clients: set[int]) -> str:
+        """Return sites' names, of very many the first."""
+        names = [self._agreement.sites[c].name for c in heapq.nsmallest(_NAMED, clients)]
+        return ", ".join(names) + _and_more(len(clients))
 
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
         """Return whether the quorum is there, and no site is left that was heard of lately."""
@@ -564,7 +572,7 @@ class Sites:
         what = (
             f"round {waiting.question.broadcast.round}: {len(waiting.reported)} of {asked} sites "
             f"took part{within}, and "
-            f"{self._agreement.quorum} {must} ({'; '.join(why)})"
+            f"{self._agreement.quorum} {must} ({'; '.join(why[:_NAMED])}{_and_more(len(why))})"
         )
         for_good = [each.reason for each in waiting.refused.values() if each.reason in _FOR_GOOD]
         if asked - len(for_good) >= self._agreement.quorum:
@@ -579,6 +587,11 @@ class Sites:
             f"{what}; what was complete is kept, and the same command would end here too, for "
             f"{remedy}"
         )
+
+
+def _and_more(sites: int) -> str:
+    """Return what a line says after the first of many sites."""
+    return f", and {sites - _NAMED:,} more" if sites > _NAMED else ""
 
 
 def _kept(question: RoundRequest) -> bytes:

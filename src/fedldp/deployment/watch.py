@@ -45,6 +45,8 @@ TAKES_PART = frozenset[State]({"ready", "asked", "answered", "refused"})
 """States of a site that has accepted and is there."""
 _SECONDS, _IDLE_SECONDS = 1.0, 10.0
 """How far apart two versions of the file are, where something changed and where nothing did."""
+_LARGEST_SHARE = 0.05
+"""So much of the time that passes goes into writing it at most; of many sites it takes long."""
 
 
 @dataclass(frozen=True)
@@ -244,17 +246,20 @@ class _File:
         self._path = folder / FILE
         self._lock = threading.Lock()
         self._written = -_IDLE_SECONDS
+        self._took = 0.0
 
     def write(self, document: Callable[[], dict[str, Any]], *, changed: bool, now: bool) -> bool:
         """Write it, now or if it is time to; return whether it was."""
-        since = time.monotonic() - self._written
-        if not (now or since >= (_SECONDS if changed else _IDLE_SECONDS)):
+        began = time.monotonic()
+        apart = max(_SECONDS if changed else _IDLE_SECONDS, self._took / _LARGEST_SHARE)
+        if not now and began - self._written < apart:
             return False
-        self._written = time.monotonic()
         partial = self._path.with_name(f"{FILE}.partial")
         with self._lock, suppress(OSError):
             partial.write_text(json.dumps(document(), indent=1) + "\n", encoding="utf-8")
             os.replace(partial, self._path)
+        self._written = time.monotonic()
+        self._took = self._written - began
         return True
 
 

@@ -45,6 +45,8 @@ class Connections:
         self._strangers: OrderedDict[socket.socket, Connection | None] = OrderedDict()
         self._new: dict[socket.socket, float] = {}
         """Strangers that are being served, and since when."""
+        self._numbered: dict[int, socket.socket] = {}
+        """The strangers by the numbers of their files."""
         self._of_sites: dict[int, deque[Connection]] = {}
 
     def listener(self, listening: socket.socket) -> socket.socket:
@@ -64,11 +66,14 @@ class Connections:
         """Count who connected, and has not even greeted with TLS."""
         self._strangers[connection] = None
         self._new[connection] = time.monotonic()
-        if len(self._strangers) <= MOST_STRANGERS + self._sites:
+        self._numbered[connection.fileno()] = connection
+        most = MOST_STRANGERS + self._sites
+        # Who went without a word is looked for now and then: that takes as long as there are many.
+        if len(self._strangers) <= most + most // 4:
             return
         for each in [one for one in self._strangers if one.fileno() < 0]:
             del self._strangers[each]
-        if len(self._strangers) > MOST_STRANGERS + self._sites:
+        while len(self._strangers) > most:
             self._crowded()
             oldest, protocol = self._strangers.popitem(last=False)
             if protocol is not None:
@@ -79,10 +84,10 @@ class Connections:
 
     def secured(self, connection: Connection, number: int) -> None:
         """Note whose TLS greeting succeeded, by the number of its file."""
-        for each in reversed(self._strangers):
-            if each.fileno() == number:
-                self._strangers[each] = connection
-                return
+        found = self._numbered.pop(number, None)
+        if found is not None and found in self._strangers:
+            self._strangers[found] = connection
+            connection.stranger = found
 
     def known(self, connection: Connection, site: int) -> None:
         """Note that a connection is a site's."""
@@ -94,11 +99,10 @@ class Connections:
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection."""
-        for each, protocol in self._strangers.items():
-            if protocol is connection:
-                del self._strangers[each]
-                self._new.pop(each, None)
-                break
+        if connection.stranger is not None:
+            self._strangers.pop(connection.stranger, None)
+            self._new.pop(connection.stranger, None)
+            connection.stranger = None
         if connection.site is not None:
             with suppress(ValueError):
                 self._of_sites[connection.site].remove(connection)
@@ -135,6 +139,8 @@ class Connection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
         self._all = connections
+        self.stranger: socket.socket | None = None
+        """What it came by, until it is known whose it is."""
         self.site: int | None = None
         """Whose it is, as far as it said."""
         self._stranger_until: asyncio.TimerHandle | None = None

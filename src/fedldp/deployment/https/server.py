@@ -46,7 +46,8 @@ _ALIVE_SECONDS = 60.0
 _PART_SECONDS = 60.0
 """How long the next part of a site's answer may take."""
 _HEAD = 256
-"""Of a long question so many first bytes, at most, are a site's own, where it is put to all."""
+"""Of a question to all so many first bytes, at most, are a site's own. In a secure sum there are
+more: what others sealed for it. The weights come last."""
 _TLS_BUFFER = 1 << 14
 """Bytes of a connection's buffer: a record of TLS."""
 _HELLO_SECONDS = 10.0
@@ -136,7 +137,7 @@ class HttpsPipe:
         self._last = 0
         self._given_up = -_GIVE_UP_SECONDS
         self._rest = b""
-        """Of the last long question, from where those of other sites end alike."""
+        """Of the last question, from where those of other sites end alike."""
         self._over = False
         connections = Connections(len(sites), self._crowded)
         self._listener = connections.listener(listening)
@@ -222,23 +223,23 @@ class HttpsPipe:
         with self._changed:
             self._last += 1
             tag, until = self._last, time.monotonic() + ttl
-            parts = self._in_parts(body)
             for question in site.questions:
-                if question.parts == parts:  # asked again: one answer is good for both
+                if b"".join(question.parts) == body:  # asked again: one answer is good for both
                     question.tags[tag] = until
                     return tag
-            site.questions.append(_Question(tag, parts, {tag: until}))
+            site.questions.append(_Question(tag, self._in_parts(body), {tag: until}))
         self._wake(site)
         return tag
 
     def _in_parts(self, body: bytes) -> tuple[bytes, bytes]:
-        """Return a question's head and the rest; a rest like the last one is held once."""
-        if len(body) <= _PIECE:
+        """Return a question's head and the rest, which those that end alike have in common."""
+        if len(body) <= 4 * _HEAD:
             return body, b""
-        head, rest = body[:_HEAD], body[_HEAD:]
-        if rest != self._rest:
-            self._rest = rest
-        return head, self._rest
+        if not (self._rest and body.endswith(self._rest)):
+            alike = _alike(self._rest, body)
+            # Less than half of it is that of another round, or not worth a search each time.
+            self._rest = body[-alike:] if 2 * alike >= len(body) else body[_HEAD:]
+        return body[: -len(self._rest)], self._rest
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
         """Return what came since the last call; wait at most ``timeout`` seconds for the first.
@@ -486,6 +487,18 @@ async def _body(request: Request, length: int) -> bytes | None:
         parts += part
         if len(parts) > length:
             return None
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    """Return how many bytes two messages have in common at their ends."""
+    least, most = 0, min(len(one), len(other))
+    while least < most:
+        size = (least + most + 1) // 2
+        if one[-size:] == other[-size:]:
+            least = size
+        else:
+            most = size - 1
+    return least
 
 
 def _length(request: Request) -> int | None:
