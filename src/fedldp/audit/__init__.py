@@ -7,6 +7,7 @@ reporting, simulation.
 __all__ = [
     "attacks",
     "efforts",
+    "foreign",
     "mechanisms",
     "page",
     "plans",

@@ -33,6 +33,24 @@ def audit(
     mechanism: Annotated[
         str | None, typer.Option(metavar="NAME|MODULE:CLASS", help="one mechanism, and no system")
     ] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="a client of somebody else's: a function of a list of arrays, and what is claimed "
+            "of it by --epsilon, --delta and --unit",
+        ),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="that is claimed of the client")] = None,
+    delta: Annotated[float, typer.Option(help="that is claimed of the client")] = 0.0,
+    unit: Annotated[
+        str | None,
+        typer.Option(help="of the claim: client-round (all arrays) or weight (one number)"),
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AxB", help="of an array that the client is given; several times"),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="few settings and few trials")] = False,
     trials: Annotated[
         int | None, typer.Option(help="of each input, to count by; else as many as are worth while")
@@ -64,12 +82,18 @@ def audit(
     check_arguments(confidence, trials)
     if page is not None:
         check_place(page, "page")
-    games = _planned(recipe, mechanism, quick=quick)
+    if client is None:
+        _check_no_claim(epsilon, unit, shape)
+        games = _planned(recipe, mechanism, quick=quick)
+    elif recipe is not None or mechanism is not None:
+        raise ConfigError(f"client = {client}: give it, or a recipe or mechanism, and not both")
+    else:
+        games = _planned_of_client(client, epsilon, delta, unit, shape, quick=quick)
     more = None
     if page is not None and recipe is not None:  # first, as it needs the data, which games do not
         more = _extra_attacks(recipe, quick=quick, seed=seed)
     found = play(
-        recipe or mechanism or "all mechanisms and systems",
+        recipe or mechanism or client or "all mechanisms and systems",
         games,
         confidence=confidence,
         trials=trials,
@@ -103,6 +127,51 @@ def _planned(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[
         configs = plans.representatives() if recipe is None else _configs_of(recipe)
         found += plans.planned_system_games(configs, effort)
     return found
+
+
+def _planned_of_client(
+    client: str,
+    epsilon: float | None,
+    delta: float,
+    unit: str | None,
+    shape: list[str] | None,
+    *,
+    quick: bool,
+) -> list[PlannedGame]:
+    from fedldp.audit.efforts import FULL, QUICK
+    from fedldp.audit.foreign import SHAPES, planned_foreign_games
+
+    if epsilon is None or unit is None:
+        raise ConfigError(
+            f"client = {client}: say what is claimed of it: --epsilon, and --unit client-round or "
+            "weight"
+        )
+    return list(
+        planned_foreign_games(
+            client,
+            unit=unit,
+            epsilon=epsilon,
+            delta=delta,
+            shapes=SHAPES if shape is None else [_shape(text) for text in shape],
+            effort=QUICK if quick else FULL,
+        )
+    )
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    sides = text.split("x")
+    if not all(side.isdecimal() and int(side) > 0 for side in sides):
+        raise ConfigError(f"shape = {text}: give whole numbers from 1, as 64x10")
+    return tuple(map(int, sides))
+
+
+def _check_no_claim(epsilon: float | None, unit: str | None, shape: list[str] | None) -> None:
+    for name, given in (("epsilon", epsilon), ("unit", unit), ("shape", shape)):
+        if given is not None:
+            raise ConfigError(
+                f"{name} = {given}: it is what is claimed of --client; of recipes and mechanisms "
+                "the claim is their own"
+            )
 
 
 def _configs_of(recipe: str) -> list[RunConfig]:

@@ -27,6 +27,7 @@ from fedldp.mechanisms.packing import add_ones, count_ones, packed_bytes
 from fedldp.mechanisms.summing import Summing, counts_of_bits
 
 __all__ = [
+    "Aggregate",
     "BitMechanism",
     "Counts",
     "Mechanism",

@@ -1,0 +1,383 @@
+"""The audit of a client of somebody else's: a function that maps arrays to what it would send.
+
+It is played by the games of mechanisms, with the same pairs of inputs, distinguishers and bounds:
+all that it returns is seen, the form too. Two games more are about mistakes of hand-written
+clients: answers that repeat, and noise that several numbers share. A third looks at whatever is
+returned beside the arrays, such as scores. The function draws its own randomness, so a seed repeats
+the audit's choices and not its draws; trials are taken to be independent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import Event, InClear
+from fedldp.accounting.guarantees import Unit
+from fedldp.audit.bounds import epsilon_lower, probability_at_least
+from fedldp.audit.efforts import Effort
+from fedldp.audit.games import ReportGame
+from fedldp.audit.inputs import FAR
+from fedldp.audit.observations import AuditKeys
+from fedldp.audit.results import Estimate, Result, note_of, verdict_of
+from fedldp.core.errors import ConfigError, RunError, first_line
+from fedldp.core.randomness import Stream
+from fedldp.core.registry import is_address, load
+from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+
+Shape = tuple[int, ...]
+SHAPES: tuple[Shape, ...] = ((4, 3), (4,), (2, 4), (2,))
+"""Of a small model's arrays: several, so that a clip of each is told from one of the whole."""
+
+_NEAR = 1e-6
+"""Relative: numbers that differ by less are the same noise, rounded."""
+
+
+@dataclass(frozen=True)
+class ForeignClient(Mechanism):
+    """A client that a function plays: ``function(arrays)`` returns what it would send.
+
+    Attributes:
+        address: of the function, "module:name".
+        shapes: of the arrays, float32, that it is given in a list.
+        beside: whether only what it returns beside as many arrays of these shapes is looked at.
+    """
+
+    name = "client"
+    epsilon_unit = "client-round"
+    is_setting = False
+
+    address: str
+    shapes: tuple[Shape, ...] = SHAPES
+    beside: bool = False
+
+    def __repr__(self) -> str:
+        return f"client {self.address}" + (", beside its arrays" if self.beside else "")
+
+    @property
+    def size(self) -> int:
+        """How many numbers it is given."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def answer(self, values: NDArray[np.floating]) -> Any:
+        """Return what the function returns for numbers, shape (d,)."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        with np.errstate(over="ignore"):
+            parts = np.split(values.astype(np.float32), ends)
+        given = [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return _function(self.address)(given)
+
+    def split(self, answer: Any) -> tuple[str, NDArray[np.float64], NDArray[np.float64]]:
+        """Return an answer's form, the numbers of its arrays, and all other numbers in it."""
+        arrays: list[NDArray[np.float64]] = []
+        others: list[NDArray[np.float64]] = []
+        form: list[Any] = []
+        for key, item in _items(answer):
+            try:
+                found = np.asarray("nothing" if item is None else item)
+                numbers = np.ravel(found.astype(np.float64))
+                form.append([key, str(found.dtype), found.shape])
+            except (TypeError, ValueError):
+                form.append([key, repr(item)])
+                continue
+            place = len(arrays)
+            fits = place < len(self.shapes) and found.shape == self.shapes[place]
+            (arrays if fits and not others else others).append(numbers)
+        nothing = np.zeros(0)
+        return (
+            json.dumps(form),
+            np.concatenate([nothing, *arrays]),
+            np.concatenate([nothing, *others]),
+        )
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return all that is seen of an answer; the stream is not for somebody else's function."""
+        form, arrays, others = self.split(self.answer(values))
+        seen = others if self.beside else np.concatenate([arrays, others])
+        return form.encode() + b"\0" + seen.tobytes()
+
+    def aggregate(self, size: int) -> Aggregate:
+        """Return what reads one answer's numbers."""
+        return _Read(size)
+
+    def event(self, size: int) -> Event:
+        """Return that nothing is known: what is claimed of it is an argument of the audit."""
+        return InClear(what="what a function of somebody else's returns")
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> ForeignClient:
+        """Refuse: no run is made of it."""
+        raise ConfigError("client: it is for `fedldp audit --client` alone")
+
+    def payload_bits(self, size: int) -> int:
+        """Return the bits of its numbers."""
+        return 64 * size
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return the values: how they are bounded is the function's matter."""
+        return values.astype(np.float64)
+
+    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return that it is not known."""
+        return np.full(values.shape, np.nan)
+
+    @classmethod
+    def examples(cls) -> Sequence[Mechanism]:
+        """Return none: they are users'."""
+        return []
+
+
+class _Read(Aggregate):
+    def __init__(self, size: int) -> None:
+        self._found = np.zeros(size)
+
+    def add(self, payload: bytes) -> None:
+        numbers = np.frombuffer(payload.partition(b"\0")[2], np.float64)[: self._found.size]
+        self._found[: numbers.size] = numbers
+
+    def mean(self) -> NDArray[np.float64]:
+        return self._found
+
+
+def _items(answer: Any) -> list[tuple[str, Any]]:
+    """Return what an answer has, by name or place; what is in it again comes after."""
+    if isinstance(answer, Mapping):
+        pairs = [(str(key), item) for key, item in answer.items()]
+    elif isinstance(answer, list | tuple):
+        pairs = [(str(place), item) for place, item in enumerate(answer)]
+    else:
+        return [("", answer)]
+    found: list[tuple[str, Any]] = []
+    for key, item in pairs:
+        if isinstance(item, Mapping | list | tuple):
+            found += [(f"{key}.{inner}", each) for inner, each in _items(item)]
+        else:
+            found.append((key, item))
+    return found
+
+
+@lru_cache(maxsize=1)
+def _function(address: str) -> Callable[[list[NDArray[np.float32]]], Any]:
+    found = load(address, "client")
+    if not callable(found):
+        raise ConfigError(f"client = {address}: it is no function; name one that takes arrays")
+    return found  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedForeignGame:
+    """One game against a client, and the figure that is claimed of it.
+
+    Attributes:
+        client: that is played against.
+        kind: "reports": the games of mechanisms; "repeats": whether one input's answers are the
+            same; "shared noise": whether numbers of one answer are.
+        unit: of the claim; "client-run": two reports in a row.
+        epsilon: that is claimed.
+        delta: at which.
+        effort: how many trials.
+    """
+
+    client: ForeignClient
+    kind: Literal["reports", "repeats", "shared noise"]
+    unit: Unit
+    epsilon: float
+    delta: float
+    effort: Effort
+
+    @property
+    def bounds(self) -> int:
+        """How many rows it gives."""
+        return 1
+
+    @property
+    def title(self) -> str:
+        """What is played."""
+        return f"{self.client!r}, {self.unit}, {self.kind}"
+
+    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
+        """Play, and yield the row."""
+        size = self.client.size
+        if self.kind == "reports":
+            game = ReportGame(mechanism=self.client, size=size, unit=self.unit)
+            (shown,) = game.play([self.delta], self.epsilon, self.effort, keys, confidence, trials)
+            lower, attack, count = shown.lower, shown.attack, shown.trials
+            finds = shown.finds(self.epsilon)
+        else:
+            count, finds = trials or self.effort.mechanism_least, None
+            play = self._repeats if self.kind == "repeats" else self._shared
+            lower, attack = play(keys.generator(repr(self.client), self.kind), count, confidence)
+        yield Result(
+            subject=repr(self.client),
+            game="mechanism",
+            attack=attack,
+            measure="epsilon",
+            measured=Estimate.at_least(lower),
+            size=size,
+            unit=self.unit,
+            neighbours="replace-client",
+            delta=self.delta,
+            claimed=None,
+            proven=self.epsilon,
+            confidence=confidence,
+            trials=count,
+            verdict=verdict_of(None, self.epsilon, lower),
+            note=note_of(self.epsilon, lower, self.client.address, finds),
+            stated_by=self.client.address,
+            finds=finds,
+        )
+
+    def _repeats(
+        self, generator: np.random.Generator, count: int, confidence: float
+    ) -> tuple[float, str]:
+        """Ask each of many inputs twice.
+
+        Of first answers o_i that all differ, the second ones are equal to them with probabilities
+        that add up to e^epsilon + n delta at most: each is at most e^epsilon times that of o_i
+        under one and the same input, plus delta.
+        """
+        inputs = generator.uniform(-1, 1, (count, self.client.size))
+        first = [self._seen(each) for each in inputs]
+        place = {answer: at for at, answer in enumerate(first)}
+        others = sorted(place.values())
+        hits = sum(self._seen(inputs[at]) == first[at] for at in others)
+        share = probability_at_least(hits, len(others), 1 - confidence) - self.delta
+        lower = math.log(max(1.0, share * len(others)))
+        return lower, f"{hits} of {len(others)} inputs are answered twice in the same bytes"
+
+    def _shared(
+        self, generator: np.random.Generator, count: int, confidence: float
+    ) -> tuple[float, str]:
+        """Compare numbers of one answer with each other: of equal inputs, and of opposite ones."""
+        size = self.client.size
+        alternating = FAR * (-1.0) ** np.arange(size)
+        signs = FAR * np.repeat((-1.0) ** np.arange(len(self.client.shapes)), self._sizes)
+        found: list[tuple[float, str]] = []
+        patterns = (
+            ("neighbours", alternating, self._neighbours),
+            ("two arrays", signs, self._heads),
+        )
+        for what, other, pairs in patterns:
+            if not len(pairs):
+                continue
+            equal = partial(self._equal, pairs)
+            hits, false_hits = (
+                sum(equal(values) for _ in range(count)) for values in (np.zeros(size), other)
+            )
+            lower = epsilon_lower(
+                hits, count, false_hits, count, delta=self.delta,
+                confidence=1 - (1 - confidence) / len(patterns),
+            )  # fmt: skip
+            found.append((lower, f"equal noise in {what}: {hits} and {false_hits} times"))
+        return max(found, default=(0.0, "one number alone"))
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.client.shapes]
+
+    @property
+    def _neighbours(self) -> NDArray[np.int64]:
+        at = np.arange(self.client.size - 1)
+        return np.stack([at, at + 1], 1)
+
+    @property
+    def _heads(self) -> NDArray[np.int64]:
+        """The first two numbers of each array beside those of the one before."""
+        starts = np.cumsum([0, *self._sizes])[:-1]
+        found = [
+            (start + at, following + at)
+            for start, following, size, other in zip(
+                starts, starts[1:], self._sizes, self._sizes[1:], strict=False
+            )
+            for at in range(min(2, size, other))
+        ]
+        return np.array(found, np.int64).reshape(-1, 2)
+
+    def _equal(self, pairs: NDArray[np.int64], values: NDArray[np.floating]) -> bool:
+        try:
+            _, arrays, _ = self.client.split(self.client.answer(values))
+        except Exception:  # a refusal has no numbers
+            return False
+        if arrays.size != self.client.size:
+            return False
+        one, other = arrays[pairs[:, 0]], arrays[pairs[:, 1]]
+        same = np.abs(one - other) <= _NEAR * np.maximum(np.abs(one), np.abs(other))
+        return bool(np.all(same))
+
+    def _seen(self, values: NDArray[np.float64]) -> bytes:
+        try:
+            return self.client.encode(values, Stream(bytes(32), simulated=True))
+        except Exception:  # which is seen, too
+            return b""
+
+
+def planned_foreign_games(
+    address: str,
+    *,
+    unit: str,
+    epsilon: float,
+    delta: float,
+    shapes: Sequence[Shape] = SHAPES,
+    effort: Effort,
+) -> list[PlannedForeignGame]:
+    """Return the games against a function, of which a guarantee is claimed.
+
+    Args:
+        address: "module:function".
+        unit: of the claim: "client-round", all arrays are replaced; or "weight", one number.
+        epsilon: that is claimed of one answer.
+        delta: that is claimed.
+        shapes: of the arrays that it is given.
+        effort: how many trials.
+
+    Raises:
+        ConfigError: there is no such function, it fails on zeros, or the claim is none.
+    """
+    if not is_address(address):
+        raise ConfigError(f"client = {address}: give module:function")
+    known: dict[str, Unit] = {"client-round": "client-round", "weight": "weight"}
+    if unit not in known:
+        raise ConfigError(f"unit = {unit}: of one answer; choose {' or '.join(known)}")
+    if not (0 < epsilon < math.inf and 0 <= delta < 1):
+        raise ConfigError(
+            f"epsilon = {epsilon:g}, delta = {delta:g}: give an epsilon above 0, and a delta "
+            "from 0 and below 1"
+        )
+    if not shapes or min(map(math.prod, shapes)) < 1:
+        raise ConfigError("shape: give arrays that have numbers, such as 4x3")
+    client = ForeignClient(address, tuple(shapes))
+    try:
+        _, arrays, others = client.split(client.answer(np.zeros(client.size)))
+    except (ConfigError, RunError):
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"client = {address}: given {len(shapes)} arrays of zeros it failed with "
+            f"{type(error).__name__}: {first_line(error)}; name a function that takes a list of "
+            "float32 arrays"
+        ) from error
+    if arrays.size + others.size == 0:
+        raise ConfigError(f"client = {address}: it returns no numbers; let it return arrays")
+    game = partial(PlannedForeignGame, epsilon=epsilon, delta=delta, effort=effort)
+    of = known[unit]
+    found = [game(client=client, kind="reports", unit=of)]
+    if of == "client-round":
+        found += [
+            game(client=client, kind="repeats", unit=of),
+            game(client=client, kind="shared noise", unit=of),
+            PlannedForeignGame(
+                client=client, kind="reports", unit="client-run", epsilon=2 * epsilon,
+                delta=min(2 * delta, 0.999), effort=effort,
+            ),
+        ]  # fmt: skip
+    if others.size:
+        beside = ForeignClient(address, client.shapes, beside=True)
+        found.append(game(client=beside, kind="reports", unit=of))
+    return found

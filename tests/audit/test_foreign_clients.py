@@ -1,0 +1,194 @@
+"""Clients of somebody else's with planted mistakes: each is found, and a right one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedldp.audit import foreign
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.foreign import planned_foreign_games
+from fedldp.audit.playing import play
+from fedldp.audit.results import Audit
+from fedldp.core.errors import ConfigError
+
+EFFORT = replace(QUICK, mechanism_explore=40, mechanism_least=400, mechanism_most=400)
+CLIP, DELTA = 1.0, 1e-5
+SIGMA = 2 * CLIP * 3.73063163481594  # of epsilon 1 at delta 1e-5, replacing the whole input
+MANY = [(1,)] * 64
+Arrays = list[np.ndarray]
+_rng = np.random.default_rng(5)
+
+
+def clipped(arrays: Arrays) -> Arrays:
+    finite = [np.nan_to_num(each.astype(np.float64)) for each in arrays]
+    norm = np.sqrt(sum(float((each**2).sum()) for each in finite))
+    return [each * min(1.0, CLIP / max(norm, 1e-30)) for each in finite]
+
+
+def noisy(arrays: Arrays, sigma: float = SIGMA) -> Arrays:
+    return [each + _rng.normal(0, sigma, each.shape) for each in arrays]
+
+
+def right(arrays: Arrays) -> Arrays:
+    return noisy(clipped(arrays))
+
+
+def discards_noise(arrays: Arrays) -> Arrays:
+    found = clipped(arrays)
+    noisy(found)
+    return found
+
+
+def scales_noise_wrong(arrays: Arrays) -> Arrays:
+    return noisy(clipped(arrays), SIGMA / 10)
+
+
+def clips_each_array(arrays: Arrays) -> Arrays:
+    """Of one number: between -CLIP and CLIP."""
+    numbers = np.nan_to_num(np.concatenate(arrays).astype(np.float64)).clip(-CLIP, CLIP)
+    return list((numbers + _rng.normal(0, SIGMA, numbers.shape)).reshape(-1, 1))
+
+
+def seeds_anew(arrays: Arrays) -> Arrays:
+    generator = np.random.default_rng(7)
+    return [each + generator.normal(0, SIGMA, each.shape) for each in clipped(arrays)]
+
+
+def seeds_each_array_alike(arrays: Arrays) -> Arrays:
+    seed = int(_rng.integers(1 << 40))
+    return [
+        each + np.random.default_rng(seed).normal(0, SIGMA, each.shape) for each in clipped(arrays)
+    ]
+
+
+def seeds_by_the_clock(arrays: Arrays, _calls: list[int] = [0]) -> Arrays:  # noqa: B006
+    """Of a clock that ticks every 50 answers."""
+    _calls[0] += 1
+    generator = np.random.default_rng(_calls[0] // 50)
+    return [each + generator.normal(0, SIGMA, each.shape) for each in clipped(arrays)]
+
+
+def leaks_scores(arrays: Arrays) -> dict[str, Any]:
+    return {"arrays": right(arrays), "loss": float(np.nan_to_num(arrays[0]).mean()), "n": 3}
+
+
+def leaks_its_form(arrays: Arrays) -> Arrays:
+    return right(arrays) if arrays[0].flat[0] > 0 else [*right(arrays), np.zeros(1)]
+
+
+def refuses_some(arrays: Arrays) -> Arrays:
+    if not all(np.isfinite(each).all() for each in arrays):
+        raise ValueError("not finite")
+    return right(arrays)
+
+
+def constant(arrays: Arrays) -> Arrays:
+    return [np.ones(each.shape) for each in arrays]
+
+
+def audited(client: Callable[[Arrays], Any], **changes: Any) -> Audit:
+    given: dict[str, Any] = {"unit": "client-round", "epsilon": 1.0, "delta": DELTA, **changes}
+    games = planned_foreign_games(f"{__name__}:{client.__name__}", effort=EFFORT, **given)
+    if "shapes" in given:  # of many arrays the others take long
+        games = games[:1]
+    return play("a client", games, confidence=0.999, trials=None, seed=0)
+
+
+WRONG = [
+    (discards_noise, {}),
+    (scales_noise_wrong, {}),
+    (clips_each_array, {"shapes": MANY}),
+    (seeds_anew, {}),
+    (seeds_each_array_alike, {}),
+    (seeds_by_the_clock, {}),
+    (leaks_scores, {}),
+    (leaks_its_form, {}),
+    (refuses_some, {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("client", "changes"),
+    [pytest.param(*each, id=each[0].__name__) for each in WRONG],
+)
+@pytest.mark.slow
+def test_a_mistake_is_found(client: Callable[[Arrays], Any], changes: dict[str, Any]) -> None:
+    found = audited(client, **changes)
+    assert found.verdict == "bug"
+    assert all(row.stated_by.endswith(f":{client.__name__}") for row in found.rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", [right, constant])
+def test_a_right_client_is_not_accused(client: Callable[[Arrays], Any]) -> None:
+    assert audited(client).verdict == "ok"
+
+
+@pytest.mark.slow
+def test_of_a_weight_a_larger_epsilon_is_shown_than_is_claimed() -> None:
+    assert audited(scales_noise_wrong, unit="weight", epsilon=0.5).verdict == "bug"
+
+
+def test_repeats_tell_as_much_as_their_number() -> None:
+    """By hand: n inputs, all answered twice alike, show ln n but for the confidence."""
+    (_, repeats, *_) = planned_foreign_games(
+        f"{__name__}:discards_noise", unit="client-round", epsilon=9.0, delta=0.0, effort=EFFORT
+    )
+    lower, attack = repeats._repeats(np.random.default_rng(0), 400, 0.999)
+    assert attack == "400 of 400 inputs are answered twice in the same bytes"
+    assert lower == pytest.approx(np.log(400 * 0.001 ** (1 / 400)), rel=1e-6)
+
+
+def nothing(arrays: Arrays) -> None:
+    return None
+
+
+def fails(arrays: Arrays) -> None:
+    raise KeyError("x")
+
+
+@pytest.mark.parametrize(
+    ("address", "changes", "why"),
+    [
+        ("nowhere", {}, "give module:function"),
+        (f"{__name__}:absent", {}, "check the name"),
+        (f"{__name__}:DELTA", {}, "it is no function"),
+        (f"{__name__}:nothing", {}, "returns no numbers"),
+        (f"{__name__}:fails", {}, "failed with KeyError"),
+        (f"{__name__}:right", {"unit": "person"}, "choose client-round or weight"),
+        (f"{__name__}:right", {"epsilon": 0.0}, "an epsilon above 0"),
+        (f"{__name__}:right", {"shapes": []}, "give arrays that have numbers"),
+    ],
+)
+def test_what_cannot_be_audited_is_one_line(
+    address: str, changes: dict[str, Any], why: str
+) -> None:
+    foreign._function.cache_clear()
+    given: dict[str, Any] = {"unit": "client-round", "epsilon": 1.0, "delta": 0.0, **changes}
+    with pytest.raises(ConfigError, match=why):
+        planned_foreign_games(address, effort=EFFORT, **given)
+
+
+@pytest.mark.slow
+def test_the_command(fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_client.py").write_text("def send(arrays):\n    return arrays\n")
+    foreign._function.cache_clear()
+    claim = ("--client", "their_client:send", "--epsilon", "2", "--unit", "client-round")
+    line = fedldp_command("audit", *claim[:4]).assert_refused()
+    assert "say what is claimed of it" in line
+    assert "not both" in fedldp_command("audit", "quickstart", *claim).assert_refused()
+    assert "of --client" in fedldp_command("audit", "--epsilon", "2").assert_refused()
+    assert "as 64x10" in fedldp_command("audit", *claim, "--shape", "3x").assert_refused()
+    found = fedldp_command(
+        "audit", *claim, "--quick", "--trials", "100", "--workers", "1", "--shape", "2x2", "--json"
+    )
+    assert found.status == 1
+    assert '"verdict": "bug"' in found.out
+    assert '"stated_by": "their_client:send"' in found.out
