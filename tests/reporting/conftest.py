@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pages import SMALL
+from visits import write_visits
 
 import fedldp
 from fedldp.simulation.engine import simulate
@@ -30,3 +31,14 @@ def own_copy(runs: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
         return Path(shutil.copytree(runs[name], tmp_path / to))
 
     return copied
+
+
+@pytest.fixture(scope="session")
+def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run on the table of visits, at a guarantee for a person."""
+    place = tmp_path_factory.mktemp("visits")
+    write_visits(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        fedldp.run("visits.toml", out="run")
+    return place / "run"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pages import Page
+from visits import NAMES, write_visits
 
 import fedldp
 from fedldp.accounting.statement import CHOOSING, HELD_OUT
@@ -23,58 +24,6 @@ from fedldp.reporting.runs import read_run
 from fedldp.reporting.text import asked_first, explain
 
 pytestmark = pytest.mark.usefixtures("charts_are_drawn")
-
-NAMES = ("sent home", "back before day 30")
-
-VISITS = """
-system = "person_dp_sgd"
-channel = "named"
-dataset = "visits.csv"
-label_column = "after"
-classes = ["sent home", "back before day 30"]
-client_column = "hospital"
-person_column = "patient"
-num_clients = 5
-model = "logistic"
-rounds = 2
-clip = 1.0
-learning_rate = 1.0
-
-[target]
-unit = "person"
-epsilon = 2.0
-
-[scale_columns]
-age = [0, 120]
-pressure = [60, 220]
-
-[fill_columns]
-pressure = 125
-"""
-
-
-def write_visits(folder: Path) -> None:
-    """Write a table of five sites, 13 % positive, with missing values, that says nothing."""
-    rng = np.random.default_rng(3)
-    lines = ["hospital,patient,age,pressure,after"]
-    for patient in range(200):
-        for _ in range(rng.integers(1, 4)):
-            pressure = "" if rng.random() < 0.1 else f"{rng.normal(130, 15):.0f}"
-            back = NAMES[int(rng.random() < 0.13)]
-            lines.append(f"h{patient % 5},p{patient},{rng.integers(18, 95)},{pressure},{back}")
-    (folder / "visits.csv").write_text("\n".join(lines) + "\n")
-    (folder / "visits.toml").write_text(VISITS)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run on the visits, at a guarantee for a person."""
-    place = tmp_path_factory.mktemp("visits")
-    write_visits(place)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        fedldp.run("visits.toml", out="run")
-    return place / "run"
 
 
 def test_console_json_and_page_warn_of_the_same(
@@ -98,8 +47,8 @@ def test_console_json_and_page_warn_of_the_same(
     assert fedldp.load("run").doubts == tuple(run.summary["doubts"])
 
 
-def test_the_guarantee_that_was_asked_for_comes_first(folder: Path) -> None:
-    run = read_run(folder)
+def test_the_guarantee_that_was_asked_for_comes_first(visits: Path) -> None:
+    run = read_run(visits)
     assert run.asked == ("person", "server")
     assert run.headline is not None
     assert run.headline["unit"] == "person"
@@ -131,8 +80,8 @@ def test_any_line_that_was_asked_for_comes_first() -> None:
     assert asked_first(privacy, None)["guarantees"] == lines
 
 
-def test_classes_have_their_names_and_figures_fit_the_balance(folder: Path) -> None:
-    run = read_run(folder)
+def test_classes_have_their_names_and_figures_fit_the_balance(visits: Path) -> None:
+    run = read_run(visits)
     final = run.summary["final"]
     read = Page(page([run]))
     assert run.class_names == list(NAMES)
@@ -149,8 +98,8 @@ def test_classes_have_their_names_and_figures_fit_the_balance(folder: Path) -> N
     assert f"calibration error {final['calibration_error']:.4f}" in told
 
 
-def test_a_run_that_kept_no_doubts_has_them_again(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "run")
+def test_a_run_that_kept_no_doubts_has_them_again(visits: Path, tmp_path: Path) -> None:
+    shutil.copytree(visits, tmp_path / "run")
     place = tmp_path / "run" / "summary.json"
     summary = json.loads(place.read_text())
     expected = summary.pop("doubts")
@@ -158,8 +107,8 @@ def test_a_run_that_kept_no_doubts_has_them_again(folder: Path, tmp_path: Path) 
     assert read_run(tmp_path / "run").summary["doubts"] == expected
 
 
-def test_nothing_runs_over_the_edge_of_a_phone(folder: Path) -> None:
-    read = Page(page([read_run(folder)]))
+def test_nothing_runs_over_the_edge_of_a_phone(visits: Path) -> None:
+    read = Page(page([read_run(visits)]))
     kinds = {"cards", "words", "confusion few"}
     assert {table.get("class") for table in read.all("table")} == kinds
     labelled = [cell for cell in read.all("td") if "data-label" in cell]

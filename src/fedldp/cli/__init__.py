@@ -21,6 +21,7 @@ from fedldp.cli import (
     account,
     advise,
     audit,
+    card,
     compare,
     data,
     deploy,
@@ -83,6 +84,7 @@ app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
 app.command()(compare.compare)
 app.command()(report.report)
+app.command()(card.card)
 app.command("list")(list_.list_)
 app.command()(show.show)
 app.command()(evaluate.evaluate)

@@ -4,6 +4,7 @@ It may use core, accounting, ledgers, protocol, algorithms.
 """
 
 __all__ = [
+    "card",
     "charts",
     "comparing",
     "export",

@@ -12,6 +12,7 @@ model.safetensors  the final weights
 schema.json        names of classes and features, and the shape of an example
 summary.json       the result, as `fedldp run --json` prints it
 report.html        the same for people
+card/              what `fedldp card` makes for publication
 arrivals/          every message's position and time, where record_arrivals is on
 """
 

@@ -1,0 +1,55 @@
+"""The command line: fedldp card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedldp.cli._common import Json, folder, print_json
+from fedldp.core.errors import ConfigError
+
+
+def card(
+    run_dir: Annotated[
+        Path | None,
+        typer.Argument(
+            parser=folder, metavar="[DIR]", help="a run folder, of a simulation or a deployment"
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=folder, metavar="FOLDER", help="where to write; else DIR/card"),
+    ] = None,
+    scores: Annotated[
+        bool,
+        typer.Option("--scores", help="publish scores on the clients' own rows too: a release"),
+    ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="print the JSON Schema of privacy.json, and stop")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make what is published with a model: a privacy document and a model card.
+
+    privacy.json says what the run protects, in the fields of the registry of deployments and by the
+    hazards of NIST SP 800-226; README.md is a model card for Hugging Face. What the run cannot know
+    is listed, to be filled by whoever publishes.
+    """
+    from fedldp.reporting import card as cards
+
+    if schema:
+        print_json(cards.schema())
+        return
+    if run_dir is None:
+        raise ConfigError("card: give the folder of a run, as in fedldp card runs/mine")
+    place, document = cards.write_card(run_dir, out, scores=scores)
+    if as_json:
+        print_json(document)
+    for name in cards.FILES:
+        typer.echo(f"card       {place / name}", err=as_json)
+    missing = len(document["to_be_filled"]["fields"])
+    typer.echo(f"to fill    {missing} fields, by whoever publishes: README.md lists them", err=True)
+    if cards.hides_scores(document):
+        typer.echo(f"note       {cards.CONFIDENTIAL}; --scores puts them in", err=True)

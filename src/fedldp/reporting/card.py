@@ -1,0 +1,669 @@
+"""A run as two documents for publication: what it protects (privacy.json) and a model card.
+
+Every value comes from the run's folder. What a run cannot know is null, and listed as such.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fedldp.accounting.guarantees import DISCRETE, HOUSE, IDEALISED, TAKES_PART
+from fedldp.accounting.statement import (
+    AT_SITES,
+    HELD_OUT,
+    SIMULATED,
+    scores_are_private,
+    stated_by,
+)
+from fedldp.core.errors import RunError
+from fedldp.core.formatting import number
+from fedldp.reporting.html import render
+from fedldp.reporting.record import as_json, check_replaceable, missing_folders, replace_file
+from fedldp.reporting.record import remove_empty as remove_folders
+from fedldp.reporting.runs import FinishedRun, read_run
+from fedldp.reporting.scores import FIGURES
+from fedldp.reporting.text import (
+    MEANINGLESS,
+    area,
+    asked_first,
+    asked_in_words,
+    claim_text,
+    explain,
+    percent,
+    standing,
+)
+
+VERSION = 1
+"""Of the privacy document; it grows when a field goes, or means something else."""
+
+TO_FILL = "to be filled by whoever publishes"
+
+CONFIDENTIAL = (
+    "the scores of this run are left out: they were measured on rows of the clients' own, and no "
+    "epsilon covers them"
+)
+"""Said in place of scores that were measured on private rows."""
+
+DOUBTFUL = (
+    "the figures of this run are doubtful; its summary.json says why, with scores that are left "
+    "out here"
+)
+
+_README, _PRIVACY = FILES = ("README.md", "privacy.json")
+_BEGINS = {_README: b"---\n# made by fedldp card\n", _PRIVACY: b'{\n  "document": "fedldp privacy'}
+
+
+def write_card(
+    run_dir: Path, out: Path | None = None, *, scores: bool = False
+) -> tuple[Path, dict[str, Any]]:
+    """Write the privacy document and the model card of a finished run.
+
+    Args:
+        run_dir: of the run, simulated or a server's.
+        out: the folder to write into, made where it is not there; else ``card`` in the run's.
+        scores: whether scores that were measured on private rows are in them.
+
+    Returns:
+        Their folder, and the privacy document.
+
+    Raises:
+        RunError: there is no such run, it is not finished, or a file there is somebody else's.
+    """
+    run = read_run(run_dir)
+    document = privacy_document(run, scores=scores)
+    place = run_dir / "card" if out is None else out
+    if place.exists() and not place.is_dir():
+        raise RunError(f"out = {place}: it is no folder; choose another")
+    for name, begins in _BEGINS.items():
+        if (place / name).exists():
+            check_replaceable(place / name, begins)
+    made = missing_folders(place)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        replace_file(place / _PRIVACY, as_json(document))
+        replace_file(place / _README, model_card(run, document).encode("utf-8", "replace"))
+    except OSError as error:
+        remove_folders(made)
+        raise RunError(f"out = {place}: {error.strerror}; choose a writable folder") from error
+    return place, document
+
+
+def hides_scores(document: Mapping[str, Any]) -> bool:
+    """Return whether scores were left out of a document, for they are of private rows."""
+    return document["scores"] is None and scores_are_private(document["warnings"])
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of the privacy document."""
+    text = files("fedldp.reporting").joinpath("privacy.schema.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any]:
+    """Return what a run protects, as ``schema`` has it; docs/card.md says what each field is.
+
+    Args:
+        run: that is finished.
+        scores: whether scores that were measured on private rows are in it.
+    """
+    config, privacy = run.summary["config"], asked_first(run.summary["privacy"], run.asked)
+    target = config.get("target") if run.asked is not None else None
+    hidden = scores_are_private(privacy["warnings"]) and not scores
+    document = {
+        "document": "fedldp privacy document",
+        "version": VERSION,
+        "run": _run(run),
+        "claim": privacy["claim"],
+        "asked": None
+        if target is None
+        else {key: target.get(key) for key in ("unit", "adversary", "epsilon", "delta")},
+        "guarantees": privacy["guarantees"],
+        "warnings": [*privacy["warnings"], *_doubts(run, hidden)],
+        "scores": None if hidden else _scores(run),
+        "registry": _registry(run, privacy),
+        "hazards": _hazards(run, privacy, hidden),
+        "publisher": dict.fromkeys(
+            ("contact", "legal_basis", "approved_by", "approved_on", "tuning", "collection")
+        ),
+    }
+    return document | {"to_be_filled": {"note": TO_FILL, "fields": list(_unfilled(document))}}
+
+
+def _run(run: FinishedRun) -> dict[str, Any]:
+    summary, packages = run.summary, run.environment["packages"]
+    config = summary["config"]
+    digest = hashlib.sha256((run.path / "config.json").read_bytes()).hexdigest()
+    return {
+        "recipe": summary["recipe"],
+        "system": summary["system"],
+        "simulated": SIMULATED in summary["privacy"]["warnings"],
+        "config_sha256": digest,
+        "begun": run.environment["date"],
+        "software": {"fedldp": packages.get("fedldp"), "torch": packages.get("torch"),
+                     "python": run.environment["python"]},
+        "clients": _whole(config.get("num_clients")),
+        "rounds": len(summary["rounds"]),
+        "refused": run.refused,
+    }  # fmt: skip
+
+
+def _scores(run: FinishedRun) -> dict[str, Any] | None:
+    """Return what the final model is worth; None where it was not tested."""
+    final = run.summary["final"]
+    if final["accuracy"] is None:
+        return None
+    names = ("accuracy", "most_frequent", "loss", *FIGURES)
+    return {
+        "tested_on": run.summary["tested_on"],
+        **{name: final[name] for name in names},
+        "classes": [
+            {"class": name, **figures}
+            for name, figures in zip(run.class_names, run.classes, strict=True)
+        ],
+    }
+
+
+def _doubts(run: FinishedRun, hidden: bool) -> list[str]:
+    found: list[str] = run.summary["doubts"]
+    return ([DOUBTFUL] if found else []) if hidden else found
+
+
+# The registry of deployments, field by field
+
+
+def _registry(run: FinishedRun, privacy: dict[str, Any]) -> dict[str, Any]:
+    """Return the "deployment" of the registry's schema, with null for what is not known."""
+    config, line = run.summary["config"], run.headline
+    proven = line is not None and line["epsilon"] is not None
+    assert line is not None or not proven
+    simulated = SIMULATED in privacy["warnings"]
+    nothing = "nothing is proven of what was asked for, or of all that a client sends"
+    return {
+        "basic": {
+            "name": f"model of {run.name}",
+            "data_curators": None,
+            "intended_use": None,
+            "data_product_type": "Machine learning model",
+            "data_product_region": None,
+            "data_product_sector": None,
+            "description": _description(run),
+            "publication_date": None,
+        },
+        "dp_variant": {
+            "variant_name": _VARIANTS[line["kind"]] if line else None,
+            "data_domain": _domain(run),
+            "unprotected_quantities": _unprotected(privacy),
+        },
+        "privacy_loss": {
+            "privacy_unit": _UNITS[line["unit"]] if line and proven else None,
+            "privacy_unit_details": _neighbours(line) if line and proven else None,
+            "privacy_parameters": {
+                "epsilon": line["epsilon"] if line else None,
+                "delta": line["delta"] if line and proven else None,
+            },
+            "privacy_parameters_details": explain(privacy),
+        },
+        "deployment_model": {
+            "model_name": _model(line) if line and proven else None,
+            "model_name_details": _WHO_SEES[line["adversary"]] if line and proven else nothing,
+            "actors": _actors(config),
+            "release_type": None,
+            "release_type_details": "this document is of one run, and another run on the same "
+            "people adds to their privacy loss",
+            "data_source_type": "Static" if simulated else None,
+            "data_source_type_details": None,
+            "access_type": "Non-interactive",
+            "access_type_details": "the product is the trained model; nobody queries the data",
+        },
+        "accounting": {
+            "post_processing": _post_processing(config),
+            "composition": _composition(line),
+        },
+        "implementation": {
+            "preprocessing_and_hyperparameter_tuning": _preprocessing(config),
+            "mechanisms": _mechanisms(run, line),
+            "justification": None,
+        },
+        "administrative": {
+            "sources": None if privacy["claim"] is None else privacy["claim"]["source"],
+            "notes": "; ".join(privacy["warnings"]),
+            "registry_authors": None,
+        },
+    }
+
+
+_VARIANTS = {"pure": "Pure DP", "approximate": "Approximate DP", "none": None}
+
+_UNITS = {
+    "weight": "one weight of one report",
+    "record": "one row",
+    "person": "all rows of one person at one site",
+    "client-round": "all that one client sends in one round",
+    "client-run": "all that one client sends in the run",
+}
+
+_NEIGHBOURS = {
+    "replace-client": "two inputs are adjacent if they differ in all that one client has",
+    "replace-person": "two data sets are adjacent if the rows of one person are replaced by those "
+    "of another",
+    "replace-record": "two data sets are adjacent if one row is replaced by another",
+}
+
+_WHO_SEES = {
+    "server": "the server is not trusted: it sees every report and who sent it",
+    "shuffled-server": "a shuffler is trusted: the server sees reports without their senders",
+    "summing-server": "a secure sum is trusted: the server sees sums of a round's reports alone",
+    "downlink": "the server is trusted: the guarantee is against whoever sees its broadcasts, or "
+    "the model",
+}
+
+
+def _model(line: Mapping[str, Any]) -> str:
+    """Return the registry's name of the model of trust of a line."""
+    if line["adversary"] == "server":
+        # A site that adds noise for its people is no data subject of its own.
+        return "Federated" if line["unit"] in ("person", "record") else "Local"
+    return {"shuffled-server": "Shuffle", "downlink": "Central"}.get(line["adversary"], "Federated")
+
+
+def _description(run: FinishedRun) -> str:
+    config, rounds = run.summary["config"], len(run.summary["rounds"])
+    clients = _whole(config.get("num_clients"))
+    over = "" if clients is None else f" over {clients:,} clients"
+    classes = "" if run.schema is None else f" of {run.schema.num_classes} classes"
+    return (
+        f"A classifier{classes} (model {_word(config.get('model'))}), trained by federated "
+        f"learning{over} in {rounds:,} {'round' if rounds == 1 else 'rounds'} with the system "
+        f"{run.summary['system']}"
+    )
+
+
+def _domain(run: FinishedRun) -> str | None:
+    known = run.schema
+    if known is None:
+        return None
+    shape = " x ".join(map(str, known.input_shape))
+    inputs = f"numbers of shape {shape}" if known.features is None else ", ".join(known.features)
+    labels = ", ".join(known.class_name(label) for label in range(min(known.num_classes, 100)))
+    about = "up to " if known.rounded else ""
+    people = "" if known.people is None else f" of {about}{known.people:,} people"
+    return (
+        f"{about}{known.num_examples:,} labelled examples{people}; inputs: {inputs}; "
+        f"classes: {labels}"
+    )
+
+
+def _unprotected(privacy: Mapping[str, Any]) -> str | None:
+    """Return what the statement says is not protected."""
+    open_lines = dict.fromkeys(
+        f"{_UNITS[line['unit']]}, against the {line['adversary']}"
+        for line in privacy["guarantees"]
+        if line["epsilon"] is None
+    )
+    found = [f"nothing is proven of {what}" for what in open_lines]
+    if scores_are_private(privacy["warnings"]):
+        found.append(HELD_OUT)
+    return "; ".join(found) or None
+
+
+def _neighbours(line: Mapping[str, Any]) -> str:
+    sites = [each for each in line["assumptions"] if each.startswith(AT_SITES)]
+    return "; ".join([_NEIGHBOURS.get(line["neighbours"], line["neighbours"]), *sites])
+
+
+def _actors(config: Mapping[str, Any]) -> str:
+    clients = _whole(config.get("num_clients"))
+    trusted = _whole(config.get("untrusted_clients"))
+    told = "" if not trusted else f", of which up to {trusted} may collude with the server or drop"
+    count = "" if clients is None else f"{clients:,} "
+    return (
+        f"{count}clients, which hold the rows{told}; a server, which sends the model out and "
+        "updates it; whoever gets the model"
+    )
+
+
+def _post_processing(config: Mapping[str, Any]) -> str:
+    steps = {
+        "server_optimizer": "the server's optimiser",
+        "average": "the share of the last models that is averaged",
+    }
+    known = [
+        f"{words} {_word(config[key])}"
+        for key, words in steps.items()
+        if config.get(key) not in (None, "none", 0, 0.0)
+    ]
+    return "; ".join(["each model is computed from what was released alone", *known])
+
+
+def _composition(line: Mapping[str, Any] | None) -> str | None:
+    if line is None or line["epsilon"] is None:
+        return None
+    rounds = [each for each in line["assumptions"] if each.startswith(TAKES_PART)]
+    return "; ".join([line["method"], *rounds])
+
+
+def _preprocessing(config: Mapping[str, Any]) -> str:
+    declared = [
+        key
+        for key in ("scale_columns", "centre_columns", "fill_columns", "categories", "classes")
+        if config.get(key)
+    ]
+    found = []
+    if declared:
+        found.append(f"declared, and not measured by the tool: {', '.join(declared)}")
+    if config.get("features") not in (None, "none"):
+        found.append(f"public features {_word(config['features'])}")
+    if config.get("standardise"):
+        found.append("standardised by constants of the published data set")
+    found.append("whether settings were chosen by scores is not known to the run")
+    return "; ".join(found)
+
+
+def _mechanisms(run: FinishedRun, line: Mapping[str, Any] | None) -> str:
+    config = run.summary["config"]
+    parts = [f"fedldp {run.environment['packages'].get('fedldp', '')}".strip()]
+    for key in ("mechanism", "noise", "channel", "bound", "clip"):
+        if config.get(key) is not None:
+            parts.append(f"{key} {_word(config[key])}")
+    if line is not None and line["epsilon"] is not None:
+        parts += [line["method"], *line["assumptions"]]
+    return "; ".join(parts)
+
+
+# The hazards of NIST SP 800-226
+
+
+def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict[str, Any]:
+    """Return what the run says of each hazard, and on what that rests."""
+    config, line, warnings = run.summary["config"], run.headline, privacy["warnings"]
+    proven = line is not None and line["epsilon"] is not None
+    simulated = SIMULATED in warnings
+    nothing = "nothing is proven"
+    size = nothing
+    if line and proven:
+        delta = f", delta {line['delta']!r}" if line["delta"] else ""
+        size = f"epsilon {number(line['epsilon'])}{delta}, {standing(line)}"
+        if line["epsilon"] > MEANINGLESS:
+            size += f"; above {MEANINGLESS:g} there is practically no protection"
+    doubts = _doubts(run, hidden)
+    found: dict[str, tuple[str | None, str]] = {
+        "privacy_parameters": (size, "statement"),
+        "comparing_guarantees": (
+            "each line of the guarantees has its own unit, adversary, neighbours and delta; only "
+            "lines that agree in these can be compared"
+            + ("" if privacy["claim"] is None else "; what the source claims stands beside them"),
+            "statement",
+        ),
+        "unit_of_privacy": (_unit(line), "statement"),
+        "bounded_contributions": (_bounds(config, line), "statement and configuration"),
+        "algorithm_correctness": (_correctness(privacy), "statement"),
+        "floating_point": (
+            _arithmetic(line, simulated) if line and proven else nothing,
+            "statement",
+        ),
+        "randomness": (
+            SIMULATED if simulated else "no fixed seed: fresh secret randomness of each party",
+            "statement",
+        ),
+        "side_channels": (
+            "not covered: that a client takes part or drops out, how long it trains or its "
+            "randomiser takes, and what the network shows",
+            "software",
+        ),
+        "composition_and_budget": (
+            f"the lines are of this run of {len(run.summary['rounds']):,} rounds alone; other runs "
+            "on the same people add to them",
+            "statement",
+        ),
+        "tuning_and_scores": (
+            f"{HELD_OUT}; whether settings were chosen by them is not known to the run"
+            if scores_are_private(warnings)
+            else "whether settings were chosen by private scores is not known to the run",
+            "statement",
+        ),
+        "trust_model": (
+            "; ".join([_WHO_SEES[line["adversary"]], *line["assumptions"]])
+            if line and proven
+            else nothing,
+            "statement",
+        ),
+        "data_collection_exposure": (
+            "a simulation: all rows were in one place"
+            if simulated
+            else "rows stay with their clients, and only reports leave them",
+            "statement" if simulated else "software",
+        ),
+        "access_control": (None, "unknown"),
+        "public_inputs": (_public(config), "configuration"),
+        "utility_and_bias": (_utility(run, hidden, doubts), "summary"),
+    }
+    return {key: {"finding": text, "basis": basis} for key, (text, basis) in found.items()}
+
+
+def _unit(line: Mapping[str, Any] | None) -> str:
+    if line is None or line["epsilon"] is None:
+        return "nothing is proven"
+    text = f"{_UNITS[line['unit']]}; {_neighbours(line)}"
+    if line["unit"] in ("weight", "record", "client-round"):
+        text += "; this is less than all that a person may have given"
+    return text
+
+
+def _bounds(config: Mapping[str, Any], line: Mapping[str, Any] | None) -> str:
+    parts = [
+        f"{key} {_word(config[key])}"
+        for key in ("clip", "bound", "range_center", "range_radius", "ranges", "rows_per_person")
+        if config.get(key) is not None
+    ]
+    if line is not None:
+        parts += [each for each in line["assumptions"] if "measured on" in each or AT_SITES in each]
+    return "; ".join(parts) or "no bound is set"
+
+
+def _correctness(privacy: Mapping[str, Any]) -> str:
+    by = dict.fromkeys(map(stated_by, privacy["guarantees"]))
+    own = [each for each in by if each != HOUSE]
+    if own:
+        return f"what {' and '.join(own)} states is an assumption; nothing here proves it"
+    return (
+        "every line names its method; fedldp computed it from what the code states that it "
+        "releases; whether the code was audited is not known to the run"
+    )
+
+
+def _arithmetic(line: Mapping[str, Any], simulated: bool) -> str:
+    if IDEALISED in line["assumptions"]:
+        return f"{IDEALISED}: the line does not hold for the numbers that a computer sends"
+    grid = f"; {DISCRETE}" if DISCRETE in line["assumptions"] else ""
+    where = " in a deployment" if simulated else ""
+    return f"the line is of the numbers that are sent{where}{grid}"
+
+
+def _public(config: Mapping[str, Any]) -> str:
+    parts = [
+        f"{key} {_word(config[key])}"
+        for key in ("features", "initial", "trainable")
+        if config.get(key) not in (None, "none", "all")
+    ]
+    return "; ".join(parts) or "training began with drawn weights, and no public features were used"
+
+
+def _utility(run: FinishedRun, hidden: bool, doubts: list[str]) -> str:
+    final = run.summary["final"]
+    if final["accuracy"] is None:
+        return "the model was not tested"
+    if hidden:
+        return "; ".join([CONFIDENTIAL, *doubts])
+    told = [f"accuracy {final['accuracy']:.4f}"]
+    if final["most_frequent"] is not None:
+        told.append(f"always naming the most frequent class {final['most_frequent']:.4f}")
+    told += [
+        f"{name.replace('_', ' ')} {final[name]:.4f}" for name in FIGURES if final[name] is not None
+    ]
+    return "; ".join([*told, "recall and precision of each class are in scores", *doubts])
+
+
+# The model card
+
+
+def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
+    """Return a model card as Hugging Face takes it: YAML, and text in Markdown.
+
+    Args:
+        run: that is finished.
+        document: of its privacy.
+    """
+    privacy = asked_first(run.summary["privacy"], run.asked)
+    scores = document["scores"]
+    return render(
+        "card.md",
+        front=_yaml(_front_matter(run, scores)),
+        run=run,
+        document=document,
+        scores=scores,
+        figures=[] if scores is None else _figures(scores),
+        explained=explain(privacy),
+        claim=claim_text(privacy["claim"]).removeprefix("none: "),
+        asked=asked_in_words(run.summary["config"], privacy),
+        lines=[_line(each, privacy["claim"]) for each in privacy["guarantees"]],
+        confidential=CONFIDENTIAL if scores_are_private(privacy["warnings"]) else None,
+        settings=json.dumps(run.summary["config"], indent=2, ensure_ascii=False),
+        md=escaped,
+    )
+
+
+def _figures(scores: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a table of scores has: those that fit any balance of the classes first."""
+    found = [
+        ("AUC", area(scores["auc"]) or "not defined"),
+        ("balanced accuracy", percent(scores["balanced_accuracy"])),
+        ("average precision", area(scores["average_precision"]) or "not defined"),
+        ("accuracy", percent(scores["accuracy"])),
+        ("accuracy of always naming the most frequent class", percent(scores["most_frequent"])),
+        ("calibration error", area(scores["calibration_error"])),
+        ("Brier score", area(scores["brier"])),
+    ]
+    return [(name, value or "not known") for name, value in found]
+
+
+def _line(line: Mapping[str, Any], claim: Mapping[str, Any] | None) -> dict[str, str]:
+    proven = line["epsilon"] is not None
+    return {
+        "claimed": number(claim["epsilon"]) if claim and claim["unit"] == line["unit"] else "",
+        "unit": line["unit"] + (" (idealised)" if IDEALISED in line["assumptions"] else ""),
+        "adversary": line["adversary"],
+        "epsilon": number(line["epsilon"]) if proven else "no guarantee",
+        "delta": repr(line["delta"]) if line["delta"] else "0",
+        "standing": standing(line) if proven else "",
+    }
+
+
+def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the metadata; names are those of Hugging Face's model cards."""
+    config = run.summary["config"]
+    found: dict[str, Any] = {
+        "library_name": "fedldp",
+        "tags": ["federated-learning", "differential-privacy", run.summary["system"]],
+    }
+    task = _task(run)
+    if task is not None:
+        found["pipeline_tag"] = task
+    if scores is not None:
+        data = _word(config.get("dataset", "data of its own"))
+        figures = {
+            _METRICS.get(name, name): scores[name]
+            for name in ("accuracy", *FIGURES)
+            if scores[name] is not None
+        }
+        found["metrics"] = list(figures)
+        found["model-index"] = [
+            {
+                "name": run.name,
+                "results": [
+                    {
+                        "task": {"type": task or "other"},
+                        "dataset": {"name": data, "type": "custom" if run.own_data else data},
+                        "metrics": [
+                            {"type": name, "value": value, "name": name.replace("_", " ")}
+                            for name, value in figures.items()
+                        ],
+                    }
+                ],
+            }
+        ]
+    return found
+
+
+_METRICS = {"auc": "roc_auc", "brier": "brier_score"}
+"""What Hugging Face calls figures that have another name here."""
+
+
+def _task(run: FinishedRun) -> str | None:
+    """Return the task, where the data say it: a table has columns, and an image three axes."""
+    data = str(run.summary["config"].get("dataset", ""))
+    if data.endswith((".csv", ".parquet")) or (run.schema and run.schema.features):
+        return "tabular-classification"
+    return "image-classification" if run.schema and len(run.schema.input_shape) == 3 else None
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    """Return YAML, of which JSON is a part: a line for each key."""
+    return "\n".join(
+        f"{key}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
+        for key, value in document.items()
+    )
+
+
+def escaped(text: Any) -> str:
+    """Return text that comes from a run's folder as Markdown that shows it, on one line."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", " ".join(str(text).split()))
+
+
+def _unfilled(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the pointers (RFC 6901) of what is null, and only whoever publishes can know."""
+    for place in _PUBLISHERS:
+        found: Any = document
+        for part in place.split("/")[1:]:
+            found = found[part]
+        if found is None:
+            yield place
+
+
+_PUBLISHERS = (
+    "/registry/basic/data_curators",
+    "/registry/basic/intended_use",
+    "/registry/basic/data_product_region",
+    "/registry/basic/data_product_sector",
+    "/registry/basic/publication_date",
+    "/registry/deployment_model/release_type",
+    "/registry/deployment_model/data_source_type",
+    "/registry/implementation/justification",
+    "/registry/administrative/sources",
+    "/registry/administrative/registry_authors",
+    "/hazards/access_control/finding",
+    "/publisher/contact",
+    "/publisher/legal_basis",
+    "/publisher/approved_by",
+    "/publisher/approved_on",
+    "/publisher/tuning",
+    "/publisher/collection",
+)
+"""What a run cannot know, as pointers into its document."""
+
+
+def _whole(value: Any) -> int | None:
+    """Return a whole number of a configuration, which may come from elsewhere."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,29 @@
+"""A server's folder has a card, and a site's has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+from worlds import make_world
+
+from fedldp.accounting.statement import SIMULATED
+from fedldp.core.errors import RunError
+from fedldp.reporting.card import schema, write_card
+
+
+def test_a_deployed_run_has_a_card(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False)
+    served = world.serve()
+    _, document = write_card(served.run_dir)
+    jsonschema.validate(document, schema(), cls=jsonschema.Draft202012Validator)
+    assert document["run"]["simulated"] is False
+    assert SIMULATED not in document["warnings"]
+    assert document["guarantees"] == served.privacy["guarantees"]
+    assert "/registry/deployment_model/data_source_type" in document["to_be_filled"]["fields"]
+    assert "only reports leave" in document["hazards"]["data_collection_exposure"]["finding"]
+    text = (served.run_dir / "card" / "README.md").read_text()
+    assert "A simulation" not in text
+    with pytest.raises(RunError, match="no run folder"):
+        write_card(tmp_path / "site-0")

@@ -1,0 +1,296 @@
+"""The privacy document and the model card: valid, whole, and nothing that the run does not say."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedldp.accounting.statement import HELD_OUT
+from fedldp.core.errors import RunError
+from fedldp.reporting.card import (
+    CONFIDENTIAL,
+    DOUBTFUL,
+    TO_FILL,
+    escaped,
+    privacy_document,
+    schema,
+    write_card,
+)
+from fedldp.reporting.runs import read_run
+from fedldp.simulation.evaluating import predict
+
+ROOT = Path(__file__).parents[2]
+
+
+def problems(document: Any) -> list[str]:
+    """Return what a JSON Schema validator finds wrong, by place."""
+    checker = jsonschema.Draft202012Validator(schema())
+    return [f"{error.json_path}: {error.message}" for error in checker.iter_errors(document)]
+
+
+def at(document: Any, pointer: str) -> Any:
+    for part in pointer.split("/")[1:]:
+        document = document[part]
+    return document
+
+
+@pytest.fixture(scope="module")
+def documents(runs: dict[str, Path], visits: Path) -> dict[str, dict[str, Any]]:
+    """Return privacy documents: with and without a claim, a guarantee, and scores to be seen."""
+    return {
+        "claimed": privacy_document(read_run(runs["quickstart"])),
+        "nothing": privacy_document(read_run(runs["fedavg-quickstart"])),
+        "person": privacy_document(read_run(visits)),
+        "scored": privacy_document(read_run(visits), scores=True),
+    }
+
+
+def test_the_schema_is_one_and_every_document_is_valid(
+    documents: dict[str, dict[str, Any]],
+) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+    for name, document in documents.items():
+        assert problems(document) == [], name
+        assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def without(*path: str) -> Callable[[Any], None]:
+    def change(document: Any) -> None:
+        *front, last = path
+        for part in front:
+            document = document[part]
+        del document[last]
+
+    return change
+
+
+def having(value: Any, *path: str) -> Callable[[Any], None]:
+    def change(document: Any) -> None:
+        *front, last = path
+        for part in front:
+            document = document[part]
+        document[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        having(2, "version"),
+        having("a claim", "claim"),
+        having(1, "surprise"),
+        having("record", "claim", "person"),
+        having(-1.0, "claim", "epsilon"),
+        having(["no number"], "guarantees"),
+        having("patient", "asked"),
+        having("Machine", "registry", "basic", "data_product_type"),
+        having("Distributed", "registry", "deployment_model", "model_name"),
+        having(2.0, "registry", "privacy_loss", "privacy_parameters", "delta"),
+        having(None, "hazards", "floating_point", "finding"),
+        having("a guess", "hazards", "floating_point", "basis"),
+        having("no pointer", "to_be_filled", "fields"),
+        having("x" * 64, "run", "config_sha256"),
+        *(without(each) for each in ("run", "claim", "guarantees", "warnings", "publisher")),
+        without("registry", "basic", "data_curators"),
+        without("hazards", "access_control"),
+    ],
+)
+def test_an_invalid_document_is_found(
+    documents: dict[str, dict[str, Any]], spoilt: Callable[[Any], None]
+) -> None:
+    document = copy.deepcopy(documents["claimed"])
+    spoilt(document)
+    assert problems(document)
+
+
+def test_no_guarantee_with_an_epsilon_is_invalid(documents: dict[str, dict[str, Any]]) -> None:
+    document = copy.deepcopy(documents["nothing"])
+    assert {line["kind"] for line in document["guarantees"]} == {"none"}
+    document["guarantees"][0]["epsilon"] = 1.0
+    assert problems(document)
+
+
+def leaves(part: dict[str, Any], name: str = "") -> Iterator[str]:
+    """Yield the dotted names of a schema's fields that have none below."""
+    for key, value in part.get("properties", {}).items():
+        below = f"{name}.{key}".lstrip(".")
+        yield from leaves(value, below) if "properties" in value else [below]
+
+
+def test_the_table_of_the_page_is_that_of_the_schema() -> None:
+    text = (ROOT / "docs" / "card.md").read_text(encoding="utf-8")
+    table = text.split("## The fields")[1].split("\n## ")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    named = re.findall(r"`([\w.]+)`", " ".join(rows))
+    fields = set(leaves(schema()))
+    for name in named:
+        assert name in fields, name
+    assert fields - set(named) == set()
+    kept = json.loads((ROOT / "docs" / "reference" / "privacy.schema.json").read_text())
+    assert kept == schema()
+
+
+def test_claim_and_proof_stand_beside_each_other(
+    runs: dict[str, Path], documents: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    statement = json.loads((runs["quickstart"] / "privacy.json").read_text())
+    document = documents["claimed"]
+    assert document["claim"] == statement["claim"] is not None
+    assert document["guarantees"] == statement["guarantees"]
+    place, written = write_card(runs["quickstart"], tmp_path / "card")
+    assert json.loads((place / "privacy.json").read_text()) == written == document
+    text = (place / "README.md").read_text()
+    assert "| weight | server | 1 | 1 | 0 | proven |" in text
+    assert f"As published: epsilon 1 per weight ({statement['claim']['source']})" in text
+    nothing = documents["nothing"]
+    assert nothing["registry"]["privacy_loss"]["privacy_parameters"]["epsilon"] is None
+    assert nothing["registry"]["deployment_model"]["model_name"] is None
+
+
+def test_what_was_asked_for_comes_first(documents: dict[str, dict[str, Any]]) -> None:
+    document = documents["person"]
+    assert document["asked"] == {
+        "unit": "person", "adversary": "server", "epsilon": 2.0, "delta": 1e-05}  # fmt: skip
+    first = document["guarantees"][0]
+    assert (first["unit"], first["adversary"]) == ("person", "server")
+    found = document["registry"]["privacy_loss"]
+    assert found["privacy_parameters"] == {"epsilon": first["epsilon"], "delta": 1e-05}
+    assert found["privacy_unit"] == "all rows of one person at one site"
+    assert document["registry"]["deployment_model"]["model_name"] == "Federated"
+
+
+def test_warnings_and_doubts_are_in_both(visits: Path, tmp_path: Path) -> None:
+    run = read_run(visits)
+    assert run.summary["doubts"]
+    place, document = write_card(visits, tmp_path / "card", scores=True)
+    assert document["warnings"] == run.warnings
+    text = (place / "README.md").read_text()
+    for warning in run.warnings:
+        assert escaped(warning) in text
+    assert "this run itself protects nothing" in text.split("## Privacy")[0]
+
+
+def test_scores_on_private_rows_are_left_out_unless_asked_for(visits: Path, tmp_path: Path) -> None:
+    final = read_run(visits).summary["final"]
+    told = [f"{final[name]:.4f}" for name in ("auc", "average_precision", "brier")]
+    told += [f"{100 * final[name]:.2f}" for name in ("accuracy", "balanced_accuracy")]
+    texts = {}
+    for scores in (False, True):
+        place, document = write_card(visits, tmp_path / f"card-{scores}", scores=scores)
+        texts[scores] = "".join(each.read_text() for each in sorted(place.iterdir()))
+        assert HELD_OUT in document["warnings"]
+        assert (document["scores"] is None) != scores
+        assert (DOUBTFUL in document["warnings"]) != scores
+    for figure in told:
+        assert figure not in texts[False]
+        assert figure in texts[True]
+    assert CONFIDENTIAL in texts[False]
+    assert "model-index" not in texts[False]
+
+
+def test_every_null_is_listed_or_says_that_nothing_is_known(
+    runs: dict[str, Path], documents: dict[str, dict[str, Any]]
+) -> None:
+    for document in documents.values():
+        filled = document["to_be_filled"]
+        assert filled["note"] == TO_FILL
+        assert all(at(document, pointer) is None for pointer in filled["fields"])
+        publisher = {f"/publisher/{key}" for key in document["publisher"]}
+        assert publisher <= set(filled["fields"])
+        assert set(document["publisher"].values()) == {None}
+    run = documents["claimed"]["run"]
+    config = (runs["quickstart"] / "config.json").read_bytes()
+    assert run["config_sha256"] == hashlib.sha256(config).hexdigest()
+    assert run["rounds"] == 3
+    assert run["clients"] == 6
+    assert run["simulated"] is True
+
+
+def test_the_card_begins_with_metadata_that_can_be_read(visits: Path, tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    place, document = write_card(visits, tmp_path / "card", scores=True)
+    front = yaml.safe_load((place / "README.md").read_text().split("---\n")[1])
+    (index,) = front["model-index"]
+    (result,) = index["results"]
+    assert result["task"] == {"type": front["pipeline_tag"]} == {"type": "tabular-classification"}
+    values = {each["type"]: each["value"] for each in result["metrics"]}
+    assert values["roc_auc"] == document["scores"]["auc"]
+    assert list(values) == front["metrics"]
+
+
+def test_the_model_is_used_from_what_is_published(visits: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "schema.json", "model.safetensors"):
+        shutil.copy(visits / name, tmp_path / name)
+    new = tmp_path / "new.csv"
+    new.write_text("hospital,patient,age,pressure\nh9,p,50,140\nh9,q,60,\n")
+    assert len(predict(tmp_path, new)) == 2
+
+
+@given(text=st.text(max_size=40))
+def test_text_of_a_folder_is_text_of_the_card(text: str) -> None:
+    found = escaped(text)
+    assert "\n" not in found
+    assert not re.search(r"[`*_{}\[\]<>#|~$&]", re.sub(r"\\.", "", found))
+    assert re.sub(r"\\(.)", r"\1", found) == " ".join(text.split())
+
+
+def test_a_card_is_made_again_and_nothing_of_others_is_replaced(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    run = runs["quickstart"]
+    place, _ = write_card(run, tmp_path / "card")
+    before = {each.name: each.read_bytes() for each in place.iterdir()}
+    assert write_card(run, place)[0] == place
+    assert {each.name: each.read_bytes() for each in place.iterdir()} == before
+    for name in ("README.md", "privacy.json"):
+        other = tmp_path / f"other-{name}"
+        other.mkdir()
+        (other / name).write_text("---\nlicense: mit\n---\n{}")
+        with pytest.raises(RunError, match="it exists and is something else"):
+            write_card(run, other)
+        assert [each.name for each in other.iterdir()] == [name]
+        assert (other / name).read_text() == "---\nlicense: mit\n---\n{}"
+    with pytest.raises(RunError, match="it exists and is something else"):
+        write_card(run, run)  # its privacy.json is the statement
+
+
+def test_bad_input_is_one_line(
+    fedldp_command: Any, own_copy: Callable[..., Path], tmp_path: Path
+) -> None:
+    line = fedldp_command("card", tmp_path / "nowhere").assert_refused()
+    assert "no run folder with a config.json" in line
+    begun = own_copy(to="begun")
+    (begun / "summary.json").unlink()
+    assert "the run is not finished" in fedldp_command("card", begun).assert_refused()
+    assert not (begun / "card").exists()
+    assert "give the folder of a run" in fedldp_command("card").assert_refused()
+    (tmp_path / "file").write_text("")
+    refused = fedldp_command("card", own_copy(), "--out", tmp_path / "file").assert_refused()
+    assert "it is no folder" in refused
+
+
+def test_the_command_says_where_it_is_and_what_is_left_to_do(
+    fedldp_command: Any, visits: Path, tmp_path: Path
+) -> None:
+    done = fedldp_command("card", visits, "--out", tmp_path / "card")
+    assert done.status == 0
+    assert done.out.splitlines() == [
+        f"card       {tmp_path / 'card' / name}" for name in ("README.md", "privacy.json")
+    ]
+    assert "by whoever publishes" in done.err
+    assert "--scores puts them in" in done.err
+    printed = fedldp_command("card", visits, "--out", tmp_path / "card", "--json")
+    assert problems(json.loads(printed.out)) == []
+    assert json.loads(fedldp_command("card", "--schema").out) == schema()
