@@ -15,6 +15,7 @@ from fedldp.comparing import Comparison, ComparisonError, held_out
 from fedldp.comparing.held_out import with_clients
 from fedldp.comparing.running import design_of
 from fedldp.comparing.tries import default_tries
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, load_dataset
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import resolve
@@ -170,6 +171,21 @@ clip = 2.0
 recipe = "fedavg-digits"
 reference = true
 """
+
+
+def test_without_a_guarantee_it_is_that_of_the_targets() -> None:
+    asked = {"unit": "client-run", "adversary": "server", "epsilon": 4.0, "delta": 1e-6}
+    both = {
+        name: fedldp.recipe("quickstart", mechanism=mechanism, target=asked)
+        for name, mechanism in (("one", "two_point"), ("other", "two_point_l1"))
+    }
+    given: Any = dict.fromkeys(("guarantee", "delta", "metric", "seeds"))
+    design = design_of(both, {}, epsilon=2.0, tries=2, **given)
+    kind = design.guarantee
+    assert (kind.unit, kind.adversary, kind.delta) == ("client-run", "server", 1e-6)
+    other = fedldp.recipe("quickstart", target={**asked, "unit": "client-round"})
+    with pytest.raises(ConfigError, match="say what all must meet"):
+        design_of({**both, "third": other}, {}, epsilon=2.0, tries=2, **given)
 
 
 def test_who_had_fewer_tries_is_marked_everywhere(

@@ -7,11 +7,13 @@ import io
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from documents import SHORT
 from pages import Page
 from visits import NAMES, write_visits
 
@@ -22,6 +24,7 @@ from fedldp.reporting import charts
 from fedldp.reporting.html import page
 from fedldp.reporting.runs import read_run
 from fedldp.reporting.text import asked_first, explain
+from fedldp.simulation.settings import resolve
 
 pytestmark = pytest.mark.usefixtures("charts_are_drawn")
 
@@ -159,3 +162,34 @@ def test_below_a_sweep_on_a_published_test_set_it_does_not(tmp_path: Path) -> No
     assert CHOOSING not in found.notes()
     assert found.summary()["warnings"] == []
     assert "#" not in found.to_csv()
+
+
+def test_a_dotted_key_leaves_the_rest_of_its_table(
+    visits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(visits.parent)
+    changed = resolve("visits.toml", ["target.epsilon=3", "scale_columns.age=[0, 99]"])
+    whole = resolve("visits.toml")
+    assert changed.target == whole.target.changed(epsilon=3.0)  # type: ignore[union-attr]
+    assert changed.scale_columns == whole.scale_columns | {"age": [0.0, 99.0]}
+    replaced = resolve("visits.toml", ['target={unit="record", epsilon=1.0}', "person_column="])
+    assert replaced.target is not None
+    assert replaced.target.unit == "record"
+    found = fedldp.sweep("visits.toml", grid={"target.epsilon": [1, 4]}, rounds=1, workers=1)
+    assert [run["guarantee"]["unit"] for run in found.runs] == ["person", "person"]
+    assert [run["epsilon"] <= at for run, at in zip(found.runs, (1, 4), strict=True)] == [True] * 2
+    assert found.shown()[0][:3] == ["target.epsilon", "AUC", "balanced accuracy"]
+    other = fedldp.sweep("visits.toml", rounds=1, workers=1, guarantee="client-run:server")
+    assert [run["epsilon"] for run in other.runs] == [None]
+
+
+def test_a_missing_matplotlib_is_said_before_training(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = fedldp_command("run", *SHORT, "--out", "run")
+    assert done.status == 0, done.err
+    assert done.err.index("no chart   Matplotlib is not installed") < done.err.index("round 1/1")
+    assert "fedldp report run, which draws it" in done.err
+    assert "no chart" in fedldp_command("report", "run").err

@@ -37,7 +37,8 @@ def compare(
     guarantee: Annotated[
         str | None,
         typer.Option(
-            metavar="UNIT:ADVERSARY", help="what all must meet, such as client-run:server"
+            metavar="UNIT:ADVERSARY",
+            help="what all must meet, such as client-run:server; else that of their target",
         ),
     ] = None,
     epsilon: Annotated[

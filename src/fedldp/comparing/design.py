@@ -330,7 +330,9 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
     for name, entry in entries.items():
         own = {key: value for key, value in settings.items() if _has(entry.config, key)}
         try:
-            config = entry.config.changed(**nested(own.items())) if own else entry.config
+            config = (
+                entry.config.changed(**nested(own.items(), entry.config)) if own else entry.config
+            )
         except ConfigError as error:
             raise ConfigError(f"contestant {name}: {error}") from None
         found[name] = Entry(config, entry.grid, entry.reference)

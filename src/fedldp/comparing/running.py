@@ -81,7 +81,8 @@ def compare(
     Args:
         contestants: recipes' names, .toml files and configurations, or these by name; or a compare
             file (docs/compare.md), whose values the other arguments replace.
-        guarantee: "UNIT:ADVERSARY", such as "client-run:server".
+        guarantee: "UNIT:ADVERSARY", such as "client-run:server"; else that of the contestants'
+            targets, where it is one.
         epsilon: of it, one or more.
         delta: of it, at most; else 1e-5.
         metric: accuracy, or loss, auc, average_precision, balanced_accuracy or brier.
@@ -169,6 +170,11 @@ def design_of(
             for name, entry in found.items():
                 add(entries, name, entry)
     kind = said.get("guarantee") if guarantee is None else guarantee
+    targets = [entry.config.target for entry in entries.values() if entry.config.target is not None]
+    asked = {(target.unit, target.adversary): target.delta for target in targets}
+    if kind is None and len(asked) == 1:
+        (((unit, adversary), own_delta),) = asked.items()
+        kind, said = f"{unit}:{adversary}", {"delta": own_delta, **said}
     if not isinstance(kind, str):
         raise ConfigError(
             "guarantee: say what all must meet, as UNIT:ADVERSARY, such as client-run:server"

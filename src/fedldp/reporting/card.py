@@ -591,7 +591,7 @@ def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[st
                 "results": [
                     {
                         "task": {"type": task or "other"},
-                        "dataset": {"name": data, "type": "custom" if run.own_data else data},
+                        "dataset": {"name": data, "type": "custom"},
                         "metrics": [
                             {"type": name, "value": value, "name": name.replace("_", " ")}
                             for name, value in figures.items()

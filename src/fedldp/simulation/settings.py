@@ -30,7 +30,8 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
     if not changes:
         return named(recipe)
     try:
-        found = named(recipe, nested(changes)).changed(**nested(changes))
+        base = named(recipe, nested(changes))
+        found = base.changed(**nested(changes, base))
     except ConfigError as error:
         raise ConfigError(f"{error}{_hint(changes, str(error))}") from None
     if found.client_column is not None and any(key == "num_clients" for key, _ in changes):
@@ -75,10 +76,19 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
     return find_recipe(recipe).config
 
 
-def nested(settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return settings by name; of "target.epsilon" and the like, a mapping in a mapping."""
+def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -> dict[str, Any]:
+    """Return settings by name; of "target.epsilon" and the like, a mapping in a mapping.
+
+    Args:
+        settings: by dotted name.
+        base: whose mappings keep what is not changed in them; none do where it is None.
+    """
+    known = {} if base is None else base.model_dump()
     changes: dict[str, Any] = {}
     for key, value in settings:
+        table, _, below = key.partition(".")
+        if below and isinstance(known.get(table), dict):
+            changes.setdefault(table, known[table])
         _put(changes, key, value)
     return changes
 

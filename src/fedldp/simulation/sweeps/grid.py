@@ -139,7 +139,7 @@ def jobs(design: Design, data_dir: Path | None, *, given_data: bool = False) -> 
         for values in product(*(design.grid[key] for key in keys)):
             cell = dict(zip(keys, values, strict=True))
             for seed in design.seeds:
-                changes = nested([*settings.items(), *cell.items(), ("seed", seed)])
+                changes = nested([*settings.items(), *cell.items(), ("seed", seed)], base)
                 found.append(_job(name, base, {"recipe": name, **cell}, changes, seed, missing))
     if all(job.refused is not None for job in found):
         raise ConfigError(f"{found[0].refused}")
