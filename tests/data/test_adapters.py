@@ -165,6 +165,8 @@ def test_clients_are_those_that_are_listed() -> None:
     assert as_dataset(list(rows(20))).clients is None
     assert as_dataset((arrays[0][0].tolist(), arrays[0][1].tolist())).clients is None
     assert as_dataset(loaders[0], tensors(10)).clients is None
+    with pytest.raises(FedldpError, match="it is a tuple of data sets; give clients as a list"):
+        as_dataset(tuple(loaders))
 
 
 def test_a_test_set_is_for_data_that_lack_one() -> None:

@@ -54,16 +54,20 @@ def is_source(given: Any) -> bool:
 
 
 def is_clients(given: Any) -> bool:
-    """Return whether something lists the examples of several clients: of sources, or of tuples.
+    """Return whether something is a list of the examples of clients: of sources, or of tuples.
 
-    A pair of arrays is none, and neither is a tuple of tuples, which could be one.
+    A tuple is none: it is a pair of features and labels.
     """
-    if not isinstance(given, list | tuple) or not len(given):
+    if not isinstance(given, list) or not given:
         return False
-    if isinstance(given, list) and all(isinstance(each, tuple) for each in given):
+    if all(isinstance(each, tuple) for each in given):
         return True
-    # A frame can be the features of a pair.
-    return all(map(is_source, given)) or any(is_source(e) and not _is_frame(e) for e in given)
+    return all(map(is_source, given)) or any_source(given)
+
+
+def any_source(given: Iterable[Any]) -> bool:
+    """Return whether some of these are sources; not of frames, which can be a pair's features."""
+    return any(is_source(each) and not _is_frame(each) for each in given)
 
 
 def is_federated(given: Any) -> bool:

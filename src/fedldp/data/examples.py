@@ -16,6 +16,7 @@ from fedldp.core.randomness import numbered_generator
 from fedldp.data.adapters import (
     LABEL,
     Gathered,
+    any_source,
     gathered,
     is_clients,
     is_federated,
@@ -547,7 +548,9 @@ def _split_of_each(
 
 def _check_split(test_share: float, seed: int) -> None:
     if not 0 < test_share < 1:
-        raise ConfigError(f"test_share is {test_share}; give a number between 0 and 1")
+        raise ConfigError(
+            f"test_share is {test_share}; give a number between 0 and 1, or 0 for no test set"
+        )
     if not 0 <= seed <= MAX_SEED:
         raise ConfigError(f"seed is {seed}; give an integer from 0 to {MAX_SEED}")
 
@@ -714,6 +717,11 @@ def _as_dataset(given: Any, test: Rows | None) -> Dataset:
     if is_federated(given):
         parts, own = partitions_of(given)
         return Dataset.from_clients(parts, test=own if test is None else test)
+    if isinstance(given, tuple) and any_source(given):
+        raise ConfigError(
+            "dataset: it is a tuple of data sets; give clients as a list, and what to test on as "
+            "test="
+        )
     if is_clients(given):
         return Dataset.from_clients(given, test=test)
     if is_source(given) or (isinstance(given, tuple | list) and len(given) == 2):
