@@ -1,11 +1,12 @@
-"""Maps of feature importance at four rounds, as in Fig. 4 of Talaei, Izadi 2024.
+"""Maps of feature importance at four rounds, as in Fig. 4 of Talaei, Izadi 2024, and its Fig. 3.
 
     FEDLDP_DATA=... python benchmarks/priority_maps.py OUT [RUN_DIR]     (about a minute)
 
 Writes sensitivity.png and variance.png to the folder OUT: what the first client finds important in
-a run without noise. That is private to the client, and no run keeps it: this script looks over the
-client's shoulder. Dark features are unimportant. With RUN_DIR, the run folder of a priority-public
-recipe on images, also public.png: the importance that its server has published.
+a run without noise; and mean.png, the mean of its images. That is private to the client, and no run
+keeps it: this script looks over the client's shoulder. Dark features are unimportant. With RUN_DIR,
+the run folder of a priority-public recipe on images, also public.png: the importance that its
+server has published.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from matplotlib import pyplot
 from numpy.typing import NDArray
 
 import fedldp
+from fedldp.algorithms.composition import Algorithm, Composition, Sgd
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.algorithms.presets.priority import priority
-from fedldp.algorithms.problem import Problem
 from fedldp.protocol.roles import Batch, Update
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.reporting.record import RunFolder
@@ -36,6 +37,7 @@ RECIPES = {
     "variance": "priority-mnist-fig6-least20",
 }
 MAPS: dict[str, dict[int, NDArray[np.float64]]] = {name: {} for name in RECIPES}
+MEAN: list[NDArray[np.float64]] = []
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,23 +53,33 @@ class Watch:
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         if batch.indices[0] == 0 and broadcast.round in ROUNDS:
             first = Batch.of_one(batch.alone(0))
+            MEAN.append(batch.alone(0).examples.features.mean(axis=0, dtype=np.float64))
             for name, ranking in self.watched.items():
                 (found,) = ranking(broadcast, first).open().aux["importance"]
                 MAPS[name][broadcast.round] = found
         return self.training(broadcast, batch, group)
 
 
-class WatchedConfig(fedavg):
-    """FedAvg whose first client is watched."""
+@dataclass(frozen=True, kw_only=True)
+class WatchedSgd(Sgd):
+    """SGD whose first client is watched."""
 
-    def client_step(self, problem: Problem, device: torch.device) -> Any:
-        training, watched = self.sgd(problem, device), {}
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> Any:
+        training, watched = super().__call__(algorithm, device), {}
         for name, recipe in RECIPES.items():
             config = fedldp.recipe(recipe)
             assert isinstance(config, priority)
-            ranking = config.algorithm(problem).local_update(device)
+            ranking = config.algorithm(algorithm.problem).local_update(device)
             watched[name] = replace(ranking, training=training)  # the weights of this very run
         return Watch(training, watched)
+
+
+class WatchedConfig(fedavg):
+    """FedAvg whose first client is watched."""
+
+    @property
+    def composition(self) -> Composition:
+        return replace(super().composition, local=WatchedSgd())
 
 
 def draw(path: Path, maps: dict[str, NDArray[np.float64]]) -> None:
@@ -85,7 +97,8 @@ def draw(path: Path, maps: dict[str, NDArray[np.float64]]) -> None:
 def main(out: Path, run_dir: Path | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     config = fedldp.recipe("fedavg-mnist-fig5", rounds=max(ROUNDS))
-    fedldp.run(WatchedConfig(**config.model_dump()))
+    fedldp.run(WatchedConfig(**config.model_dump()), workers=1)
+    draw(out / "mean.png", {"mean of the first client's images": MEAN[0]})
     for name, maps in MAPS.items():
         draw(out / f"{name}.png", {f"round {round}": maps[round] for round in ROUNDS})
     if run_dir is not None:
