@@ -44,6 +44,10 @@ _LDPFL_MNIST = (
     "not known: not the length, for at the paper's it is 95.6 and short 96.0; nor the encoders, "
     "for the clients' own networks have 98.9 and 98.7 (ldpfl-fig2)"
 )
+_CENTRAL = (
+    "not known: how many clients there are in a round, the model and the learning rate are ours, "
+    "as in central-dp-mnist"
+)
 _DATA = "the data, or U: on the 8x8 digits with U = 3 and 20 seeds {} (personalized-fig2-digits)"
 _FIG3 = (
     "not known: sigma is 98 to 1,896 by the paper's formula, and drowns weights clipped to 2 in "
@@ -92,6 +96,8 @@ KNOWN = {
         "not known: the quoted source has another model, learning rate and accountant; not larger "
         "rates: with --set learning_rate=0.1 it is 55.7, with 0.3 it diverges (seed 0)"
     ),
+    "central-dp-mnist-clients1000": _CENTRAL,
+    "central-dp-mnist-clients10000": _CENTRAL,
     "ldpfl-mnist": _LDPFL_MNIST,
     "ldpfl-mnist-short": _LDPFL_MNIST,
     "cldp-fed-fmnist-table1": (
