@@ -30,6 +30,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 ONE = replace(
     QUICK, mechanism_settings=((1.0, 1),), mechanism_explore=40, mechanism_least=100,
     mechanism_most=100, mechanism_most_quick=100, mechanism_most_coordinates=100,
+    mechanism_scan=2, mechanism_long=1 << 12,
 )  # fmt: skip
 KEYS = {"unit", "adversary", "claimed", "proven", "lower", "confidence", "trials", "attack",
         "verdict"}  # fmt: skip

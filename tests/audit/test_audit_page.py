@@ -25,6 +25,7 @@ OK = Result(
 )  # fmt: skip
 BROKEN = replace(OK, claimed=0.25, verdict="claim-broken")
 BUG = replace(OK, proven=0.25, verdict="bug")
+UNREAD = replace(OK, measured=None, confidence=None, trials=0, verdict="fails its contract")
 
 
 def audit(*rows: Result) -> Audit:
@@ -72,6 +73,7 @@ def found() -> ExtraAttacks:
         (OK, "No figure was refuted."),
         (BROKEN, "A published claim does not hold."),
         (BUG, "A figure that was said to be proven does not hold."),
+        (UNREAD, "No figure was refuted, but a mechanism fails its contract."),
     ],
 )
 def test_the_worst_verdict_is_said_first(row: Result, words: str) -> None:

@@ -12,6 +12,7 @@ from fedldp.audit.bounds import epsilon_lower
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.games import CoordinateGame, ReportGame
 from fedldp.audit.observations import AuditKeys
+from fedldp.audit.repetitions import RepetitionGame
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.randomised_bits import RandomisedBits
@@ -19,7 +20,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 
 SMALL = replace(
     QUICK, mechanism_explore=60, mechanism_least=150, mechanism_most=150, mechanism_most_quick=150,
-    mechanism_most_coordinates=150,
+    mechanism_most_coordinates=150, mechanism_scan=4, mechanism_long=1 << 12,
 )  # fmt: skip
 # At so little confidence false alarms come often enough to be counted.
 CONFIDENCE = 0.8
@@ -53,11 +54,18 @@ def of_coordinates(seed: int) -> bool:
     return game.play(proven, SMALL, AuditKeys(seed), CONFIDENCE).lower > proven
 
 
+def of_repetitions(seed: int) -> bool:
+    epsilon = [1.0, 0.1][seed % 2]
+    game = RepetitionGame(mechanism=TwoPoint(epsilon), size=1 << 10)
+    return game.play(AuditKeys(seed), CONFIDENCE).lower > epsilon
+
+
 @pytest.mark.slow
 def test_500_small_audits_raise_no_more_alarms_than_promised() -> None:
     """A rate of 0.37 in place of 0.2 would be seen as often as not."""
     assert sum(of_reports(seed) for seed in range(150)) <= most_alarms(150)
     assert sum(of_coordinates(seed) for seed in range(350)) <= most_alarms(350)
+    assert sum(of_repetitions(seed) for seed in range(350)) <= most_alarms(350)
 
 
 def test_a_bound_from_the_trials_that_chose_the_event_is_not_honest() -> None:

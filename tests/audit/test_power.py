@@ -28,7 +28,6 @@ BUGS: list[tuple[type[Mechanism], tuple[float, int]]] = [
     (planted.SentRange, (0.5, 8)),
     (planted.LengthTells, (1.0, 1)),
     (planted.RefusalTells, (1.0, 1)),
-    (planted.TakesNaN, (1.0, 1)),
 ]
 LONG = {
     planted.GaussianForC, planted.LaplaceForC, planted.MissingClip, planted.PrivateRange,

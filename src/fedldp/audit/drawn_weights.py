@@ -86,7 +86,7 @@ class PlannedWeightCheck:
         (proven,), stated = self.proven, self.stated
         pair, *others = [
             pair
-            for pair in whole_pairs(self.mechanism, self.size, keys.generator(self.title))
+            for pair in whole_pairs(self.size, keys.generator(self.title))
             if pair.name in ("opposite corners", "zero against a corner")
         ]
         key = keys.draws(1, self.title, "seed", simulated=False).keys

@@ -16,11 +16,13 @@ class Effort:
     Attributes:
         mechanism_settings: (epsilon, d): what each mechanism is made for.
         mechanism_explore: trials of each input of every pair, to choose by.
+        mechanism_scan: trials of each of many further pairs, of which one is chosen.
         mechanism_least: trials of each input of the chosen pair, to count by.
         mechanism_most: at most so many, of mechanisms that encode one report at a time.
         mechanism_most_quick: at most so many, of mechanisms that encode many at once.
         mechanism_most_coordinates: coordinates of each input, to count by, in a game of
             coordinates.
+        mechanism_long: coordinates of a report whose noise is searched for repetitions.
         mechanism_most_words: that are tried for each input where the words of a category are
             counted; a mechanism that takes more is not checked.
         system_explore: trials of each input of every pair, to choose by.
@@ -53,10 +55,12 @@ class Effort:
 
     mechanism_settings: tuple[tuple[float, int], ...]
     mechanism_explore: int
+    mechanism_scan: int
     mechanism_least: int
     mechanism_most: int
     mechanism_most_quick: int
     mechanism_most_coordinates: int
+    mechanism_long: int
     mechanism_most_words: int
     system_explore: int
     system_most: int
@@ -89,10 +93,12 @@ class Effort:
 QUICK = Effort(
     mechanism_settings=((1.0, 1), (12.0, 1), (0.5, 8), (4.0, 64)),
     mechanism_explore=160,
+    mechanism_scan=16,
     mechanism_least=2_000,
     mechanism_most=2_000,
     mechanism_most_quick=40_000,
     mechanism_most_coordinates=10_000_000,
+    mechanism_long=1 << 20,
     mechanism_most_words=10_000,
     system_explore=100,
     system_most=1_000,
@@ -125,10 +131,12 @@ QUICK = Effort(
 FULL = Effort(
     mechanism_settings=tuple((e, d) for e in (0.5, 1.0, 4.0, 12.0) for d in (1, 8, 64)),
     mechanism_explore=2_000,
+    mechanism_scan=200,
     mechanism_least=20_000,
     mechanism_most=20_000,
     mechanism_most_quick=1_000_000,
     mechanism_most_coordinates=100_000_000,
+    mechanism_long=1 << 22,
     mechanism_most_words=100_000,
     system_explore=400,
     system_most=20_000,

@@ -7,8 +7,9 @@ counts that event in fresh trials of that pair, with streams that nothing was ch
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,24 @@ from fedldp.audit.events import (
     lower_bound,
     scores,
 )
-from fedldp.audit.inputs import InputPair, constant_pairs, coordinate_pairs, whole_pairs
-from fedldp.audit.observations import AuditKeys, Floats, needs_simulated, observe
+from fedldp.audit.inputs import (
+    InputPair,
+    constant_pairs,
+    coordinate_pairs,
+    scanned_pairs,
+    whole_pairs,
+)
+from fedldp.audit.observations import AuditKeys, Floats, Observations, needs_simulated, observe
 from fedldp.mechanisms import Mechanism
 
 BLOCK = 1 << 16
 """Coordinates of one report in a game of coordinates."""
 
 _FEW_CODES = 4096
+_LEFT, _AGAIN = 3, 2
+"""Pairs that are explored again, and how many times as many trials that takes."""
+_VALUES, _SCANS, _WIDE = 4096, 8, 1.25
+"""Values of a coordinate that are tried, in how many reports, and up to which size."""
 _NOTHING = -1
 
 
@@ -88,7 +99,7 @@ class ReportGame:
         many &= not self.mechanism.costly
         most = effort.mechanism_most_quick if many else effort.mechanism_most
         count = trials or trials_for(proven, effort.mechanism_least, most)
-        pair, chosen = self.choose(deltas, effort.mechanism_explore, count, keys)
+        pair, chosen = self.choose(deltas, effort, count, keys)
         fresh = [self.reports(pair, side, count, keys, "count") for side in (0, 1)]
         return [
             self._shown(events, pair, fresh, delta, confidence, count)
@@ -96,22 +107,40 @@ class ReportGame:
         ]
 
     def choose(
-        self, deltas: list[float], explore: int, count: int, keys: AuditKeys
+        self, deltas: list[float], effort: Effort, count: int, keys: AuditKeys
     ) -> tuple[InputPair, list[tuple[Distinguisher, Distinguisher]]]:
-        """Return the pair that promises most at all deltas together, and two events for each."""
+        """Return the pair that promises most at all deltas together, and two events for each.
+
+        A few trials of every pair leave some, of which more trials choose one: few trials tell no
+        rare event from a rarer one.
+        """
+        explore = effort.mechanism_explore
         tried = []
-        for pair in self._pairs(keys):
-            first, second = (self.reports(pair, side, explore, keys, "explore") for side in (0, 1))
-            half = explore // 2
+        for pair in [*self._pairs(keys), *self._scanned(effort.mechanism_scan, keys)]:
+            sides = [self.reports(pair, side, explore, keys, "explore") for side in (0, 1)]
             fit, rest = (
-                [[seen.part(start, stop) for seen in reports] for reports in (first, second)]
-                for start, stop in ((0, half), (half, None))
+                [[seen.part(start, stop) for seen in reports] for reports in sides]
+                for start, stop in ((0, explore // 2), (explore // 2, None))
             )
             fitted = list(scores(*fit, inputs=(pair.first, pair.second), learned=True))
-            events = [best(fitted, *rest, delta=delta, trials=count) for delta in deltas]
-            tried.append((sum(max(0.0, one.promise) for one, _ in events), pair, events))
-        _, pair, found = max(tried, key=lambda each: each[0])
-        return pair, found
+            tried.append(_tried(pair, fitted, rest, deltas, count))
+        if not self.mechanism.costly:
+            tried.sort(key=attrgetter("promise"), reverse=True)
+            tried = [
+                _tried(
+                    each.pair,
+                    each.fitted,
+                    [
+                        self.reports(each.pair, side, _AGAIN * explore, keys, "explore again")
+                        for side in (0, 1)
+                    ],
+                    deltas,
+                    count,
+                )
+                for each in tried[:_LEFT]
+            ]
+        found = max(tried, key=attrgetter("promise"))
+        return found.pair, found.events
 
     def reports(
         self, pair: InputPair, side: int, count: int, keys: AuditKeys, purpose: str
@@ -132,8 +161,27 @@ class ReportGame:
         if self.unit == "weight":
             return coordinate_pairs(self.size, generator)
         if self.unit == "client-run":  # two reports tell of streams, not of inputs
-            return whole_pairs(self.mechanism, self.size, generator)[:2]
-        return whole_pairs(self.mechanism, self.size, generator)
+            return whole_pairs(self.size, generator)[:2]
+        return whole_pairs(self.size, generator)
+
+    def _scanned(self, trials: int, keys: AuditKeys) -> list[InputPair]:
+        """Return the one of many pairs whose estimates are farthest apart, if any is tried."""
+        if self.unit == "client-run" or self.mechanism.costly or trials == 0:
+            return []
+        pairs = scanned_pairs(self.size, one_coordinate=self.unit == "weight")
+        simulated = needs_simulated(self.mechanism, self.size)
+
+        def seen(number: int, values: NDArray[Any], count: int) -> Observations:
+            draws = keys.draws(count, self.label, "scan", number, simulated=simulated)
+            return observe(self.mechanism, np.tile(values, (count, 1)), draws)
+
+        found: dict[int, Observations] = {}
+        apart = []
+        for number, pair in enumerate(pairs):
+            if id(pair.second) not in found:  # an end against which others are tried, too
+                found[id(pair.second)] = seen(-1 - number, pair.second, 8 * trials)
+            apart.append(_apart(seen(number, pair.first, trials), found[id(pair.second)]))
+        return [pairs[int(np.argmax(apart))]]
 
     def _shown(
         self,
@@ -152,6 +200,49 @@ class ReportGame:
             confidence=confidence,
         )
         return replace(found, attack=f"{pair.name}; {found.attack}")
+
+
+@dataclass(frozen=True)
+class _Tried:
+    pair: InputPair
+    fitted: list[tuple[str, Score]]
+    events: list[tuple[Distinguisher, Distinguisher]]
+
+    @property
+    def promise(self) -> float:
+        return sum(max(0.0, one.promise) for one, _ in self.events)
+
+
+def _tried(
+    pair: InputPair,
+    fitted: list[tuple[str, Score]],
+    seen: Sequence[ObservedRounds],
+    deltas: Sequence[float],
+    count: int,
+) -> _Tried:
+    """Choose a pair's events on trials that nothing was fitted on."""
+    events = [best(fitted, *seen, delta=delta, trials=count) for delta in deltas]
+    return _Tried(pair, fitted, events)
+
+
+def _apart(one: Observations, other: Observations) -> float:
+    """Return by how many deviations the means of some numbers are apart, at most."""
+    first, second = (
+        np.column_stack([seen.decoded[:, 0], seen.decoded.sum(1), seen.lengths])
+        for seen in (one, other)
+    )
+    return float(deviations(first, second).max())
+
+
+def deviations(first: NDArray[Any], second: NDArray[Any]) -> Floats:
+    """Return for each column by how many deviations the means of its rows are apart.
+
+    A spread that is nothing may be luck: it counts as one of a few rows.
+    """
+    error = first.var(0) / len(first) + second.var(0) / len(second)
+    least = (np.abs(first).max(0) + np.abs(second).max(0) + 1e-300) / len(first) / 4
+    found: Floats = np.abs(first.mean(0) - second.mean(0)) / np.sqrt(error + least**2)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +298,7 @@ class CoordinateGame:
         self, count: int, keys: AuditKeys
     ) -> tuple[str, tuple[NDArray[Any], NDArray[Any]], tuple[Distinguisher, Distinguisher]]:
         found = []
-        for name, first, second in constant_pairs():
+        for name, first, second in [*constant_pairs(), self._scanned(keys)]:
             fit, rest = (
                 [
                     np.concatenate(list(self._codes(name, side, values, 1, keys, purpose)))
@@ -219,19 +310,37 @@ class CoordinateGame:
             found.append((name, (first, second), events))
         return max(found, key=lambda each: each[2][0].promise)
 
+    def _scanned(self, keys: AuditKeys) -> tuple[str, NDArray[Any], NDArray[Any]]:
+        """Return the one of many values whose codes are farthest from those of an end."""
+        grid = np.linspace(-_WIDE, _WIDE, min(_VALUES, self.size))
+        values = np.resize(grid, len(grid) * (self.size // len(grid)))
+        seen = np.concatenate(list(self._codes("scan", 0, values, _SCANS, keys, "grid")))
+        of_values = seen.reshape(-1, len(grid)).astype(np.float64)
+        tried = []
+        for side, end in enumerate((1.0, -1.0)):
+            codes = np.concatenate(
+                list(self._codes("scan", side, np.array([end]), 1, keys, "end"))
+            ).astype(np.float64)
+            apart = deviations(of_values, codes[:, None])
+            tried.append((float(apart.max()), float(grid[int(apart.argmax())]), end))
+        _, value, end = max(tried)
+        name = f"{value:.5f} against an end"
+        return name, np.array([value]), np.array([end])
+
     def _codes(
         self, name: str, side: int, value: NDArray[Any], blocks: int, keys: AuditKeys, purpose: str
     ) -> Iterator[NDArray[np.int64]]:
         """Yield what is seen of each coordinate, report by report."""
         draws = keys.draws(blocks, self.label, name, side, purpose, simulated=False)
-        values = np.repeat(value, self.size)
+        values = np.resize(value, self.size)
         for stream in draws.streams(0, blocks):
             try:
-                yield self._split(self.mechanism.encode(values, stream))
+                yield self.split(self.mechanism.encode(values, stream))
             except Exception:  # a refusal, or no report of that many coordinates
                 yield np.full(self.size, _NOTHING)
 
-    def _split(self, payload: bytes) -> NDArray[np.int64]:
+    def split(self, payload: bytes) -> NDArray[np.int64]:
+        """Return the code of each coordinate of a report."""
         width = self.width or 0
         rows = np.frombuffer(payload, np.uint8)
         if width == 1:

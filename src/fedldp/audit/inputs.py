@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism
+from fedldp.core.errors import ConfigError
 
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 FAR = 1e3
 """Far outside of what is normalised, and not so far that all digits are lost."""
+_STEP = 0.01
+"""Of the values that are tried of a coordinate. Each stands in the middle of its interval."""
+_GROWTH = 1.25
+"""Of the sizes beyond the bound that are tried, from each to the next one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +43,10 @@ def check_one_sum(config: RunConfig) -> None:
         )
 
 
-def whole_pairs(mechanism: Mechanism, size: int, generator: np.random.Generator) -> list[InputPair]:
+def whole_pairs(size: int, generator: np.random.Generator) -> list[InputPair]:
     """Return pairs that differ in a client's whole input, of ``size`` coordinates."""
     ones, one, zeros = np.ones(size), np.eye(1, size)[0], np.zeros(size)
+    turns = (-1.0) ** np.arange(size)
     pairs = [
         InputPair("opposite corners", ones, -ones),
         InputPair("zero against a corner", zeros, ones),
@@ -56,11 +58,41 @@ def whole_pairs(mechanism: Mechanism, size: int, generator: np.random.Generator)
     if size > 1:
         pairs += [
             InputPair("opposite ends of one coordinate", one, -one),
-            InputPair(
-                "a corner against an alternating one", ones, ones * (-1.0) ** np.arange(size)
-            ),
+            InputPair("a corner against an alternating one", ones, turns),
+            InputPair("opposite alternating corners", turns, -turns),
+            InputPair("two coordinates of opposite signs, turned", *_two(turns)),
         ]
-    return pairs + list(_not_numbers(mechanism, ones))
+    return pairs
+
+
+def scanned_pairs(size: int, *, one_coordinate: bool) -> list[InputPair]:
+    """Return many pairs, of which a few trials choose one: what goes wrong at few values only.
+
+    These are values of a coordinate in steps of 0.01 against the farther end, and sizes beyond the
+    bound, each a quarter larger than the one before. Second inputs are few, and shared.
+
+    Args:
+        size: d.
+        one_coordinate: whether one coordinate alone may differ.
+    """
+    ones = np.ones(size)
+    largest = round(np.log(FAR) / np.log(_GROWTH))
+    sizes = _GROWTH ** np.arange(1, largest + 1)
+    if one_coordinate:
+        return [
+            _against(f"one coordinate at {m:.4g} against its end, the others ones", ones, m)
+            for m in sizes
+        ]
+    if size > 1:
+        end = -ones
+        return [InputPair(f"{m:.4g} times a corner, against its opposite", m * ones, end)
+                for m in sizes]  # fmt: skip
+    values = np.arange(-1 + _STEP / 2, 1, _STEP)
+    low = -ones
+    return [
+        InputPair(f"{v:.4g} against the farther end", np.array([v]), low if v > 0 else ones)
+        for v in [*values, *sizes, *-sizes]
+    ]
 
 
 def coordinate_pairs(size: int, generator: np.random.Generator) -> list[InputPair]:
@@ -97,20 +129,18 @@ def _single(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[Any], ND
     return first.astype(np.float32), second.astype(np.float32)
 
 
+def _two(turns: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    first = np.where(np.arange(len(turns)) < 2, turns, 0.0)
+    return first, -first
+
+
+def _against(name: str, base: NDArray[Any], value: float) -> InputPair:
+    changed = base.copy()
+    changed[0] = value
+    return InputPair(name, changed, base)
+
+
 def _changed(name: str, base: NDArray[Any], first: float, second: float) -> InputPair:
     pair = InputPair(name, base.copy(), base.copy())
     pair.first[0], pair.second[0] = first, second
     return pair
-
-
-def _not_numbers(mechanism: Mechanism, ones: NDArray[Any]) -> Iterator[InputPair]:
-    """Yield pairs with NaN or infinity for a mechanism that takes them: refusing is its duty."""
-    for name, value in (("NaN", np.nan), ("infinity", np.inf)):
-        wrong = ones * value
-        try:
-            mechanism.encode(wrong.copy(), Stream(bytes(32), simulated=True))
-        except PrivacyError:
-            continue  # an encoder never gives it one: it puts a public vector in its place
-        except Exception:  # it is seen in the game
-            pass
-        yield InputPair(f"{name} against a corner", wrong, ones)

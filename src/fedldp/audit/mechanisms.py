@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from fedldp.accounting.accountants import coordinate_of, is_alike, is_pure, on_side
 from fedldp.accounting.guarantees import HOUSE, Unit, proven_epsilon
+from fedldp.audit.contract import PlannedContractCheck
 from fedldp.audit.drawn_weights import PlannedWeightCheck
 from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.audit.games import BLOCK, CoordinateGame, ReportGame
 from fedldp.audit.observations import AuditKeys, needs_simulated
 from fedldp.audit.playing import PlannedGame, play
+from fedldp.audit.repetitions import RepetitionGame
 from fedldp.audit.results import Audit, Estimate, Result, note_of, verdict_of
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms, stated_event
@@ -35,7 +37,7 @@ class PlannedMechanismGame:
         effort: how many trials.
     """
 
-    game: ReportGame | CoordinateGame
+    game: ReportGame | CoordinateGame | RepetitionGame
     deltas: tuple[float, ...]
     claimed: tuple[float | None, ...]
     proven: tuple[float | None, ...]
@@ -50,8 +52,7 @@ class PlannedMechanismGame:
     def title(self) -> str:
         """What is played."""
         game = self.game
-        unit = "coordinates" if isinstance(game, CoordinateGame) else game.unit
-        return f"{game.mechanism!r}, d = {game.size}, {unit}"
+        return f"{game.mechanism!r}, d = {game.size}, {_unit(game)[1]}"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield a row for each of ``deltas``."""
@@ -59,10 +60,12 @@ class PlannedMechanismGame:
         if isinstance(game, CoordinateGame):
             assert self.proven[0] is not None
             shown = [game.play(self.proven[0], effort, keys, confidence, trials)]
+        elif isinstance(game, RepetitionGame):
+            shown = [game.play(keys, confidence)]
         else:
             shown = game.play(list(self.deltas), self.proven[0], effort, keys, confidence, trials)
         by = whose(type(game.mechanism))
-        unit: Unit = "weight" if isinstance(game, CoordinateGame) else game.unit
+        unit, _ = _unit(game)
         for delta, claimed, proven, each in zip(
             self.deltas, self.claimed, self.proven, shown, strict=True
         ):
@@ -129,16 +132,17 @@ def audit(
 
 def planned_games(
     cls: type[Mechanism], effort: Effort
-) -> list[PlannedMechanismGame | PlannedWeightCheck]:
+) -> list[PlannedMechanismGame | PlannedWeightCheck | PlannedContractCheck]:
     """Return the games of a mechanism: those of its settings, and of examples with a claim.
 
-    Where a report is one category, the words that each category is drawn by are counted, too.
+    Where a report is one category, the words that each category is drawn by are counted, too; and
+    what a mechanism must refuse, and whether its reports can be read, is checked.
 
     Raises:
         ConfigError: no setting is one for it.
     """
     found: list[PlannedMechanismGame] = []
-    checks: list[PlannedWeightCheck] = []
+    checks: list[PlannedWeightCheck | PlannedContractCheck] = []
     refusals: list[FedldpError] = []
     tried = effort.mechanism_settings
     least = min((e, d) for e, d in tried if d == min(d for _, d in tried))
@@ -152,10 +156,15 @@ def planned_games(
             continue
         found += _reports_of(mechanism, size, epsilon, again=(epsilon, size) == least)
         checks += _weights_of(mechanism, size, epsilon, effort)
+        checks.append(_contract_of(mechanism, size))
     for epsilon in dict.fromkeys(epsilon for epsilon, _ in tried):
         settings = MechanismSettings(epsilon=epsilon, delta=DELTA, clip=CLIP, size=BLOCK)
         try:
-            found += _coordinates_of(cls.from_settings(settings), epsilon)
+            coordinates = list(_coordinates_of(cls.from_settings(settings), epsilon))
+            found += coordinates
+            if coordinates:
+                settings = replace(settings, size=effort.mechanism_long)
+                found.append(_repetitions_of(cls.from_settings(settings), epsilon, settings.size))
         except FedldpError:
             continue  # so many coordinates are none of its settings
     found += _claims_of(cls)
@@ -164,6 +173,16 @@ def planned_games(
             f"mechanism = {cls.__name__}: it takes none of the settings: {refusals[0]}"
         )
     return [*(replace(planned, effort=effort) for planned in found), *checks]
+
+
+def _contract_of(mechanism: Mechanism, size: int) -> PlannedContractCheck:
+    pure = is_pure(stated_event(mechanism, size))
+    return PlannedContractCheck(
+        mechanism=mechanism,
+        size=size,
+        deltas=(0.0 if pure else DELTA,),
+        stated_by=whose(type(mechanism)),
+    )
 
 
 def _weights_of(
@@ -230,6 +249,22 @@ def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[PlannedMec
             claimed=(epsilon,),
             proven=(proven_epsilon(event, "weight", 0.0),),
         )
+
+
+def _repetitions_of(mechanism: Mechanism, epsilon: float, size: int) -> PlannedMechanismGame:
+    return PlannedMechanismGame(
+        game=RepetitionGame(mechanism=mechanism, size=size),
+        deltas=(0.0,),
+        claimed=(epsilon,),
+        proven=(proven_epsilon(stated_event(mechanism, size), "weight", 0.0),),
+    )
+
+
+def _unit(game: ReportGame | CoordinateGame | RepetitionGame) -> tuple[Unit, str]:
+    """Return what a game's figures are of, and what it is called."""
+    if isinstance(game, ReportGame):
+        return game.unit, game.unit
+    return "weight", "coordinates" if isinstance(game, CoordinateGame) else "repetitions"
 
 
 def _claims_of(cls: type[Mechanism]) -> Iterator[PlannedMechanismGame]:

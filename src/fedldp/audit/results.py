@@ -22,7 +22,9 @@ Game = Literal[
     "property",
 ]  # fmt: skip
 Measure = Literal["epsilon", "links", "accuracy", "influence", "AUC", "error"]
-Verdict = Literal["ok", "claim-broken", "bug", "linked", "at chance", "succeeds", "fails"]
+Verdict = Literal[
+    "ok", "claim-broken", "bug", "fails its contract", "linked", "at chance", "succeeds", "fails",
+]  # fmt: skip
 
 NEAR = 0.75
 """From this share of the proven figure on a bound is called near."""
@@ -31,7 +33,7 @@ LEVELS = (0.001, 0.01, 0.1)
 """False-positive rates at which a curve's true-positive rate is told."""
 
 _WORST_FIRST: tuple[Verdict, ...] = (
-    "bug", "claim-broken", "linked", "succeeds", "ok", "at chance", "fails",
+    "bug", "fails its contract", "claim-broken", "linked", "succeeds", "ok", "at chance", "fails",
 )  # fmt: skip
 
 _ATTACK = "kind=game name=attack against setting measure result=measured baseline succeeds"
@@ -151,8 +153,9 @@ class Result:
         confidence: of the interval.
         trials: that were counted.
         verdict: of epsilon "bug" where proven < lower, "claim-broken" where claimed < lower, else
-            "ok"; of others, whether the whole interval is better than guessing. None where there
-            is nothing to judge by.
+            "ok"; "fails its contract" where no figure is false, but a mechanism takes what it must
+            refuse, or its reports cannot be read; of others, whether the whole interval is better
+            than guessing. None where there is nothing to judge by.
         note: how near a bound is to what is proven; or why an attack is weak, or a run stopped.
         roc: where yes or no is guessed.
         pictures: where images are recovered.

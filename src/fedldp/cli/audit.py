@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from fedldp.audit.playing import PlannedGame
     from fedldp.audit.results import Audit, Result
 
-_COLOURS = {"bug": "bold red", "claim-broken": "red", "ok": "green"}
+_COLOURS = {
+    "bug": "bold red", "fails its contract": "bold red", "claim-broken": "red", "ok": "green",
+}  # fmt: skip
 
 
 def audit(
@@ -107,7 +109,7 @@ def audit(
         print_json(found.as_json())
     else:
         _show(found)
-    if found.verdict == "bug":
+    if found.verdict in ("bug", "fails its contract"):
         raise typer.Exit(1)
 
 
@@ -275,4 +277,5 @@ def _told(row: Result) -> str:
     read = ""
     if row.verdict == "claim-broken" and taken not in (None, row.unit):
         read = f" (claimed per {taken}; here it is read as of a {row.unit})"
-    return f"{row.unit}, d = {row.size}{read}: {row.attack}; {row.trials:,} trials"
+    seen = f"; {row.trials:,} trials" if row.trials else ""
+    return f"{row.unit}, d = {row.size}{read}: {row.attack}{seen}"

@@ -1,0 +1,119 @@
+"""What a mechanism must do whatever its epsilon is: refuse what is no number, and be readable.
+
+An encoder never gives a mechanism NaN or infinity, so one that takes them breaks no figure. But it
+breaks its contract, and whoever uses it alone is not protected. And a report that the server cannot
+read is no report: where ``aggregate`` raises, the games that look at the server's estimate see
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedldp.accounting.guarantees import proven_epsilon
+from fedldp.audit.observations import AuditKeys, needs_simulated
+from fedldp.audit.results import Result
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms import Mechanism
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedContractCheck:
+    """A mechanism's duties beside its epsilon.
+
+    Attributes:
+        mechanism: that is checked.
+        size: d, of its input.
+        deltas: one, at which the proven figure is told.
+        stated_by: whose word its event is.
+    """
+
+    mechanism: Mechanism
+    size: int
+    deltas: tuple[float]
+    stated_by: str
+    claimed: tuple[None] = (None,)
+
+    @property
+    def proven(self) -> tuple[float | None, ...]:
+        """Epsilon by the event."""
+        event = self.mechanism.event(self.size)
+        return (proven_epsilon(event, "client-round", self.deltas[0]),)
+
+    @property
+    def bounds(self) -> int:
+        """None by chance: what it finds is certain."""
+        return 0
+
+    @property
+    def title(self) -> str:
+        """What is checked."""
+        return f"{self.mechanism!r}, d = {self.size}, its contract"
+
+    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
+        """Yield a row for each duty that is not done; none where all are."""
+        (stream,) = keys.draws(
+            1, self.title, simulated=needs_simulated(self.mechanism, self.size)
+        ).streams(0, 1)
+        for broken in (*self._taken(stream), *self._unread(stream)):
+            yield Result(
+                subject=repr(self.mechanism),
+                game="mechanism",
+                attack=broken,
+                measure="epsilon",
+                measured=None,
+                size=self.size,
+                unit="client-round",
+                neighbours="replace-client",
+                delta=self.deltas[0],
+                proven=self.proven[0],
+                verdict="fails its contract",
+                note="certain: no trials",
+                stated_by=self.stated_by,
+            )
+
+    def _taken(self, stream: Stream) -> Iterator[str]:
+        """Yield what is no number and is not refused, as a whole input or in one coordinate."""
+        for name, value in (("NaN", np.nan), ("infinity", np.inf), ("minus infinity", -np.inf)):
+            one = np.ones(self.size)
+            one[-1] = value
+            for values in (np.full(self.size, value), one):
+                try:
+                    self.mechanism.encode(values.copy(), stream)
+                except PrivacyError:
+                    continue
+                except Exception as error:
+                    yield f"encode of {name} raises {_named(error)}, where a PrivacyError is due"
+                else:
+                    yield f"encode takes {name}, which it must refuse with a PrivacyError"
+                break
+
+    def _unread(self, stream: Stream) -> Iterator[str]:
+        """Yield why the server cannot read an honest report."""
+        try:
+            payload = self.mechanism.encode(np.zeros(self.size), stream)
+        except Exception:  # a refusal of a finite vector is an event, which games see
+            return
+        try:
+            aggregate = self.mechanism.aggregate(self.size)
+            aggregate.add(payload)
+            mean = np.asarray(aggregate.mean())
+        except Exception as error:
+            yield (
+                f"aggregate raises {_named(error)} at an honest report, so no attack by the "
+                "server's estimate was made"
+            )
+            return
+        if mean.shape != (self.size,):
+            yield f"aggregate gives a mean of shape {mean.shape}, where {(self.size,)} is due"
+        elif not np.isfinite(mean).all():
+            yield "aggregate gives NaN or infinity of an honest report"
+
+
+def _named(error: Exception) -> str:
+    said = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+    return said if len(said) <= 120 else f"{said[:117]}..."

@@ -1,0 +1,89 @@
+"""A game that finds noise that repeats: one long report, whose pairs of coordinates are trials.
+
+For events that say that coordinates are independent and alike. The adversary encodes ones, and
+finds the lag at which the codes of two coordinates are most alike (by a Fourier transform). Then
+one of two coordinates at that lag is turned to its other end. The adversary knows the second one:
+if both draw the same noise, it tells the first. Pairs have no coordinate in common, so under the
+event's own word each is a trial, as in a game of coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.audit.events import LowerBound, Score, best, lower_bound
+from fedldp.audit.games import CoordinateGame
+from fedldp.audit.observations import AuditKeys
+from fedldp.mechanisms import Mechanism
+
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepetitionGame:
+    """The adversary sees both coordinates of many pairs, and asks which end the first ones have.
+
+    Attributes:
+        mechanism: that is played against.
+        size: coordinates of a report; noise that repeats after half as many, or fewer, is seen.
+    """
+
+    mechanism: Mechanism
+    size: int
+
+    @property
+    def label(self) -> str:
+        """What keeps this game's streams apart from those of others."""
+        return f"{self.mechanism!r}/{self.size}/repetitions"
+
+    def play(self, keys: AuditKeys, confidence: float) -> LowerBound:
+        """Return the bound for one coordinate, at delta 0."""
+        lag = self._lag(self._codes(np.ones(self.size), keys, "lag"))
+        places = np.arange(self.size - lag)
+        firsts = places[places // lag % 2 == 0]
+        turned = np.ones(self.size)
+        turned[firsts] = -1.0
+
+        def pairs(purpose: str) -> list[Codes]:
+            found = []
+            for side, values in enumerate((np.ones(self.size), turned)):
+                codes = self._codes(values, keys, f"{purpose} {side}")
+                found.append(np.column_stack([codes[firsts], codes[firsts + lag]]))
+            return found
+
+        events = best(_scores(), *pairs("explore"), delta=0.0, trials=len(firsts))
+        fresh = pairs("count")
+        found = lower_bound(
+            events,
+            lambda event, side: event.hits(fresh[side]),
+            len(firsts),
+            delta=0.0,
+            confidence=confidence,
+        )
+        return replace(found, attack=f"two coordinates at a distance of {lag:,}; {found.attack}")
+
+    def _codes(self, values: NDArray[np.float64], keys: AuditKeys, purpose: str) -> Codes:
+        (stream,) = keys.draws(1, self.label, purpose, simulated=False).streams(0, 1)
+        game = CoordinateGame(mechanism=self.mechanism, size=self.size)
+        try:
+            return game.split(self.mechanism.encode(values, stream))
+        except Exception:  # a refusal: nothing repeats in it
+            return np.zeros(self.size, np.int64)
+
+    def _lag(self, codes: Codes) -> int:
+        """Return the lag at which codes agree most, in deviations; up to half of the report."""
+        centred = codes - codes.mean()
+        spectrum = np.fft.rfft(centred, 2 * self.size)
+        agreement = np.fft.irfft(np.abs(spectrum) ** 2)[1 : self.size // 2 + 1]
+        pairs = self.size - np.arange(1, len(agreement) + 1)
+        return 1 + int(np.argmax(np.abs(agreement) / np.sqrt(pairs)))
+
+
+def _scores() -> Iterable[tuple[str, Score]]:
+    yield "their difference", lambda pairs: (pairs[:, 0] - pairs[:, 1]).astype(np.float64)
+    yield "how far they are apart", lambda pairs: np.abs(pairs[:, 0] - pairs[:, 1]).astype(float)
+    yield "their sum", lambda pairs: pairs.sum(1).astype(np.float64)

@@ -1,0 +1,79 @@
+"""Mistakes that show in few places only: at some coordinates, values, sizes or reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from planted import FloatBits
+
+from fedldp.core.bounding import check_releasable
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms.two_point_l1 import TwoPointL1
+
+
+class RepeatingNoise(FloatBits):
+    """After 70,000 coordinates the noise begins again: a buffer that is too short."""
+
+    def uniform(self, size: int, stream: Stream) -> np.ndarray:
+        return np.resize(stream.generator().random(min(size, 70_000)), size)
+
+
+@dataclass(frozen=True)
+class HalfNorm(TwoPointL1):
+    """The L1 norm counts one sign alone: of an alternating corner it is half of the true one."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        check_releasable(values)
+        clipped = np.clip(values.astype(np.float64), -1, 1)
+        norm = max(clipped.clip(min=0).sum(), -clipped.clip(max=0).sum())
+        limit = self.l1_limit(values.size)
+        return self.bits.encode(clipped * min(1.0, limit / max(norm, 1e-300)), stream)
+
+    def encode_many(self, values: np.ndarray, streams: object) -> np.ndarray:
+        rows = [self.encode(row, stream) for row, stream in zip(values, streams, strict=True)]  # type: ignore[call-overload]
+        return np.array([np.frombuffer(row, np.uint8) for row in rows])
+
+
+class CertainWindow(FloatBits):
+    """Between 0.60 and 0.61 the answer is certain."""
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        inside = (values > 0.60) & (values < 0.61)
+        return np.where(inside, 1.0, super().probabilities(values))
+
+
+class RangeOfSome(FloatBits):
+    """Values are scaled by the largest of them, where that is between 3 and 5."""
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        largest = np.abs(values).max()
+        return super().probabilities(values / largest if 3 < largest < 5 else values)
+
+
+class SeldomInClear(FloatBits):
+    """One report in a hundred thousand is the signs of the values, without noise."""
+
+    share: ClassVar[float] = 1e-5
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        check_releasable(values)
+        generator = stream.generator()
+        if generator.random() < self.share:
+            return np.packbits(values > 0).tobytes()
+        bits = generator.random(values.size) < self.probabilities(values)
+        return np.packbits(bits).tobytes()
+
+
+class OftenInClear(SeldomInClear):
+    """And here it is one in ten."""
+
+    share = 0.1
+
+
+class Unreadable(FloatBits):
+    """Its reports are right, and the server cannot read them."""
+
+    def aggregate(self, size: int) -> object:  # type: ignore[override]
+        raise TypeError("no such thing")

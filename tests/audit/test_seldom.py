@@ -1,0 +1,82 @@
+"""Mistakes that show in few places: the quick mode finds them at 99.9 %, or cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import planted
+import planted_seldom
+import pytest
+
+from fedldp.audit.efforts import QUICK, Effort
+from fedldp.audit.mechanisms import audit
+from fedldp.audit.results import Result
+from fedldp.mechanisms import Mechanism
+
+FEW = replace(
+    QUICK, mechanism_settings=((1.0, 1),), mechanism_explore=20, mechanism_scan=0,
+    mechanism_least=20, mechanism_most=20, mechanism_most_coordinates=20, mechanism_long=1 << 10,
+)  # fmt: skip
+
+
+def at(epsilon: float, size: int) -> Effort:
+    assert (epsilon, size) in QUICK.mechanism_settings
+    return replace(QUICK, mechanism_settings=((epsilon, size),))
+
+
+def bugs(cls: type[Mechanism], effort: Effort) -> list[Result]:
+    found = audit("", [cls], effort=effort)
+    assert found.confidence == 0.999
+    return [row for row in found.rows if row.verdict == "bug"]
+
+
+@pytest.mark.slow
+def test_noise_that_repeats_after_70_000_coordinates() -> None:
+    (row,) = bugs(planted_seldom.RepeatingNoise, at(1.0, 1))
+    assert row.attack is not None
+    assert "70,000" in row.attack
+    assert row.unit == "weight"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [(0.5, 8), (4.0, 64)])
+def test_a_norm_that_is_half_of_the_true_one(setting: tuple[float, int]) -> None:
+    found = bugs(planted_seldom.HalfNorm, at(*setting))
+    assert found
+    assert all("opposite signs" in str(row.attack) for row in found)
+
+
+@pytest.mark.slow
+def test_an_answer_that_is_certain_between_two_values() -> None:
+    found = bugs(planted_seldom.CertainWindow, at(1.0, 1))
+    assert {row.unit for row in found} == {"client-round", "weight"}
+    assert all("0.60" in str(row.attack) for row in found)
+
+
+@pytest.mark.slow
+def test_a_range_that_is_private_between_two_sizes() -> None:
+    found = bugs(planted_seldom.RangeOfSome, at(4.0, 64))
+    assert any("one coordinate at " in str(row.attack) for row in found)
+
+
+@pytest.mark.slow
+def test_a_report_in_clear_is_seen_where_it_is_often_enough() -> None:
+    """Of 2,000 reports 0.02 are in clear where one in 100,000 is: no black box sees that."""
+    assert bugs(planted_seldom.OftenInClear, at(0.5, 8))
+    assert not bugs(planted_seldom.SeldomInClear, at(0.5, 8))
+
+
+def test_only_nan_at_stake_is_no_bug_but_a_broken_contract() -> None:
+    found = audit("", [planted.TakesNaN], effort=FEW)
+    assert found.verdict == "fails its contract"
+    assert {row.verdict for row in found.rows} == {"ok", "fails its contract"}
+    told = [str(row.attack) for row in found.rows if row.verdict != "ok"]
+    assert len(told) == 3
+    assert told[0] == "encode takes NaN, which it must refuse with a PrivacyError"
+
+
+def test_an_aggregate_that_raises_is_said() -> None:
+    found = audit("", [planted_seldom.Unreadable], effort=FEW)
+    (row,) = [row for row in found.rows if row.verdict != "ok"]
+    assert row.verdict == "fails its contract"
+    assert "aggregate raises TypeError: no such thing" in str(row.attack)
