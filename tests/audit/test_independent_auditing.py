@@ -1,0 +1,94 @@
+"""The audit beside code that others wrote: bounds of jax-privacy, coins of opendp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from planted import FloatBits
+
+from fedldp.audit.bounds import epsilon_lower
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.games import ReportGame
+from fedldp.audit.observations import AuditKeys
+from fedldp.audit.one_run import epsilon_lower as one_run_lower
+from fedldp.core.randomness import Stream
+
+pytestmark = pytest.mark.slow
+
+
+def scores(up: int, of: int) -> np.ndarray:
+    """Return scores of which so many are above a half."""
+    return np.repeat([1.0, 0.0], [up, of - up])
+
+
+@pytest.mark.parametrize(
+    ("hits", "false_hits", "trials", "delta"),
+    [(731, 269, 1_000, 0.0), (50, 0, 100, 0.0), (900, 850, 1_000, 1e-3), (400, 10, 500, 0.1),
+     (10, 10, 100, 0.0)],
+)  # fmt: skip
+@pytest.mark.parametrize("confidence", [0.95, 0.999])
+def test_jax_privacy_counts_two_sides_to_the_same_bound(
+    hits: int, false_hits: int, trials: int, delta: float, confidence: float
+) -> None:
+    auditing = pytest.importorskip("jax_privacy.auditing")
+    theirs = auditing.CanaryScoreAuditor(
+        scores(hits, trials), scores(false_hits, trials)
+    ).epsilon_clopper_pearson(
+        1 - confidence, delta, threshold_strategy=auditing.Explicit(threshold=0.5)
+    )
+    ours = epsilon_lower(hits, trials, false_hits, trials, delta=delta, confidence=confidence)
+    assert ours == pytest.approx(theirs, abs=1e-7)
+    assert ours <= theirs + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("canaries", "right", "wrong", "delta"),
+    [(200, 100, 0, 1e-9), (200, 80, 20, 1e-9), (1_000, 300, 50, 1e-5), (1_000, 500, 100, 1e-3),
+     (256, 70, 58, 1e-9)],
+)  # fmt: skip
+def test_jax_privacy_counts_one_run_to_the_same_bound(
+    canaries: int, right: int, wrong: int, delta: float
+) -> None:
+    auditing = pytest.importorskip("jax_privacy.auditing")
+    half = canaries // 2
+    theirs = auditing.CanaryScoreAuditor(scores(right, half), scores(wrong, half)).epsilon_one_run(
+        0.01, delta, threshold_strategy=auditing.Explicit(threshold=0.5)
+    )
+    ours = one_run_lower(canaries, right + wrong, right, delta=delta, confidence=0.99)
+    assert ours == pytest.approx(theirs, abs=2e-6)
+
+
+@dataclass(frozen=True)
+class OfOpenDP(FloatBits):
+    """opendp's randomised response of one bit, with randomness of its own."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        response = self.response()
+        return np.packbits([response(bool(value > 0)) for value in values]).tobytes()
+
+    def response(self) -> Any:
+        dp = pytest.importorskip("opendp.prelude")
+        dp.enable_features("contrib")
+        return dp.m.make_randomized_response_bool(1 / (1 + np.exp(-self.epsilon)))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.0])
+def test_the_audit_comes_near_what_opendp_promises_of_its_response(epsilon: float) -> None:
+    mechanism = OfOpenDP(epsilon)
+    promised = mechanism.response().map(1)
+    game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
+    few = replace(QUICK, mechanism_scan=0)
+    # Its coins are fresh in each run of this test: it fails by chance once in 10^9 runs.
+    (shown,) = game.play([0.0], promised, few, AuditKeys(0), 1 - 1e-9)
+    assert 0.55 * promised < shown.lower <= promised
+
+
+def test_a_looser_promise_of_the_same_response_is_refuted() -> None:
+    """A lie on the same coins: half of what they cost."""
+    mechanism = OfOpenDP(2.0)
+    game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
+    (shown,) = game.play([0.0], 1.0, replace(QUICK, mechanism_scan=0), AuditKeys(0), 1 - 1e-9)
+    assert shown.lower > 1.0
