@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -120,7 +121,8 @@ class Meddler:
                     found = meddler.delivered(self, body)
                 except httpx.HTTPError:
                     found = None
-                if found is None:
+                if found is None or isinstance(found, bytes):
+                    self.wfile.write(found or b"")
                     self.close_connection = True
                     return
                 self.send_response(found.status_code)
@@ -150,12 +152,15 @@ class Meddler:
         self._server.shutdown()
         self._server.server_close()
 
-    def delivered(self, request: object, body: bytes) -> httpx.Response | None:
-        """Return what the server says to a request; None where its sender hears nothing."""
-        path, to, headers = request.path, request.to, dict(request.headers)  # type: ignore[attr-defined]
+    def delivered(self, request: Any, body: bytes) -> httpx.Response | bytes | None:
+        """Return what the server says to a request; None where its sender hears nothing.
+
+        Bytes are sent as they are, in the place of a response.
+        """
+        path = request.path
 
         def send() -> httpx.Response:
-            return to.request(request.command, path, content=body, headers=headers)  # type: ignore[attr-defined,no-any-return]
+            return passed_on(request, body)
 
         kind = path.split("/")[2]
         if kind not in ("question", "answer"):
@@ -178,3 +183,55 @@ class Meddler:
             self.doubled += 1
             send()
         return found if found is not None else send()
+
+
+def passed_on(request: Any, body: bytes) -> httpx.Response:
+    """Return what the server says to a request that is passed on."""
+    headers = dict(request.headers)
+    found: httpx.Response = request.to.request(
+        request.command, request.path, content=body, headers=headers
+    )
+    return found
+
+
+def _response(head: str, *headers: str, body: bytes = b"") -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {head}", *headers, "", ""]).encode() + body
+
+
+_NUMBERED = "fedldp-question: 999999"
+GARBAGE = [
+    b"",
+    random.Random(0).randbytes(4000),
+    _response("200 OK", _NUMBERED, "content-length: 10000000000", body=bytes(1 << 16)),
+    _response("200 OK", _NUMBERED, "transfer-encoding: chunked", body=b"ffffffff\r\nx"),
+    _response("200 OK", _NUMBERED, "content-length: 9", "content-encoding: gzip", body=b"x" * 9),
+    _response("200 OK", _NUMBERED, "content-length: -1"),
+    _response("200 OK", _NUMBERED, "content-length: 100", body=b"cut"),
+    _response("200 OK", "fedldp-question: nine", "content-length: 1", body=b"x"),
+    _response("200 OK", _NUMBERED, "content-length: 9", body=b"nonsense."),
+    _response("200 OK", _NUMBERED, "content-length: 76", body=b"fedldp-site\x01" + bytes(64)),
+    _response("302 Found", "location: https://127.0.0.1:1/", "content-length: 0"),
+    _response("500 " + "x" * 60_000, "content-length: 0"),
+    _response("401 Unauthorized", "content-length: 0"),
+    _response("200 OK", "x: " + "a" * (1 << 17)),
+]
+"""What a site may be sent in the place of a question; 999999 is the number of none."""
+
+
+class Garbler(Meddler):
+    """Gives sites garbage in the place of every other question, each kind in turn.
+
+    Attributes:
+        given: how often.
+    """
+
+    given = 0
+    _asked = 0
+
+    def delivered(self, request: Any, body: bytes) -> httpx.Response | bytes | None:
+        if request.path == "/v1/question":
+            self._asked += 1
+            if self._asked % 2:
+                self.given += 1
+                return GARBAGE[self.given % len(GARBAGE)]
+        return passed_on(request, body)

@@ -241,10 +241,12 @@ class DiesAtEveryFile:
     Attributes:
         done: a file that has the names of those at which it died.
         after: it is there.
+        within: a part of the paths of those that are meant.
     """
 
     done: Path
     after: bool
+    within: str = ""
 
     def apply(self) -> None:
         from fedldp.deployment import journal, receipts, server
@@ -254,7 +256,7 @@ class DiesAtEveryFile:
 
         def write(path: Path, content: bytes) -> None:
             known = self.done.read_text().splitlines() if self.done.exists() else []
-            if str(path) in known:
+            if str(path) in known or self.within not in str(path):
                 real(path, content)
                 return
             if self.after:

@@ -52,12 +52,12 @@ class Stage:
             proxy.target = policy.socket
         self.server = self.another_server("server", socket)
 
-    def another_server(self, name: str, socket: Path) -> Party:
-        """Return a server of the same agreement, with a folder of its own."""
+    def another_server(self, name: str, socket: Path, agreement: str = "run.agreement") -> Party:
+        """Return a server with a folder of its own."""
         folder = self.world.folder
         return Party(
             folder / f"{name}.log",
-            *("deploy", "server", folder / name, folder / "run.agreement", "--json"),
+            *("deploy", "server", folder / name, folder / agreement, "--json"),
             *("--test", folder / "test.npz", "--socket", socket),
         )
 

@@ -5,17 +5,20 @@ After each, every site has paid once for each of its releases, and no process, p
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import socket
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from between import Cable, Meddler
+from between import GARBAGE, Cable, Garbler, Meddler
 from https_ends import write_tls
-from https_stage import Stage, playing
+from https_stage import HOST, Stage, playing
 from real_processes import (
     ClockJumps,
     DiesAtCommit,
@@ -29,12 +32,12 @@ from real_processes import (
 from worlds import whole, write_policy
 
 from fedldp.core.errors import EndedForGood
+from fedldp.deployment.https.site import tls_of_site
 from fedldp.deployment.policy import write_accepted
 
 pytestmark = pytest.mark.slow
 
 
-DEATHS = 3
 CONNECTED = "site site-0 is connected"
 CUT = 60.0
 """Seconds."""
@@ -53,20 +56,40 @@ def command(folder: Path, *arguments: object) -> Party:
     return party
 
 
-@pytest.mark.parametrize(("channel", "after"), [("named", True), ("sum", False)])
-def test_a_server_that_dies_comes_back_and_the_run_goes_on(
-    tmp_path: Path, channel: str, after: bool
+@pytest.mark.parametrize(
+    ("channel", "after", "within", "deaths"),
+    [("named", True, "", 15), ("named", False, "", 15), ("sum", False, "/round-1/", 8)],
+)
+def test_a_server_that_dies_at_every_file_comes_back_and_the_run_goes_on(
+    tmp_path: Path, channel: str, after: bool, within: str, deaths: int
 ) -> None:
     """Nobody touches an agent meanwhile: each finds the server again by itself.
 
-    That it may die at every file of its folder, ``test_real_failures.py`` has.
+    Of a sum, at the files that it has besides, of one round: questions and answers of its phases.
     """
     with playing(tmp_path, channel) as stage:
         for agent in stage.agents:
             agent.start()
-        for _ in range(DEATHS):
-            stage.server.start(DiesAtEveryFile(tmp_path / "done", after))
-            assert stage.server.wait() == -9
+        death = DiesAtEveryFile(tmp_path / "done", after, within)
+        died = 0
+        stage.server.start(death)
+        while stage.server.wait() == -9:
+            died += 1
+            stage.server.start(death)
+        assert stage.server.wait() == 0
+        assert died == len(set(death.done.read_text().splitlines())) >= deaths
+        stage.assert_whole()
+        assert all(len(lines(agent)) < 40 + 6 * deaths for agent in stage.agents)
+        stage.close()
+
+
+def test_a_server_that_is_killed_with_its_sites_connected_comes_back(tmp_path: Path) -> None:
+    with playing(tmp_path, "sum") as stage:
+        for agent in stage.agents:
+            agent.start()
+        stage.server.start()
+        eventually(lambda: CONNECTED in stage.server.text())
+        stage.server.kill()
         came = stage.server.text().count(CONNECTED)
         stage.server.start()
         eventually(lambda: stage.server.text().count(CONNECTED) > came)
@@ -105,6 +128,44 @@ def test_messages_that_are_lost_repeated_and_late_are_counted_once(tmp_path: Pat
         assert min(meddler.lost["question"], meddler.lost["answer"]) > 1
         assert meddler.doubled > 10
         assert all(len(lines(party)) < 40 for party in (*stage.agents, stage.server))
+        for agent in stage.agents:
+            agent.end()
+    stage.close()
+
+
+def test_garbage_at_both_ends_stops_no_round(tmp_path: Path) -> None:
+    """To sites, from who has the server's own key; to the server, from strangers, in and out of
+    TLS."""
+    over, sent = threading.Event(), [0]
+    noise = [*GARBAGE, b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/answer/1 HTTP/1.1\r\n\r\n"]
+    with (
+        playing(tmp_path, "sum", between=True) as stage,
+        Garbler(stage.port, stage.behind, tmp_path / "tls") as garbler,
+    ):
+        secured = tls_of_site(tmp_path / "tls" / "ca.pem")
+
+        def flood() -> None:
+            while not over.wait(0.02):
+                with contextlib.suppress(OSError):
+                    raw = socket.create_connection((HOST, stage.behind), timeout=5)
+                    if sent[0] % 4 == 0:
+                        raw = secured.wrap_socket(raw, server_hostname=HOST)
+                    with raw:
+                        raw.sendall(noise[sent[0] // 4 % len(noise)])
+                        sent[0] += 1
+
+        flooding = threading.Thread(target=flood, daemon=True)
+        stage.start()
+        flooding.start()
+        try:
+            assert stage.server.wait() == 0
+        finally:
+            over.set()
+            flooding.join()
+        assert sent[0] > 4 * len(noise)
+        assert garbler.given > len(GARBAGE)
+        stage.assert_whole()
+        assert all(len(lines(party)) < 60 for party in (*stage.agents, stage.server))
         for agent in stage.agents:
             agent.end()
     stage.close()

@@ -56,10 +56,17 @@ def test_a_demo_in_which_all_are_killed_ends_as_its_simulation(
     nothing_is_left(short_path)
 
 
-def test_ctrl_c_ends_all_that_it_started(fedldp_process: Start, short_path: Path) -> None:
-    command = fedldp_process("deploy", "demo", "--link", "flower", *SMALL, folder=short_path)
-    command.wait_until(lambda: "started the server's app" in command.errors())
-    assert len(of_folder(short_path)) > 8
+@pytest.mark.parametrize(("link", "processes"), [("https", 5), ("flower", 9)])
+def test_ctrl_c_ends_all_that_it_started(
+    fedldp_process: Start, short_path: Path, link: str, processes: int
+) -> None:
+    """In the middle of a run: its server has asked."""
+    long = ("deploy", "demo", "--link", link, *SMALL[:4], "--rounds", "500")
+    command = fedldp_process(*long, folder=short_path)
+    command.wait_until(lambda: list(short_path.glob("fedldp-*/server/journal/*")) != [])
+    if link == "flower":
+        command.wait_until(lambda: "started the server's app" in command.errors())
+    assert len(of_folder(short_path)) >= processes
     command.interrupt()
     try:
         command.process.communicate(timeout=60)

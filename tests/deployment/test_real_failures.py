@@ -9,6 +9,7 @@ import shutil
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from real_processes import (
 from stages import Stage, expected, small_world, staged
 
 from fedldp.core.errors import EndedForGood
+from fedldp.deployment.policy import write_accepted
 
 pytestmark = pytest.mark.slow
 
@@ -149,6 +151,41 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
         assert [record["clients"] for record in stage.rounds()] == [3, 2, 3, 3]
         for site in (1, 2):
             stage.assert_ledger(site, [1, 2, 3, 4])
+
+
+def test_a_new_run_releases_nothing_where_ledgers_forgot(tmp_path: Path) -> None:
+    """An older copy, of which nobody said so; and no ledger and no state, but the key."""
+    world = small_world(tmp_path, deadline=PATIENT, quorum=1, seeded=False)
+    older = shutil.copy(world.agent(0).policy.ledger, tmp_path / "older")
+    with staged(world) as (stage, _courier):
+        stage.start()
+        assert stage.server.wait() == 0
+        for site, agent in enumerate(stage.agents):
+            stage.assert_ledger(site, [1, 2])
+            agent.end()
+        shutil.copy(older, world.policies[0].ledger)
+        world.policies[1].ledger.unlink()
+        shutil.rmtree(world.policies[1].state)
+        agreement = replace(world.agreement, run="f" * 32, deadline_seconds=4.0)
+        for policy in world.policies:
+            write_accepted(policy, agreement)
+        (tmp_path / "later.agreement").write_bytes(agreement.to_bytes())
+        for proxy in stage.proxies:
+            proxy.passed.clear()
+        later = stage.another_server("later", stage.socket, "later.agreement")
+        stage.agents[1].start()
+        assert stage.agents[1].wait() == EndedForGood.exit_status
+        assert "is gone; restore it from a copy" in stage.agents[1].text()
+        for site in (0, 2):
+            stage.agents[site].start()
+        later.start()
+        assert later.wait() == 0
+        assert "it lacks release 2, which it had on" in stage.agents[0].text()
+        assert "site site-0 refuses: its ledger cannot be used" in later.text()
+        assert [len(reports(proxy)) for proxy in stage.proxies] == [0, 0, 2]
+        assert world.releases(0) == []
+        assert not world.policies[1].ledger.exists()
+        assert world.releases(2) == [(1, 0), (2, 0)] * 2
 
 
 def test_clocks_jump(tmp_path: Path) -> None:

@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
+from between import Cable
 from real_processes import Call, Meddle, Proxy, eventually, place_of, proxies_at, reports
 from stages import Stage, expected, small_world
 from worlds import World
 
-from fedldp.deployment.loopback import Loopback
+from fedldp.deployment.loopback import HOST, Loopback, free_ports
 
 pytestmark = pytest.mark.slow
 
 PATIENT = 1800.0
+CUT = 60.0
+"""Seconds."""
+
+
+class Cabled(Loopback):
+    """A Flower whose SuperNodes reach their SuperLink by a cable."""
+
+    cable: Cable
+
+    def start(self) -> None:
+        (self._end,) = free_ports(1)
+        super().start()
+
+    def _write_files(self) -> None:
+        super()._write_files()
+        self.cable = Cable(self._end, self._ports["superlink"])
+        self.cable.__enter__()
+
+    def _command(self, name: str) -> list[str]:
+        command = super()._command(name)
+        if name != "superlink":
+            command[command.index("--superlink") + 1] = f"{HOST}:{self._end}"
+        return command
+
+    def close(self) -> None:
+        super().close()
+        self.cable.__exit__()
 
 
 class Theatre:
     """One Flower on which one world after the other is played."""
 
-    def __init__(self, folder: Path, flower: Loopback, proxies: list[Proxy]) -> None:
+    def __init__(self, folder: Path, flower: Cabled, proxies: list[Proxy]) -> None:
         self.socket, self.flower, self.proxies = folder / "server" / "server.sock", flower, proxies
 
     @contextmanager
@@ -47,7 +76,7 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
     paths = [folder / "proxies" / f"{index}.sock" for index in range(3)]
     server = folder / "server" / "server.sock"
     with proxies_at(paths) as proxies:
-        with Loopback(folder / "flower", paths, server) as flower:
+        with Cabled(folder / "flower", paths, server) as flower:
             flower.start()
             yield Theatre(folder, flower, proxies)
         assert flower.processes() == {}
@@ -133,3 +162,29 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
             assert {1, 6} <= set(rounds)
         for number, clients in enumerate(counted, start=1):
             assert clients <= sum(number in rounds for rounds in taken)
+
+
+def test_a_cut_of_a_minute_loses_nothing(theatre: Theatre, tmp_path: Path) -> None:
+    """Packets between SuperNodes and SuperLink vanish; what was connected never comes back.
+
+    A SuperNode whose greeting was cut off does nothing any more, although its process stays: it is
+    started again.
+    """
+    world, hold, flower = small_world(tmp_path, deadline=PATIENT), Holds(1), theatre.flower
+    with theatre.plays(world) as stage:
+        theatre.proxies[1].meddle = hold
+        assert hold.came.wait(PATIENT)
+        flower.cable.cut()
+        hold.go_on.set()
+        time.sleep(CUT)
+        flower.cable.mend()
+        nodes = [f"supernode-{index}" for index in range(len(stage.agents))]
+        while stage.server.alive:
+            for name in nodes:
+                log = (flower.folder / f"{name}.log").read_bytes()
+                ended = log.rstrip().endswith(b"handshake operation timed out")
+                if ended or name not in flower.processes():
+                    flower.restart(name)
+            time.sleep(1)
+        assert stage.server.wait() == 0
+        stage.assert_whole(expected(world))
