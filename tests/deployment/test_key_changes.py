@@ -210,6 +210,9 @@ def test_nobody_takes_anothers_key_over(tmp_path: Path) -> None:
     kept.write_text(kept.read_text().replace(good.new, further.new))
     with pytest.raises(RunError, match="is damaged"):
         next_key_of(tmp_path, good.old)
+    kept.write_text("{")
+    with pytest.raises(RunError, match="is damaged"):
+        KeptReceipts(tmp_path / "run", "f" * 32, [])
 
 
 def test_what_is_kept_of_earlier_keys_is_whole_or_said(tmp_path: Path) -> None:

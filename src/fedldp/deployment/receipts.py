@@ -68,6 +68,14 @@ def changed_file(folder: Path, key: str) -> Path:
     return folder / f"{key}{_CHANGED}"
 
 
+def _changed_to(path: Path) -> tuple[str, str]:
+    """Return a site's next key and its earlier one, by what is kept of the change."""
+    try:
+        return str(json.loads(path.read_text())["new"]), path.stem
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is damaged: restore it from a copy") from error
+
+
 class KeptReceipts:
     """What a server keeps of its sites, across all its runs: the last receipt of each.
 
@@ -90,10 +98,7 @@ class KeptReceipts:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise RunError(f"{self._folder}: {error.strerror}; see to the folder") from error
-        self._earlier = {
-            json.loads(path.read_text())["new"]: path.stem
-            for path in self._folder.glob(f"*{_CHANGED}")
-        }
+        self._earlier = dict(map(_changed_to, self._folder.glob(f"*{_CHANGED}")))
         self._take_over(folder / "receipts.json")
         for site in range(len(sites)):
             self.last(site)
