@@ -17,7 +17,7 @@ from https_ends import Ends, eventually, write_tls
 from worlds import World, ask, content, make_world, question_of, write_policy
 
 from fedldp.cli import main
-from fedldp.cli.deploy_status import logged
+from fedldp.cli.deploy_status import _budget, logged
 from fedldp.core.errors import ConfigError, FedldpError, RunError, WireError
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.https.site import seconds_ahead
@@ -27,6 +27,7 @@ from fedldp.deployment.messages import Challenge, Hello, Stranger, pack, read_by
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving, text_of
 from fedldp.deployment.policy import is_retired, retire, write_accepted
 from fedldp.deployment.restored import charge_lost
+from fedldp.deployment.site_ledger import left_of
 from fedldp.deployment.status import budgets_of, status_of_server, status_of_site
 from fedldp.protocol.wire import Report
 
@@ -123,6 +124,21 @@ def test_a_site_tells_of_its_own_ledger(served: World) -> None:
     assert found["warnings"] == ["the agent does not run"]
     with alone(policy.state / "lock", "agent"):
         assert status_of_site(policy)["sites"][0]["state"] == "ready"
+
+
+@pytest.mark.slow
+def test_a_renewed_budget_is_told_with_the_total(served: World) -> None:
+    policy, ledger = served.policies[1], served.ledger(1)
+    spent = ledger.spent()
+    ledger.renew()
+    found = status_of_site(policy)  # an entry that the mark does not know yet is no older copy
+    (budget,) = found["sites"][0]["budget_left"]
+    assert (budget["spent"], budget["renewals"]) == (spent, 1)
+    assert budget["left"] == budget["limit"]
+    assert "renewed once" in found["last_release"]
+    assert "was spent since the beginning" in left_of(policy)[1]
+    line = _budget(budget)
+    assert "spent since the beginning (renewed once)" in line
 
 
 def test_a_site_whose_budget_does_not_cover_the_next_round_says_so(tmp_path: Path) -> None:

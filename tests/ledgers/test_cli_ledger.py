@@ -116,9 +116,11 @@ def test_show_and_verify_as_json(path: Path, fedldp: Callable[..., Outcome]) -> 
                 "limit": 1e6,
                 "spent": 2.0,
                 "remaining": 1e6 - 2,
+                "spent_since_renewal": 2.0,
             }
         ],
         "num_releases": 2,
+        "renewals": 0,
         "last_hash": entries[1].hash,
     }
     shown = json.loads(out)

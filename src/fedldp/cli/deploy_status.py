@@ -86,12 +86,16 @@ def _budget(budget: dict[str, Any]) -> str:
 
     from fedldp.core.formatting import number
     from fedldp.ledgers.budget import Budget
+    from fedldp.ledgers.sqlite import times
 
     limit, spent, left = (
         math.inf if budget[name] is None else budget[name] for name in ("limit", "spent", "left")
     )
     own = Budget(budget["kind"], limit, budget["unit"])
-    return f"{own}: {number(spent)} spent, {number(left, up=False)} left"
+    since = ""
+    if budget["renewals"]:
+        since = f" since the beginning (renewed {times(budget['renewals'])})"
+    return f"{own}: {number(spent)} spent{since}, {number(left, up=False)} left"
 
 
 def retire(

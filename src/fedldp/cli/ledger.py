@@ -1,4 +1,4 @@
-"""The command line of a client's privacy ledger: fedldp ledger show, verify."""
+"""The command line of a client's privacy ledger: fedldp ledger show, verify, renew."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fedldp.cli._common import Json, print_json
 from fedldp.core.errors import ConfigError, LedgerUnusable
 
 if TYPE_CHECKING:
+    from fedldp.ledgers.budget import Budget
     from fedldp.ledgers.sqlite import Release, SqliteLedger
 
 ledger_app = typer.Typer(rich_markup_mode=None, help="A client's privacy ledger.")
@@ -29,7 +30,7 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
 
     from fedldp.accounting.accountants import UNITS
     from fedldp.core.formatting import number
-    from fedldp.ledgers.sqlite import SqliteLedger
+    from fedldp.ledgers.sqlite import SqliteLedger, renewals, since_renewal
 
     ledger = SqliteLedger(path)
     entries = ledger.releases()
@@ -40,10 +41,11 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
     console = Console()
     spent, left = ledger.all_spent(entries), ledger.all_remaining(entries)
     lines = []
-    for budget, cost, rest in zip(ledger.budgets, spent, left, strict=True):
+    recent = ledger.all_spent(since_renewal(entries))
+    for budget, cost, rest, used in zip(ledger.budgets, spent, left, recent, strict=True):
         lines += [
             ("budget", f"{budget}"),
-            ("spent", budget.amount(cost)),
+            ("spent", _spent(budget, cost, used, renewals(entries))),
             ("remaining", budget.amount(rest, up=False)),
         ]
     lines.append(("last hash", summary["last_hash"] or "none: nothing was released"))
@@ -54,6 +56,9 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
         table = Table("release", "run", "round", "exchange", "event", *heads)
         for entry in entries:
             place = (entry.number, entry.run, entry.round, entry.exchange)
+            if entry.renews:
+                table.add_row(str(entry.number), *("",) * 3, "the budget was renewed by its owner")
+                continue
             table.add_row(
                 *(Text(str(cell)) for cell in (*place, _words(entry))),
                 *(number(_finite(cost)) for cost in entry.costs),
@@ -74,7 +79,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check the file, the hashes of its entries, their costs, and the total."""
-    from fedldp.ledgers.sqlite import SqliteLedger
+    from fedldp.ledgers.sqlite import SqliteLedger, renewals, times
 
     ledger = SqliteLedger(path)
     entries = ledger.verify()
@@ -87,7 +92,49 @@ def verify(
     for budget, left in zip(ledger.budgets, ledger.all_remaining(entries), strict=True):
         if left < 0:
             within = f"and with what may be lost beyond the {budget}: it releases nothing more"
-    typer.echo(f"ok: {path}: releases {len(entries)}, {within}")
+    often = renewals(entries)
+    if often:
+        within += f", renewed {times(often)}"
+    typer.echo(f"ok: {path}: releases {len(entries) - often}, {within}")
+
+
+@ledger_app.command()
+def renew(
+    path: LedgerFile,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+) -> None:
+    """Let the whole budget be spent once more: for the owner of the data, and nobody else."""
+    from fedldp.ledgers.sqlite import SqliteLedger, renewals, since_renewal
+
+    ledger = SqliteLedger(path)
+    entries = ledger.releases()
+    often = renewals(entries)
+    spent, recent = ledger.all_spent(entries), ledger.all_spent(since_renewal(entries))
+    for budget, cost, used in zip(ledger.budgets, spent, recent, strict=True):
+        typer.echo(f"budget     {budget}")
+        typer.echo(f"spent      {_spent(budget, cost, used, often)}")
+        most = budget.amount(cost + budget.limit)
+        typer.echo(f"from now   {most} in all at most, since the ledger was begun")
+    if not yes:
+        typer.echo(
+            "What was released stays released: a renewed budget adds to it, and protects no better "
+            "with time."
+        )
+        typer.confirm("Renew it?", abort=True)
+    entry = ledger.renew()
+    typer.echo(f"renewed    entry {entry.number}, hash {entry.hash}: note it, as of a release")
+
+
+def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
+    """Return what was spent since the beginning, and what of it since the last renewal."""
+    if not often:
+        return budget.amount(total)
+    from fedldp.ledgers.sqlite import times
+
+    return (
+        f"{budget.amount(total)} since the beginning, of it {budget.amount(recent)} since it was "
+        f"renewed ({times(often)})"
+    )
 
 
 def _check_has(path: Path, entries: list[Release], hash: str) -> None:
@@ -102,6 +149,9 @@ def _check_has(path: Path, entries: list[Release], hash: str) -> None:
 
 
 def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[str, Any]:
+    from fedldp.ledgers.sqlite import renewals, since_renewal
+
+    recent = ledger.all_spent(since_renewal(entries))
     spent, left = ledger.all_spent(entries), ledger.all_remaining(entries)
     budgets = [
         {
@@ -110,8 +160,9 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
             "limit": _finite(budget.limit),
             "spent": _finite(cost),
             "remaining": _finite(rest),
+            "spent_since_renewal": _finite(used),
         }
-        for budget, cost, rest in zip(ledger.budgets, spent, left, strict=True)
+        for budget, cost, rest, used in zip(ledger.budgets, spent, left, recent, strict=True)
     ]
     return {
         "ledger": str(path),
@@ -120,7 +171,8 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
         "spent": _finite(spent[0]),
         "remaining": _finite(left[0]),
         "budgets": budgets,
-        "num_releases": len(entries),
+        "num_releases": len(entries) - renewals(entries),
+        "renewals": renewals(entries),
         "last_hash": entries[-1].hash if entries else None,
     }
 

@@ -30,7 +30,7 @@ from fedldp.deployment.site_ledger import SiteLedger, was_begun
 from fedldp.deployment.source import open_source
 from fedldp.deployment.status import check_can_pay
 from fedldp.deployment.watch import read_status
-from fedldp.ledgers.sqlite import SqliteLedger, in_list
+from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
 from fedldp.protocol.client_keys import SecretKeys, read_secret
 
 _CLOCKS_AGREE = 5.0
@@ -148,8 +148,8 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
                 )
             amounts.append(budget.amount(left, up=False))
         return (
-            f"{policy.ledger}: {len(entries)} releases, {' and '.join(amounts)} is left; "
-            f"{kept.last_words(entries)}"
+            f"{policy.ledger}: {len(entries) - renewals(entries)} releases, "
+            f"{' and '.join(amounts)} is left; {kept.last_words(entries)}"
         )
 
     def key() -> str:

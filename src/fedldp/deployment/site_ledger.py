@@ -240,7 +240,7 @@ class SiteLedger:
         number, hash = last_of(entries)
         known = mark is not None and mark.date is not None and mark.number == number
         date = f" on {mark.date}" if mark is not None and known else ""
-        return f"release {number}{date}, hash {hash}"
+        return f"release {number}{date}, hash {hash}{self.ledger.renewed_words(entries)}"
 
     def restored(self, mark: Mark) -> None:
         """Begin anew to notice, once what is lost is charged or known to be nothing.

@@ -22,7 +22,7 @@ from fedldp.deployment.policy import SitePolicy, is_retired
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
 from fedldp.deployment.watch import read_status
 from fedldp.ledgers.budget import Budget, total_of
-from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger
+from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger, renewals
 
 
 def status_of_server(folder: Path) -> dict[str, Any]:
@@ -187,12 +187,16 @@ def check_can_pay(
 
 
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
-    """Return limit, spent and left of each budget of a ledger; None for infinity."""
-    return _left(ledger.budgets, ledger.all_spent(entries), ledger.all_remaining(entries))
+    """Return limit, spent and left of each budget of a ledger; None for infinity.
+
+    What is left is since the owner renewed it last, what is spent since the beginning.
+    """
+    lefts = ledger.all_remaining(entries)
+    return _left(ledger.budgets, ledger.all_spent(entries), lefts, renewals(entries))
 
 
 def _left(
-    budgets: Iterable[Budget], spent: Iterable[float], left: Iterable[float]
+    budgets: Iterable[Budget], spent: Iterable[float], left: Iterable[float], renewed: int = 0
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -201,6 +205,7 @@ def _left(
             "unit": budget.unit,
             "spent": _finite(used),
             "left": _finite(rest),
+            "renewals": renewed,
         }
         for budget, used, rest in zip(budgets, spent, left, strict=True)
     ]

@@ -262,7 +262,7 @@ class PrivateClient:
             rounds = dict.fromkeys(range(1, self.config.rounds + 1))
             releases = ReleaseHistory.planned({self.event(): range(1)}, rounds)
         else:
-            entries = self._ledger_of(node).releases()
+            entries = [e for e in self._ledger_of(node).releases() if not e.renews]
             latest = entries[-1].run if entries else ""
             releases = _history([each for each in entries if each.run == latest])
         found = stated(self.config, releases, summed=None, simulated=False, timed=TIMED)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.accountants import from_record, is_idealised
-from fedldp.accounting.events import Event, to_record
+from fedldp.accounting.events import Event, NoRelease, to_record
 from fedldp.accounting.prices import draws_once
 from fedldp.core.errors import (
     AskedOtherwise,
@@ -79,6 +79,10 @@ _ENTRY = "number, run, round, exchange, question, event, cost, payload_sha256, h
 LOST = hashlib.sha256(b"questions that were lost with a ledger").digest()
 """Stands for the question of what may have been released, and is in no ledger any more."""
 
+RENEWED = hashlib.sha256(b"the owner of this ledger has renewed its budget").digest()
+"""Stands for the question of an entry by which its owner renews the budget: no message has it, and
+no run has the name that the entry has, which is empty."""
+
 
 @dataclass(frozen=True)
 class Release:
@@ -111,6 +115,29 @@ class Release:
         """What it added to the ledger's first budget."""
         return self.costs[0]
 
+    @property
+    def renews(self) -> bool:
+        """Whether it is no release: the owner has renewed the budget by it."""
+        return self.run == "" and self.question == RENEWED.hex()
+
+
+def since_renewal(entries: Sequence[Release]) -> Sequence[Release]:
+    """Return the entries after the last one by which the owner renewed the budget; else all."""
+    for place in reversed(range(len(entries))):
+        if entries[place].renews:
+            return entries[place + 1 :]
+    return entries
+
+
+def renewals(entries: Sequence[Release]) -> int:
+    """Return how often the owner has renewed the budget."""
+    return sum(entry.renews for entry in entries)
+
+
+def times(often: int) -> str:
+    """Return a number of times in words."""
+    return "once" if often == 1 else f"{often} times"
+
 
 def rounds_before(releases: list[Release], run: str, round: int) -> int:
     """Return in how many rounds of a run before ``round`` something was released."""
@@ -142,9 +169,10 @@ class SqliteLedger:
 
     Guarantee: whatever ``release`` has returned is in the file, so the sum of its costs never
     under-counts: not if the process is killed at any point, the machine loses power, the disk is
-    full, or several processes release at once. Nothing is released by which that sum would pass the
-    budget, and for one (run, round, exchange) it returns the same bytes every time. Where any of
-    this is in doubt it refuses. It refuses events that are private for real numbers only.
+    full, or several processes release at once. Nothing is released by which that sum, since the
+    owner renewed the budget last, would pass it, and for one (run, round, exchange) it returns the
+    same bytes every time. Where any of this is in doubt it refuses. It refuses events that are
+    private for real numbers only.
 
     What it cannot know: that the whole file was deleted, or replaced by an older copy. Every entry
     holds a hash of all before it, so one that was changed or removed in the middle is found. Newest
@@ -264,8 +292,32 @@ class SqliteLedger:
             costs = tuple(budget.price(event, paid) for budget in self.budgets)
             self._add(db, past, Place(run, round, exchange, LOST), event, costs, b"")
 
+    def renew(self) -> Release:
+        """Let the whole budget be spent once more, from now on, and return the entry that says so.
+
+        It is an act of the ledger's owner, for data that are hers: nothing else renews a budget,
+        and no time does. What was released before is not undone: all that the ledger will ever
+        release is then within the limit times one more than the number of its renewals. An earlier
+        fedldp reads the entry as one that costs nothing, and goes on to refuse.
+
+        Raises:
+            LedgerUnusable: the file cannot be used; or nothing was released since the last renewal.
+        """
+        with self._open() as db:
+            db.execute("BEGIN IMMEDIATE")
+            past = self._releases(db)
+            if not since_renewal(past):
+                raise LedgerUnusable(
+                    f"ledger {self.path}: nothing was released since it was begun or renewed: "
+                    "there is nothing to renew"
+                )
+            event = NoRelease(what="the owner has renewed the budget")
+            place = Place("", renewals(past) + 1, 0, RENEWED)
+            self._add(db, past, place, event, (0.0,) * len(self.budgets), b"")
+            return self._releases(db)[-1]
+
     def releases(self) -> list[Release]:
-        """Return all entries, oldest first.
+        """Return all entries, oldest first; those by which the budget was renewed are among them.
 
         Raises:
             LedgerUnusable: the file cannot be read, or an entry was changed or removed.
@@ -283,18 +335,33 @@ class SqliteLedger:
         return self.all_remaining(self.releases())[0]
 
     def all_spent(self, entries: Sequence[Release]) -> list[float]:
-        """Return the cost of some entries under each budget, rounded up."""
+        """Return the cost of some entries under each budget, rounded up, renewed or not."""
         return [
             budget.spent(entry.costs[at] for entry in entries)
             for at, budget in enumerate(self.budgets)
         ]
 
     def all_remaining(self, entries: Sequence[Release]) -> list[float]:
-        """Return what some entries leave of each budget, rounded down."""
+        """Return what entries leave of each budget, rounded down: since it was renewed last."""
+        counted = since_renewal(entries)
         return [
-            budget.remaining(entry.costs[at] for entry in entries)
+            budget.remaining(entry.costs[at] for entry in counted)
             for at, budget in enumerate(self.budgets)
         ]
+
+    def renewed_words(self, entries: Sequence[Release]) -> str:
+        """Return, for people, how often the budget was renewed, and all that was spent; or nothing.
+
+        The words follow on others.
+        """
+        often = renewals(entries)
+        if not often:
+            return ""
+        total = " and ".join(
+            budget.amount(spent)
+            for budget, spent in zip(self.budgets, self.all_spent(entries), strict=True)
+        )
+        return f"; renewed {times(often)}, {total} was spent since the beginning"
 
     def verify(self) -> list[Release]:
         """Check the whole file, and return its entries.
@@ -314,11 +381,14 @@ class SqliteLedger:
             entries = self._releases(db)
             for entry in entries:
                 self._payload(db, entry)
-        released = [n for n, entry in enumerate(entries, 1) if entry.question != LOST.hex()]
-        until = entries[: released[-1]] if released else []
-        for budget, left in zip(self.budgets, self.all_remaining(until), strict=True):
-            if left < 0:
-                raise self._damaged(f"the releases cost more than its {budget}")
+        ends = [place for place, entry in enumerate(entries) if entry.renews]
+        for end in (*ends, len(entries)):
+            past = entries[:end]
+            released = [n for n, entry in enumerate(past, 1) if entry.question != LOST.hex()]
+            until = past[: released[-1]] if released else []
+            for budget, left in zip(self.budgets, self.all_remaining(until), strict=True):
+                if left < 0:
+                    raise self._damaged(f"the releases cost more than its {budget}")
         return entries
 
     def _add(
@@ -376,7 +446,8 @@ class SqliteLedger:
                 f"event {type(event).__name__}: it is private for real numbers only, not for the "
                 "floats that would be sent; nothing was released"
             )
-        spent = [total_of(entry.costs[at] for entry in past) for at in range(len(self.budgets))]
+        counted = since_renewal(past)
+        spent = [total_of(entry.costs[at] for entry in counted) for at in range(len(self.budgets))]
         paid = [entry.event for entry in past if entry.run == run]
         return admit_by_all(self.budgets, event, spent, paid)
 
