@@ -146,8 +146,10 @@ class _Training:
         assert self.train is not None
         try:
             found = self.train()
-        except SystemExit as error:  # else the process would end, and show that it did
-            raise RunError("training ended the process") from error
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # else the process would end, and show that it did
+            raise RunError(f"training ended with {type(error).__name__}") from error
         return Sensitive(Update.of_one(joined(self.layout, found), self.layout.size))
 
 
