@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from fedldp.reporting.card import (
     DOUBTFUL,
     TO_FILL,
     escaped,
+    model_card,
     privacy_document,
     schema,
     write_card,
 )
+from fedldp.reporting.html import page
 from fedldp.reporting.runs import read_run
 from fedldp.simulation.evaluating import predict
 
@@ -294,3 +297,25 @@ def test_the_command_says_where_it_is_and_what_is_left_to_do(
     printed = fedldp_command("card", visits, "--out", tmp_path / "card", "--json")
     assert problems(json.loads(printed.out)) == []
     assert json.loads(fedldp_command("card", "--schema").out) == schema()
+
+
+TARGET = {"unit": "person", "adversary": "server", "epsilon": 2.0, "delta": 1e-05}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [{}, [], "person", *({**TARGET, "epsilon": bad} for bad in (None, "2", True, -1, 1e400)),
+     {**TARGET, "delta": "none"}, {**TARGET, "unit": "patient"},
+     {key: TARGET[key] for key in ("unit", "adversary")}],
+)  # fmt: skip
+def test_a_target_of_somebody_elses_folder_is_taken_whole_or_not_at_all(
+    visits: Path, target: Any
+) -> None:
+    run = read_run(visits)
+    config = run.summary["config"] | {"target": target}
+    other = replace(run, summary=run.summary | {"config": config})
+    assert other.asked is None
+    document = privacy_document(other)
+    assert document["asked"] is None
+    assert problems(document) == []
+    assert "Asked for" not in page([other]) + model_card(other, document)

@@ -125,7 +125,7 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
         "claim": privacy["claim"],
         "asked": None
         if target is None
-        else {key: target.get(key) for key in ("unit", "adversary", "epsilon", "delta")},
+        else {key: target.get(key, 0.0) for key in ("unit", "adversary", "epsilon", "delta")},
         "guarantees": privacy["guarantees"],
         "warnings": [*privacy["warnings"], *_doubts(run, hidden)],
         "scores": None if hidden else _scores(run),

@@ -44,9 +44,18 @@ def warnings_of(summary: Mapping[str, Any]) -> list[str]:
 
 
 def asked_for(config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the unit and the adversary of a run's target, where it has one."""
+    """Return the unit and the adversary of a run's target, where it has one that is whole.
+
+    Args:
+        config: of the run; a folder's may come from somebody else.
+    """
     target = config.get("target")
     if not isinstance(target, dict):
+        return None
+    sizes = [target.get("epsilon"), target.get("delta", 0.0)]
+    if any(isinstance(each, bool) or not isinstance(each, int | float) for each in sizes):
+        return None
+    if not (0 < sizes[0] < math.inf and 0 <= sizes[1] < 1):
         return None
     unit, adversary = str(target.get("unit")), str(target.get("adversary"))
     return (unit, adversary) if unit in _FROM and adversary in _WHO else None
