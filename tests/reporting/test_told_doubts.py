@@ -157,6 +157,7 @@ def test_below_a_sweep_on_private_rows_stands_that_choosing_is_a_release(swept: 
     assert {tuple(run["guarantee"]) for run in swept.runs} == {("unit", "adversary", "delta")}
 
 
+@pytest.mark.slow
 def test_below_a_sweep_on_a_published_test_set_it_does_not(tmp_path: Path) -> None:
     found = fedldp.sweep("quickstart", grid={"epsilon": [1]}, rounds=1, num_clients=4, workers=1)
     assert CHOOSING not in found.notes()

@@ -10,6 +10,7 @@ import base64
 import io
 import math
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -191,7 +192,7 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
         return None
 
     columns = 2 if any(twins) else 4
-    below = 0.2 * math.ceil(len(runs) / columns) if len(runs) > _MOST_INSIDE else 0.0
+    below = 0.1 + 0.21 * math.ceil(len(runs) / columns) if len(runs) > _MOST_INSIDE else 0.0
 
     def draw(figure: Figure) -> None:
         from matplotlib.ticker import MaxNLocator
@@ -235,25 +236,27 @@ def lines(
         across: the label of the x axis.
         up: the label of the y axis.
     """
+    label = textwrap.wrap(across, 46)
+    more = 0.18 * (len(label) - 1)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        for i, (label, points) in enumerate(curves):
+        for i, (name, points) in enumerate(curves):
             axes.plot(
                 [x for x, _ in points],
                 [y for _, y in points],
                 color=_SERIES[i % len(_SERIES)],
                 linestyle=_DASHES[i % len(_DASHES)],
                 linewidth=1.8,
-                label=label,
+                label=name,
             )
         axes.plot([0, 1], [0, 1], color=_INK, linewidth=0.8, label="guessing")
-        axes.set_xlabel(across)
+        axes.set_xlabel("\n".join(label))
         axes.set_ylabel(up)
         axes.grid()
-        axes.legend(fontsize=10, loc="lower right")
+        axes.legend(fontsize=9, loc="lower right")
 
-    return _svg(name, draw, 3.6)
+    return _svg(name, draw, 3.4 + more, below=more)
 
 
 def against_epsilon(
