@@ -25,5 +25,8 @@ def test_a_deployed_run_has_a_card(tmp_path: Path) -> None:
     assert "only reports leave" in document["hazards"]["data_collection_exposure"]["finding"]
     text = (served.run_dir / "card" / "README.md").read_text()
     assert "A simulation" not in text
+    told = (served.run_dir / "report.html").read_text()
+    assert "By class" in told
+    assert "simulator" not in told
     with pytest.raises(RunError, match="no run folder"):
         write_card(tmp_path / "site-0")

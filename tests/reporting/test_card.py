@@ -203,6 +203,19 @@ def test_scores_on_private_rows_are_left_out_unless_asked_for(visits: Path, tmp_
     assert "model-index" not in texts[False]
 
 
+def test_scores_that_clients_send_in_clear_are_left_out_too(runs: dict[str, Path]) -> None:
+    run = read_run(runs["fedavg-quickstart"])
+    privacy = copy.deepcopy(run.summary["privacy"])
+    assert privacy_document(run)["scores"] is not None
+    for line in privacy["guarantees"]:
+        line["method"] = "none: labels and scores on own test examples sent in clear"
+    other = replace(run, summary=run.summary | {"privacy": privacy})
+    document = privacy_document(other)
+    assert document["scores"] is None
+    assert CONFIDENTIAL in model_card(other, document).replace("The scores", "the scores")
+    assert privacy_document(other, scores=True)["scores"] is not None
+
+
 def test_every_null_is_listed_or_says_that_nothing_is_known(
     runs: dict[str, Path], documents: dict[str, dict[str, Any]]
 ) -> None:

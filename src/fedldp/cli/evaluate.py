@@ -77,7 +77,7 @@ def _print(found: dict[str, Any]) -> None:
         *(() if leads else (ranking,)),
         ("AP", f"{area(found['average_precision']) or 'not defined here'}, the average precision"),
         ("Brier", f"{found['brier']:.4f}, the mean squared error of the probabilities"),
-        ("calibrated", f"{found['calibration_error']:.4f}, the calibration error"),
+        ("error", f"{found['calibration_error']:.4f}, the calibration error of the probabilities"),
         ("baseline", f"{percent(found['most_frequent'])}, always the most frequent class"),
     ):
         console.print(f"{label:10} {text}", highlight=False, markup=False, soft_wrap=True)

@@ -46,10 +46,10 @@ VERSION = 1
 TO_FILL = "to be filled by whoever publishes"
 
 CONFIDENTIAL = (
-    "the scores of this run are left out: they were measured on rows of the clients' own, and no "
-    "epsilon covers them"
+    "the scores of this run are left out: they tell of rows of the clients' own, and no epsilon "
+    "covers them"
 )
-"""Said in place of scores that were measured on private rows."""
+"""Said in place of scores that are functions of private rows."""
 
 DOUBTFUL = (
     "the figures of this run are doubtful; its summary.json says why, with scores that are left "
@@ -96,8 +96,18 @@ def write_card(
 
 
 def hides_scores(document: Mapping[str, Any]) -> bool:
-    """Return whether scores were left out of a document, for they are of private rows."""
-    return document["scores"] is None and scores_are_private(document["warnings"])
+    """Return whether scores were left out of a document, for they tell of private rows."""
+    return document["scores"] is None and _are_private(document)
+
+
+def _are_private(privacy: Mapping[str, Any]) -> bool:
+    """Return whether scores are of rows held out of the clients' own, or sent by clients in clear.
+
+    Clients send them where they test by themselves; through an encoder of their own, scores on any
+    test set tell of what made it.
+    """
+    reasons = (line["method"] for line in privacy["guarantees"] if line["epsilon"] is None)
+    return scores_are_private(privacy["warnings"]) or any("scores " in text for text in reasons)
 
 
 @cache
@@ -117,7 +127,7 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
     """
     config, privacy = run.summary["config"], asked_first(run.summary["privacy"], run.asked)
     target = config.get("target") if run.asked is not None else None
-    hidden = scores_are_private(privacy["warnings"]) and not scores
+    hidden = _are_private(privacy) and not scores
     document = {
         "document": "fedldp privacy document",
         "version": VERSION,
@@ -535,7 +545,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         claim=claim_text(privacy["claim"]).removeprefix("none: "),
         asked=asked_in_words(run.summary["config"], privacy),
         lines=[_line(each, privacy["claim"]) for each in privacy["guarantees"]],
-        confidential=CONFIDENTIAL if scores_are_private(privacy["warnings"]) else None,
+        confidential=CONFIDENTIAL if _are_private(privacy) else None,
         settings=json.dumps(run.summary["config"], indent=2, ensure_ascii=False),
         md=escaped,
     )
