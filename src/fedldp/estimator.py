@@ -58,8 +58,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     the clients' rows releases what it measured, and no line of ``privacy_`` counts that.
 
     Args:
-        recipe: a recipe's name, the path of a TOML file, or a configuration. Without it, the
-            composition that `fedldp advise` tries for the unit and the adversary.
+        recipe: a recipe's name, the path of a TOML file, or a configuration. Without it, a
+            composition that `fedldp advise` tries for the unit and the adversary, in the middle of
+            its tries.
         unit: whom the guarantee is for: "person" (``fit`` then needs ``persons``), "record" (one
             row), "client-round" or "client-run"; or "weight". Neither it nor the adversary has a
             default.
