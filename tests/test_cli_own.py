@@ -234,7 +234,8 @@ def test_a_run_is_evaluated_and_resumed_from_another_folder(
     later.unlink()
     says = f"there is no file later.csv here, and none in {folder}, where the run was started; "
     line = fedldp_command("evaluate", mine).assert_refused()
-    assert line == f"error: {mine}: {says}give --data FILE with labelled examples"
+    remedy = "give --data FILE with labelled examples (Python: dataset=)"
+    assert line == f"error: {mine}: {says}{remedy}"
     assert fedldp_command("run", "--resume", mine).assert_refused() == f"error: {says}put it there"
 
 
