@@ -13,7 +13,7 @@ import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.statement import stated
+from fedldp.deployment.statement import TIMED, stated
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import read_toml, to_toml
 from fedldp.simulation.sweeps.one_run import RunContext, RunTask, carry_out
@@ -278,7 +278,7 @@ def test_a_deployed_run_says_so_too(folder: Path) -> None:
     (folder / "own_mech.py").write_text(MECHANISM)
     config = fedldp.recipe("quickstart", mechanism="own_mech:Own")
     releases = plan(config, Problem((1, 8, 8), 10, 1437)).releases
-    found = stated(config, releases, summed=None, simulated=False)
+    found = stated(config, releases, summed=None, simulated=False, timed=TIMED)
     word = "what own_mech:Own states of its randomiser is true"
     assert found["guarantees"]
     assert all(word in line["assumptions"] for line in found["guarantees"])
