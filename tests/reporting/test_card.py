@@ -21,6 +21,7 @@ from fedldp.accounting.statement import HELD_OUT
 from fedldp.core.errors import RunError
 from fedldp.reporting.card import (
     CONFIDENTIAL,
+    COUNTS,
     DOUBTFUL,
     TO_FILL,
     escaped,
@@ -196,11 +197,21 @@ def test_scores_on_private_rows_are_left_out_unless_asked_for(visits: Path, tmp_
         assert HELD_OUT in document["warnings"]
         assert (document["scores"] is None) != scores
         assert (DOUBTFUL in document["warnings"]) != scores
+        assert COUNTS in document["registry"]["dp_variant"]["unprotected_quantities"]
     for figure in told:
         assert figure not in texts[False]
         assert figure in texts[True]
     assert CONFIDENTIAL in texts[False]
     assert "model-index" not in texts[False]
+
+
+def test_where_scores_are_left_out_nothing_depends_on_them(visits: Path) -> None:
+    """Not even whether they are doubtful: that they are not would tell of the same rows."""
+    run = read_run(visits)
+    good = dict.fromkeys(("accuracy", "auc", "balanced_accuracy"), 1.0)
+    summary = {**run.summary, "doubts": [], "final": {**run.summary["final"], **good}}
+    assert run.summary["doubts"]
+    assert privacy_document(replace(run, summary=summary)) == privacy_document(run)
 
 
 def test_scores_that_clients_send_in_clear_are_left_out_too(runs: dict[str, Path]) -> None:

@@ -52,9 +52,13 @@ CONFIDENTIAL = (
 """Said in place of scores that are functions of private rows."""
 
 DOUBTFUL = (
-    "the figures of this run are doubtful; its summary.json says why, with scores that are left "
-    "out here"
+    "whether the figures of this run are doubtful follows from the scores that are left out, and "
+    "is not told here either; its summary.json says it"
 )
+"""Said where scores are left out, whatever they are: a word that depends on them would tell."""
+
+COUNTS = "numbers of examples and people, which are rounded up and covered by no line"
+"""Counts of the clients' own rows that the documents tell."""
 
 _README, _PRIVACY = FILES = ("README.md", "privacy.json")
 _BEGINS = {_README: b"---\n# made by fedldp card\n", _PRIVACY: b'{\n  "document": "fedldp privacy'}
@@ -184,7 +188,7 @@ def _scores(run: FinishedRun) -> dict[str, Any] | None:
 
 def _doubts(run: FinishedRun, hidden: bool) -> list[str]:
     found: list[str] = run.summary["doubts"]
-    return ([DOUBTFUL] if found else []) if hidden else found
+    return [DOUBTFUL] if hidden else found
 
 
 # The registry of deployments, field by field
@@ -211,7 +215,7 @@ def _registry(run: FinishedRun, privacy: dict[str, Any]) -> dict[str, Any]:
         "dp_variant": {
             "variant_name": _VARIANTS[line["kind"]] if line else None,
             "data_domain": _domain(run),
-            "unprotected_quantities": _unprotected(privacy),
+            "unprotected_quantities": _unprotected(run, privacy),
         },
         "privacy_loss": {
             "privacy_unit": _UNITS[line["unit"]] if line and proven else None,
@@ -312,8 +316,8 @@ def _domain(run: FinishedRun) -> str | None:
     )
 
 
-def _unprotected(privacy: Mapping[str, Any]) -> str | None:
-    """Return what the statement says is not protected."""
+def _unprotected(run: FinishedRun, privacy: Mapping[str, Any]) -> str | None:
+    """Return what is not protected, by the statement and in these documents."""
     open_lines = dict.fromkeys(
         f"{_UNITS[line['unit']]}, against the {line['adversary']}"
         for line in privacy["guarantees"]
@@ -322,6 +326,8 @@ def _unprotected(privacy: Mapping[str, Any]) -> str | None:
     found = [f"nothing is proven of {what}" for what in open_lines]
     if scores_are_private(privacy["warnings"]):
         found.append(HELD_OUT)
+    if run.schema is not None and run.schema.rounded:
+        found.append(COUNTS)
     return "; ".join(found) or None
 
 
@@ -504,7 +510,7 @@ def _public(config: Mapping[str, Any]) -> str:
         for key in ("features", "initial", "trainable")
         if config.get(key) not in (None, "none", "all")
     ]
-    return "; ".join(parts) or "training began with drawn weights, and no public features were used"
+    return "; ".join(parts) or "the configuration names no file of weights and no public features"
 
 
 def _utility(run: FinishedRun, hidden: bool, doubts: list[str]) -> str:
