@@ -191,6 +191,22 @@ def test_the_same_question_has_the_same_bytes_and_another_is_refused(tmp_path: P
     assert len(mod(tmp_path).ledgers()["partition-0"].releases()) == 1
 
 
+def test_a_refusal_after_training_does_not_say_when_that_ended(tmp_path: Path) -> None:
+    """Another process of the node answers another question meanwhile."""
+    began: list[float] = []
+
+    def overtaken(message: Message) -> RecordDict:
+        began.append(time.time())
+        other = asked(arrays={**START, "bias": np.ones(2, np.float32)})
+        assert not App(mod(tmp_path), changed)(other).has_error()
+        return changed(message)
+
+    reply = App(mod(tmp_path), overtaken)(asked())
+    assert "another question was answered" in reply.error.reason
+    assert reply.metadata.created_at <= began[0]
+    assert len(mod(tmp_path).ledgers()["partition-0"].releases()) == 1
+
+
 @pytest.mark.parametrize("kind", ["evaluate", "query", "train.other"])
 def test_other_messages_do_not_reach_the_app(tmp_path: Path, kind: str) -> None:
     app = App(mod(tmp_path), changed)
@@ -377,6 +393,24 @@ def test_its_statement_is_that_of_account(tmp_path: Path) -> None:
         "it holds for runs of an app"
     )
     assert not any("fixed seed" in warning for warning in private.statement()["warnings"])
+
+
+def test_its_statement_says_what_earlier_runs_add(tmp_path: Path) -> None:
+    """A server names the runs: the total is the ledger's, since its beginning."""
+    private = mod(tmp_path, limit=24.0)
+    app = App(private, changed)
+    for round in (1, 2):
+        assert not app(asked(round)).has_error()
+    before = private.statement("partition-0")
+    assert not any("latest run" in warning for warning in before["warnings"])
+    private.ledgers()["partition-0"].renew()
+    assert private.statement("partition-0")["warnings"] == before["warnings"]
+    for round in (1, 2):
+        assert not app(asked(round, run=8)).has_error()
+    after = private.statement("partition-0")
+    assert guarantees(after) == guarantees(before)
+    (told,) = [warning for warning in after["warnings"] if "latest run" in warning]
+    assert told.endswith("which add to it: epsilon 32 in all")
 
 
 @pytest.mark.slow

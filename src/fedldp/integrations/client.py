@@ -98,6 +98,10 @@ TIMED = (
     "when a reply comes may tell how long training took, and so about how many examples a node "
     "has; no line is about that (answer_after_seconds can fix when it leaves)"
 )
+EARLIER_RUNS = (
+    "the lines are of the latest run alone, and this node's ledger has others, which add to it: {} "
+    "in all"
+)
 WHOSE_CODE = (
     "it holds for runs of an app with this composition in it, as its owner has read it: whoever "
     "may send a node other code can have its data"
@@ -254,21 +258,28 @@ class PrivateClient:
         """Return what is guaranteed for a node.
 
         Args:
-            node: whose ledger says what was released, in its latest run; None: for a node that
-                answers in every round of a run.
+            node: whose ledger says what was released, in its latest run; where there were others, a
+                warning says what all of them cost. None: for a node that answers in every round of
+                a run.
 
         Raises:
             ConfigError: there is no ledger of that node.
         """
+        more = []
         if node is None:
             rounds = dict.fromkeys(range(1, self.config.rounds + 1))
             releases = ReleaseHistory.planned({self.event(): range(1)}, rounds)
         else:
-            entries = [e for e in self._ledger_of(node).releases() if not e.renews]
+            ledger = self._ledger_of(node)
+            entries = [each for each in ledger.releases() if not each.renews]
             latest = entries[-1].run if entries else ""
+            if any(each.run != latest for each in entries):
+                total = zip(ledger.budgets, ledger.all_spent(entries), strict=True)
+                amounts = " and ".join(budget.amount(spent) for budget, spent in total)
+                more = [EARLIER_RUNS.format(amounts)]
             releases = _history([each for each in entries if each.run == latest])
         found = stated(self.config, releases, summed=None, simulated=False, timed=TIMED)
-        return Statement({**found, "warnings": [*found["warnings"], WHOSE_CODE]})
+        return Statement({**found, "warnings": [*found["warnings"], *more, WHOSE_CODE]})
 
     def ledgers(self) -> dict[str, SqliteLedger]:
         """Return the ledgers that are in the folder, by node."""

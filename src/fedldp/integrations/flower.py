@@ -114,18 +114,19 @@ class PrivateMod:
     ) -> Message:
         """Return what leaves the node for a message; ``call_next`` is the app."""
         came = time.monotonic()
-        # Made now: what it says of the time is when the message came, not when training ended.
+        # Made now: what they say of the time is when the message came, not when training ended.
         reply = Message(RecordDict(), reply_to=message)
+        refusal = Message(Error(ErrorCode.MOD_FAILED_PRECONDITION), reply_to=message)
         kind = message.metadata.message_type
         if kind.partition(".")[0] != "train":
-            return _refused(message, f"{kind.partition('.')[0]}: {_SCORES}")
+            return _refused(refusal, f"{kind.partition('.')[0]}: {_SCORES}")
         try:
             return self._trained(message, context, call_next, reply)
         except PrivacyError as error:
-            return _refused(message, first_line(error))
+            return _refused(refusal, first_line(error))
         except Exception as error:  # what it says may depend on examples
             log.error("no reply: %s", type(error).__name__)
-            return _refused(message, "the node cannot answer; its log says why")
+            return _refused(refusal, "the node cannot answer; its log says why")
         finally:
             self._wait(came)
 
@@ -174,11 +175,11 @@ class PrivateMod:
             )
 
 
-def _refused(message: Message, why: str) -> Message:
-    """Return a refusal: its words depend on no example."""
+def _refused(refusal: Message, why: str) -> Message:
+    """Return a refusal with its reason: words that depend on no example."""
     log.warning("refused: %s", why)
-    error = Error(ErrorCode.MOD_FAILED_PRECONDITION, f"fedldp: {why}")
-    return Message(error, reply_to=message)
+    refusal.error = Error(ErrorCode.MOD_FAILED_PRECONDITION, f"fedldp: {why}")
+    return refusal
 
 
 def _asked(message: Message) -> tuple[str, dict[str, NDArray[Any]], int]:
