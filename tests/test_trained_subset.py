@@ -192,6 +192,7 @@ def test_a_file_of_another_model_is_refused(
         ("partly_frozen:normed", "all", "the buffer encoder.2.running_mean"),
         ("partly_frozen:all_frozen", "requires_grad", "no parameter that requires a gradient"),
         ("partly_frozen:trained_norm", "1.*", "the buffer 1.running_\\w+ .* is updated from priv"),
+        ("partly_frozen:centred", "requires_grad", "the buffer mean .* is updated from private"),
         ("partly_frozen:trained_norm", "1.bias", "the buffer 1.running_\\w+ .* is updated from "),
         ("own_models:frozen", "all", "extra is frozen; set trainable = requires_grad"),
     ],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -86,7 +89,10 @@ def _problem(parameter: nn.Parameter) -> str | None:
 def _try_training(
     model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
 ) -> None:
-    """Take a gradient on batches of two examples and of one, which the last batch may have."""
+    """Take a gradient on batches of two examples and of one, which the last batch may have.
+
+    Buffers must stay as they are then, and on examples that are not zero: a mean of zeros is zero.
+    """
     parameters = dict(model.named_parameters())
     constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
     for size in (2, 1):
@@ -115,10 +121,18 @@ def _try_training(
                 raise ConfigError(
                     f"model = {name}: the parameter {label} has no effect on the output; remove it"
                 )
-        for label, buffer in model.named_buffers():
-            if not torch.equal(buffer, constants[label]):
-                raise ConfigError(
-                    f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
-                    "examples and no mechanism protects it; freeze its layer by trainable, or use "
-                    "group norm or no norm instead of batch norm"
-                )
+        _check_constant(model, name, constants)
+    if constants:
+        with suppress(Exception), torch.no_grad():  # it need not take these numbers
+            model(torch.full((2, *input_shape), 0.5))
+        _check_constant(model, name, constants)
+
+
+def _check_constant(model: nn.Module, name: str, constants: Mapping[str, Tensor]) -> None:
+    for label, buffer in model.named_buffers():
+        if not torch.equal(buffer, constants[label]):
+            raise ConfigError(
+                f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
+                "examples and no mechanism protects it; freeze its layer by trainable, or use "
+                "group norm or no norm instead of batch norm"
+            )
