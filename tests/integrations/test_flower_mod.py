@@ -319,8 +319,22 @@ def test_a_node_is_known_by_nothing_that_a_server_says(tmp_path: Path) -> None:
     assert "must give an integer" in app.app(
         asked(), Context(7, 3, {"partition-id": "../x"}, RecordDict(), {})
     ).error.reason  # fmt: skip
+
+
+def test_what_is_wrong_with_a_ledger_stays_at_the_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Words of it name paths of the node, and the budget of its owner."""
+    assert not App(mod(tmp_path, limit=77.0), changed)(asked(), None).has_error()
+    another = App(mod(tmp_path, limit=88.0), changed)
+    said = another(asked(2), None).error.reason
+    assert said == "fedldp: round 2: the ledger cannot be used; nothing was released"
+    assert "it was begun with a pure budget of epsilon 77.0" in caplog.text
     (tmp_path / "node" / "ledger.sqlite").unlink()
-    assert "it was begun, and is gone" in App(mod(tmp_path), changed)(asked(3), None).error.reason
+    again = App(mod(tmp_path, limit=77.0), changed)
+    assert again(asked(2), None).error.reason == said
+    assert "it was begun, and is gone" in caplog.text
+    assert another.calls == again.calls == 0
 
 
 def test_it_travels_to_other_processes(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ where that is a mean, so a loop that averages plain arrays needs to know nothing
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, NDArray[Any]]
 Train = Callable[[], Arrays]
 """Trains on the client's private examples, and returns the weights by name."""
+
+_log = logging.getLogger(__name__)
 
 _NOBODY = Examples(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
 """The examples are with whoever trains: the runtime is given none."""
@@ -324,7 +327,11 @@ class PrivateClient:
         state = State(round=round, weights=self._weights(weights))
         question = self._question(run, state, asked)
         with self._lock:
-            there = self._node(node)
+            try:
+                there = self._node(node)
+            except PrivacyError as error:  # which names the node's own paths and budgets
+                _log.error("nothing was released: %s", error)
+                raise PrivacyError(f"round {round}: {_WORDS['ledger']}; {_NOTHING}") from None
             runtime, training = self._runtime(there, run)
             training.train, training.failed = train, failed
             try:
