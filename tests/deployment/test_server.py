@@ -12,7 +12,7 @@ import pytest
 from worlds import FakePipe, World, bits, make_world
 
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.accounting.statement import SIMULATED, SumInPath
+from fedldp.accounting.statement import SIMULATED, SumInPath, spent_by_unit
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.deployment import sites
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
@@ -132,6 +132,19 @@ def test_the_folder_holds_the_run_and_no_report_of_a_complete_round(
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
     assert json.loads((folder / "privacy.json").read_text()) == seeded[1].privacy
     assert json.loads((folder / "summary.json").read_text())["privacy"] == seeded[1].privacy
+
+
+def test_each_round_says_what_was_spent_by_then(seeded: tuple[World, Served]) -> None:
+    lines = (seeded[1].run_dir / "metrics.jsonl").read_text().splitlines()
+    rounds = [json.loads(line)["spent"] for line in lines]
+    guarantees = seeded[1].privacy["guarantees"]
+    assert rounds[-1] == spent_by_unit(guarantees, seeded[0].agreement.statement["guarantees"])
+    assert rounds[-1]
+    first, last = ({(x["unit"], x["adversary"]): x["epsilon"] for x in each} for each in rounds)
+    assert first.keys() == last.keys()
+    assert all(0 < first[key] < last[key] for key in last)
+    # The claim of a round does not hide what was agreed of all of them.
+    assert all(x["epsilon"] <= x["of"] for each in rounds for x in each)
 
 
 @pytest.mark.sampled(1)

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -326,6 +326,46 @@ def run_lines(
         lines += _summed_lines(summed, reports, delta)
     lines += _downlink_lines(releases.of_server(), delta, persons_at_sites)
     return [line for line in lines if line.unit in WHOLE_RUN]
+
+
+def spent_by_unit(
+    lines: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what rounds cost at most, by unit and adversary, beside what all are to cost.
+
+    Args:
+        lines: the guarantees of a statement of these rounds.
+        planned: those of the whole run's.
+
+    Returns:
+        The best line of each unit of all rounds together and each adversary: "unit", "adversary",
+        "epsilon" (None: nothing is proven), "delta", and "of": the epsilon of the whole run.
+    """
+    ends = _best_of_run(planned)
+    return [
+        {
+            "unit": unit,
+            "adversary": adversary,
+            "epsilon": line["epsilon"],
+            "delta": line["delta"],
+            "of": ends[unit, adversary]["epsilon"] if (unit, adversary) in ends else None,
+        }
+        for (unit, adversary), line in _best_of_run(lines).items()
+    ]
+
+
+def _best_of_run(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Return of the lines about a whole run the best of each unit and adversary."""
+
+    def size(line: Mapping[str, Any]) -> float:
+        return math.inf if line["epsilon"] is None else float(line["epsilon"])
+
+    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for line in lines:
+        key = line["unit"], line["adversary"]
+        if line["unit"] in WHOLE_RUN and (key not in found or size(line) < size(found[key])):
+            found[key] = line
+    return found
 
 
 def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:

@@ -32,6 +32,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
+from fedldp.accounting.statement import spent_by_unit
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, RunError
 from fedldp.data import Examples, standardised
@@ -235,9 +236,12 @@ class Server:
             reports.state = self._state = state
             reported = self._reported(sites)
             self._count(self._ledger, record.round, reported)
+            privacy = self._stated(self._ledger, self._in_sum)
+            spent = spent_by_unit(privacy["guarantees"], self.agreement.statement["guarantees"])
+            record = replace(record, spent=spent)
             self.rounds.append(record)
             self.folder.write_round(state, self.rounds, self._ledger)
-            self.folder.write_json("privacy.json", self.privacy)
+            self.folder.write_json("privacy.json", privacy)
             self._journal.forget_before(record.round + 1)
             self.watch.complete(record.round, record.seconds, reported)
             after_round(record)

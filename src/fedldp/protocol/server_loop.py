@@ -62,9 +62,10 @@ class Round:
         waited: seconds until enough clients were there to be asked, 0 where that needs no time;
             None in records of earlier versions.
         calibration_error: see ``Evaluation``.
-        spent: what all rounds up to this one cost at most, by unit and adversary: see
-            ``Spending``; empty where nobody counts it.
-        budgets: what the client that spent most has spent, and what it has left, by unit.
+        spent: what all rounds up to this one cost at most, by unit and adversary; see
+            ``accounting.statement.spent_by_unit``.
+        budgets: what the client that spent most has spent, and what it has left, by unit; empty at
+            real sites, whose budgets are in their own ledgers.
     """
 
     round: int

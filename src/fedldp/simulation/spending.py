@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedldp.accounting.accountants import Normal, loss_of, sides_of
-from fedldp.accounting.statement import WHOLE_RUN, run_lines
+from fedldp.accounting.statement import run_lines, spent_by_unit
 from fedldp.core.errors import OverBudget
 from fedldp.ledgers.budget import Budget
 from fedldp.simulation.plan import Plan, sum_of
@@ -41,8 +41,7 @@ class Spending:
         """Return what the rounds up to ``round`` cost at most.
 
         Returns:
-            For each unit of all rounds together and each adversary: "unit", "adversary", "epsilon"
-            (None: nothing is proven), "delta", and "of": the epsilon of the whole run, by plan.
+            As ``spent_by_unit``; "of" is by plan.
         """
         asked = self._asked(round)
         if asked not in self._known:
@@ -75,43 +74,16 @@ class Spending:
     def _after(self, round: int) -> list[dict[str, Any]]:
         planned = self.planned
         config = planned.scheduled
-        ends = _best(planned.privacy["guarantees"])
+        ends = planned.privacy["guarantees"]
         if round >= config.rounds:
-            found = ends
-        else:
-            lines = run_lines(
-                planned.releases.before(round + 1),
-                summed=sum_of(config) if self._is_quick else None,
-                delta=config.delta if planned.delta is None else planned.delta,
-                persons_at_sites=config.persons_at_sites,
-            )
-            found = _best(map(asdict, lines))
-        return [
-            {
-                "unit": unit,
-                "adversary": adversary,
-                "epsilon": line["epsilon"],
-                "delta": line["delta"],
-                "of": ends[unit, adversary]["epsilon"] if (unit, adversary) in ends else None,
-            }
-            for (unit, adversary), line in found.items()
-        ]
-
-
-def _best(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Return of the lines about a whole run the best of each unit and adversary."""
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for line in lines:
-        key = line["unit"], line["adversary"]
-        if line["unit"] not in WHOLE_RUN:
-            continue
-        if key not in found or _size(line) < _size(found[key]):
-            found[key] = line
-    return found
-
-
-def _size(line: Mapping[str, Any]) -> float:
-    return math.inf if line["epsilon"] is None else float(line["epsilon"])
+            return spent_by_unit(ends, ends)
+        lines = run_lines(
+            planned.releases.before(round + 1),
+            summed=sum_of(config) if self._is_quick else None,
+            delta=config.delta if planned.delta is None else planned.delta,
+            persons_at_sites=config.persons_at_sites,
+        )
+        return spent_by_unit(map(asdict, lines), ends)
 
 
 def _budget(budget: Budget, histories: Iterable[Mapping[Any, int]]) -> dict[str, Any]:
