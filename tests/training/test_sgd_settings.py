@@ -113,7 +113,8 @@ def test_a_setting_of_plain_sgd_changes_a_run_or_is_refused(name: str) -> None:
         without = config.algorithm(problem).local_update(CPU)
         shown = {"rate_schedule": "schedule", "loss": "losses", "label_smoothing": "losses"}
         attribute = shown.get(name, name)
-        found = [getattr(getattr(u, "update", u), attribute) for u in (with_it, without)]
+        inner = [getattr(u, "training", getattr(u, "update", u)) for u in (with_it, without)]
+        found = [getattr(update, attribute) for update in inner]
         assert found[0] != found[1], config.system
     assert taken > 3
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
 from fedldp.core.errors import ConfigError
 from fedldp.data.public_files import read_public
@@ -41,6 +39,9 @@ def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
 
 
 def _read(name: str, data_dir: Path | None) -> dict[str, NDArray[Any]]:
+    from safetensors import SafetensorError  # a statement is made without it
+    from safetensors.numpy import load
+
     setting = f"initial = {name}"
     try:
         return load(read_public(name, setting, data_dir).content)

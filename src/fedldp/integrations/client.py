@@ -157,7 +157,10 @@ class _Training:
             raise
         except BaseException as error:  # else the process would end, and show that it did
             raise RunError(f"training ended with {type(error).__name__}") from error
-        return Sensitive(Update.of_one(joined(self.layout, found), self.layout.size))
+        weights = joined(self.layout, found)
+        if not np.isfinite(weights).all():  # it is answered alike without this, but not told
+            raise ConfigError("the arrays hold NaN or infinity; lower the learning rate")
+        return Sensitive(Update.of_one(weights, self.layout.size))
 
 
 @dataclass

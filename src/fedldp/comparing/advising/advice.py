@@ -512,11 +512,16 @@ class Advice:
         """Return the least trust that is viable as a file for ``fedldp run``, or None."""
         if self.best is None:
             return None
-        config = self._config(*self.best)
-        assert config is not None
+        trust, epsilon = self.best
+        figure = self.at(trust, epsilon)
+        assert figure.chosen is not None
+        # With its target, so that a run, its page and its card begin with what was asked for.
+        config = self.comparison.configuration(
+            Cell(TABLE, self.sites, figure.name, epsilon), figure.chosen, 0
+        )
         return (
             "# Chosen by fedldp advise, by scores of private rows: that choice is a release, which "
-            f"no epsilon covers.\n{to_toml(config)}"
+            f"no epsilon covers.\n# {TRUST_WORDS[trust]}: epsilon {epsilon:g}.\n{to_toml(config)}"
         )
 
     def _config(self, trust: str, epsilon: float) -> RunConfig | None:

@@ -29,8 +29,9 @@ FROM = {
 }
 
 WHO = {
-    "person": "One person: all rows of that person at one site. Whoever is protected against can "
-    "hardly tell whether this person's rows were these, or anybody else's.",
+    "person": "One person: all rows of that person at one site. The table "
+    "below bounds how often whoever is protected against can tell whether this person's rows were "
+    "these, or anybody else's: at a small epsilon hardly more often than by guessing.",
     "record": "One row of the table. That is one person only if nobody has two rows: no column was "
     "named that says whose a row is.",
     "client-run": "One client as a whole: all rows that it has, and all that it sends in a run.",
