@@ -69,12 +69,16 @@ class Cable:
                     threading.Thread(target=self._pass, args=(*pair, dead), daemon=True).start()
 
     def _pass(self, source: socket.socket, to: socket.socket, dead: threading.Event) -> None:
-        with contextlib.suppress(OSError):
+        try:
             while part := source.recv(1 << 16):
                 if not dead.is_set():
                     to.sendall(part)
             if not dead.is_set():
                 to.shutdown(socket.SHUT_WR)
+        except OSError:  # one end was reset: the other must hear of it, or it waits for ever
+            for each in () if dead.is_set() else (source, to):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
 
 class Meddler:

@@ -19,7 +19,7 @@ from fedldp.deployment.loopback import HOST, Loopback, free_ports
 
 pytestmark = pytest.mark.slow
 
-PATIENT = 1800.0
+PATIENT = 600.0
 CUT = 60.0
 """Seconds."""
 
