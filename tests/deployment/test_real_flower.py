@@ -52,7 +52,7 @@ class Cabled(Loopback):
 class Theatre:
     """One Flower on which one world after the other is played."""
 
-    def __init__(self, folder: Path, flower: Cabled, proxies: list[Proxy]) -> None:
+    def __init__(self, folder: Path, flower: Loopback, proxies: list[Proxy]) -> None:
         self.socket, self.flower, self.proxies = folder / "server" / "server.sock", flower, proxies
 
     @contextmanager
@@ -70,16 +70,31 @@ class Theatre:
             stage.kill()
 
 
-@pytest.fixture(scope="module")
-def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
-    folder = tmp_path_factory.mktemp("flower")
+@contextmanager
+def theatre_of(kind: type[Loopback], folder: Path) -> Iterator[Theatre]:
     paths = [folder / "proxies" / f"{index}.sock" for index in range(3)]
     server = folder / "server" / "server.sock"
     with proxies_at(paths) as proxies:
-        with Cabled(folder / "flower", paths, server) as flower:
+        with kind(folder / "flower", paths, server) as flower:
             flower.start()
             yield Theatre(folder, flower, proxies)
         assert flower.processes() == {}
+
+
+@pytest.fixture(scope="module")
+def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
+    with theatre_of(Loopback, tmp_path_factory.mktemp("flower")) as found:
+        yield found
+
+
+@pytest.fixture
+def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
+    """Of the cut alone: a cable takes connections while the SuperLink is down, and ends them.
+
+    A SuperNode gives up at a greeting that ends, and not where nobody listens.
+    """
+    with theatre_of(Cabled, tmp_path_factory.mktemp("cabled")) as found:
+        yield found
 
 
 class Holds:
@@ -164,15 +179,16 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
             assert clients <= sum(number in rounds for rounds in taken)
 
 
-def test_a_cut_of_a_minute_loses_nothing(theatre: Theatre, tmp_path: Path) -> None:
+def test_a_cut_of_a_minute_loses_nothing(cabled: Theatre, tmp_path: Path) -> None:
     """Packets between SuperNodes and SuperLink vanish; what was connected never comes back.
 
     A SuperNode whose greeting was cut off does nothing any more, although its process stays: it is
     started again.
     """
-    world, hold, flower = small_world(tmp_path, deadline=PATIENT), Holds(1), theatre.flower
-    with theatre.plays(world) as stage:
-        theatre.proxies[1].meddle = hold
+    world, hold, flower = small_world(tmp_path, deadline=PATIENT), Holds(1), cabled.flower
+    assert isinstance(flower, Cabled)
+    with cabled.plays(world) as stage:
+        cabled.proxies[1].meddle = hold
         assert hold.came.wait(PATIENT)
         flower.cable.cut()
         hold.go_on.set()
