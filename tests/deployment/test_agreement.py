@@ -14,7 +14,7 @@ import pytest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import find_recipe, recipes
-from fedldp.algorithms.systems import systems
+from fedldp.algorithms.systems import KEEPS_NOTHING, systems
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
@@ -297,6 +297,24 @@ def test_over_https_no_supernode_is_named_and_an_agreement_that_named_one_holds(
     assert earlier.statement["warnings"][-1] == TIMED_OVER_FLOWER  # so its digest is what it was
     unnamed = {**over_flower.statement, "warnings": warnings}
     assert "another" in refusal(check_stated, replace(over_flower, statement=unnamed))
+
+
+def test_an_own_model_is_assumed_to_keep_nothing_and_an_earlier_agreement_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
+    assert not any(KEEPS_NOTHING in each for each in agreed().statement["warnings"])
+    found = agreed(quick(model="own_models:dense"))
+    proven = [line for line in found.statement["guarantees"] if line["kind"] != "none"]
+    assert proven
+    assert all(any(KEEPS_NOTHING in x for x in line["assumptions"]) for line in proven)
+    earlier = json.loads(json.dumps(found.statement))
+    earlier["warnings"] = [each for each in earlier["warnings"] if KEEPS_NOTHING not in each]
+    for line in earlier["guarantees"]:
+        line["assumptions"] = [x for x in line["assumptions"] if KEEPS_NOTHING not in x]
+    check_stated(replace(found, statement=earlier))
+    earlier["guarantees"][-1]["epsilon"] = 0.01
+    assert "another" in refusal(check_stated, replace(found, statement=earlier))
 
 
 def test_an_agreement_of_before_statements_had_a_version_holds() -> None:

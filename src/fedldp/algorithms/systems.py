@@ -67,8 +67,12 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
+KEEPS_NOTHING = "keeps nothing of an example that it was used on, but for what its weights learned"
+"""Else what it kept of one client or person could be in the report of another."""
+
+
 def assumed(config: RunConfig) -> tuple[Assumed, ...]:
-    """Return what a statement assumes of features and numbers that are the user's own."""
+    """Return what a statement assumes of features, models and numbers that are the user's own."""
     found = []
     named = str(getattr(config, "features", "none"))
     match rests_on(named):
@@ -80,6 +84,8 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
             found.append(Assumed(f"features = {named} {what}", "a file of your own"))
         case None:
             pass
+    if is_address(config.model):
+        found.append(Assumed(f"model = {config.model} {KEEPS_NOTHING}", "code of your own"))
     if config.initial is not None:
         what = f"initial = {config.initial} was trained on none of the clients' examples"
         found.append(Assumed(what, "a file of your own"))

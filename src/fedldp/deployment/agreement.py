@@ -28,7 +28,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import name_and_digest, noted_frozen
+from fedldp.algorithms.systems import KEEPS_NOTHING, name_and_digest, noted_frozen
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
@@ -576,11 +576,24 @@ def check_stated(agreement: Agreement) -> None:
             found["warnings"] = [TIMED if w == TIMED_OVER_FLOWER else w for w in warnings]
     except (KeyError, TypeError, AttributeError):
         found = {}
-    if not _alike(found, agreement.computed_statement()):
+    computed = agreement.computed_statement()
+    if not _alike(found, computed) and not _alike(found, _without_models_word(computed)):
         raise ConfigError(
             "its statement is another than the one that is computed here; whoever wrote it has "
             "another version of fedldp, or made it up: refuse it, or agree on one version"
         )
+
+
+def _without_models_word(statement: dict[str, Any]) -> dict[str, Any]:
+    """Return a statement as earlier versions made it, which took it for granted of own models."""
+    return {
+        **statement,
+        "warnings": [each for each in statement["warnings"] if KEEPS_NOTHING not in each],
+        "guarantees": [
+            {**line, "assumptions": [x for x in line["assumptions"] if KEEPS_NOTHING not in x]}
+            for line in statement["guarantees"]
+        ],
+    }
 
 
 def _alike(one: Any, other: Any) -> bool:
