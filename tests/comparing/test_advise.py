@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,15 @@ def test_the_rule(tmp_path: Path, auc: float, alone: float, state: str) -> None:
     assert found.verdict("none")[0].startswith("viable" if state == "viable" else "not viable")
 
 
+@pytest.mark.parametrize("ahead", [0.01, 0.2])
+def test_what_chance_may_show_is_said_in_the_verdict(tmp_path: Path, ahead: float) -> None:
+    found = advice(tmp_path, {FREE: 0.9, ANY: 0.88}, 0.88 - ahead)
+    assert 0.01 < found.chance < 0.2
+    word, text = found.verdict("none")
+    assert word.startswith("viable")
+    assert ("by chance" in text) == (ahead < found.chance)
+
+
 def test_where_nothing_is_learned_nothing_is_viable(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.51, ANY: 0.9, SUM: 0.51})
     assert {found.state(trust, 8.0) for trust in ("none", "sum", "central")} == {"nothing learned"}
@@ -252,6 +262,9 @@ def test_the_least_trust_comes_first_and_the_least_epsilon(tmp_path: Path) -> No
     config = found.next_run()
     assert config is not None
     assert 'channel = "sum"' in config
+    target = tomllib.loads(config)["target"]  # its page and its card begin with it
+    assert (target["unit"], target["adversary"]) == ("person", "summing-server")
+    assert target["epsilon"] == 4
     assert "that choice is a release" in config
     statement = found.statement("sum", 4.0)
     assert statement is not None

@@ -78,7 +78,7 @@ def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
 def digest_of(model: nn.Module) -> str | None:
     """Return the SHA-256 of a model's frozen state, 64 hexadecimal digits; None if it has none.
 
-    It is of names, types, shapes and bytes of all buffers, those too that no file keeps.
+    It covers the names, types, shapes and bytes of all buffers, also of those that no file keeps.
     """
     found = sorted((name, buffer.cpu().numpy()) for name, buffer in model.named_buffers())
     if not found:

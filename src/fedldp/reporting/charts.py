@@ -54,7 +54,7 @@ _STYLE = {
     "legend.frameon": False,
 }
 _INCHES, _NARROW = 4.4, 5.0
-"""How wide charts are, in inches: their text can be read on a phone, where they are whole."""
+"""Widths of charts in inches: on a phone a chart is shown whole, and its text is readable."""
 
 _NUMBERS, _NOTHING = 0.68, 0.24
 """Inches for the ticks' labels of the vertical axis: numbers, or nothing."""

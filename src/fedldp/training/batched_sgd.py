@@ -230,7 +230,7 @@ def descend(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Advance:
-    """Return SGD whose step 0, 1, 2, ... has the size ``rate`` of it, from rest.
+    """Return SGD with the step sizes ``rate(0)``, ``rate(1)``, ... and no velocity at first.
 
     Args:
         rate: of a step.

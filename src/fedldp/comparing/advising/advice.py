@@ -256,6 +256,7 @@ class Advice:
             return f"viable from epsilon {first:g}", (
                 f"Viable at {listed}. {self._reached(trust, first)}"
                 + ("" if own is None else f" A site by itself, unprotected, has {own:.3f}.")
+                + self._doubted(trust, first)
             )
         if "not measured" in states.values():
             return "not measured yet", "Some runs are missing; the same command goes on."
@@ -280,6 +281,16 @@ class Advice:
         return "not viable", (
             f"{self._reached(trust, last)} The rule asks for {100 * KEPT:.0f} %, and no smaller "
             "epsilon reached it."
+        )
+
+    def _doubted(self, trust: str, epsilon: float) -> str:
+        """Return a sentence where a test of this size may show what is gained by chance."""
+        mean, own = self.at(trust, epsilon).mean(), self.alone_mean()
+        if mean is None or own is None or mean - own > self.chance:
+            return ""
+        return (
+            f" It is ahead of that by {mean - own:.3f} only, which a test of this size may show by "
+            f"chance ({self.chance:.3f}): confirm it on more rows before you rely on it."
         )
 
     def _reached(self, trust: str, epsilon: float) -> str:
