@@ -1,10 +1,10 @@
 """What is known of each event: one table, from an event's class to its accountant.
 
-Budgets, ledgers, statements, clients, deployments and the audit look an event up here and nowhere
-else; a new event is a class (``events``) and an entry. The table knows exact classes, not their
-subclasses, and an event that it lacks is an error, never nothing. What computes an epsilon sees
-losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and ``Bits`` or a ``Subset`` where reports are
-mixed), never an event.
+Budgets, ledgers, statements, clients, deployments and the audit look events up here and nowhere
+else. A new event needs a class (in ``events``) and an entry here. The table knows exact classes,
+not their subclasses; an event that it lacks is an error, never nothing. The code that computes an
+epsilon sees losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and ``Bits`` or ``Subset`` for
+shuffled or summed reports), never an event.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ E = TypeVar("E", bound=Event)
 
 Kind = Literal["pure", "zcdp", "gdp"]
 UNITS: dict[Kind, str] = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
-"""What a budget of each kind adds up."""
+"""The unit of each kind of budget."""
 
 Part = Literal["record", "person"]
 Side = Literal[Part, "client"]
 PARTS: tuple[Part, ...] = get_args(Part)
 SIDES: tuple[Side, ...] = get_args(Side)
 """What neighbours may differ in: one training example, all that one person has, or a client's whole
-input. Each is a part of the next, so what holds for one holds for all before it."""
+input. Each is part of the next, so a guarantee for one also holds for all before it."""
 
 
 class UnknownEvent(ConfigError, OverBudget):
-    """No accountant knows the event: nothing can be stated of it, and no budget covers it."""
+    """No accountant knows the event: nothing can be stated about it, and no budget covers it."""
 
 
 # Losses
@@ -65,16 +65,16 @@ class UnknownEvent(ConfigError, OverBudget):
 
 @dataclass(frozen=True, kw_only=True)
 class Pure:
-    """A report that is pure private, perhaps coordinate by coordinate.
+    """A report that is pure private, possibly coordinate by coordinate.
 
     Attributes:
         whole: the pure epsilon of the whole report.
-        singles: how many coordinates there are of each (epsilon, probability of telling), or else
-            whole reports; see ``compose.Telling``.
-        free: whether every coordinate may be at any extreme, whatever the others are: then
+        singles: how many coordinates (or else whole reports) there are of each pair (epsilon,
+            revealing probability); see ``compose.Telling``.
+        free: whether every coordinate may be at any extreme, whatever the others are; then
             ``whole`` is attained.
-        known: whether the probability of telling is known, and not only bounded by 1.
-        two_valued: whether coordinates have two outcomes, as randomised response has.
+        known: whether the revealing probability is known, rather than only bounded by 1.
+        two_valued: whether coordinates have two outcomes, as in randomised response.
     """
 
     whole: float
@@ -89,8 +89,8 @@ class Normal:
     """A vector with discrete Gaussian noise.
 
     Attributes:
-        mu: sensitivity over deviation of a continuous Gaussian that is no more private, but for
-            1e-100, of a sum that holds as many such reports.
+        mu: a function from the number of such reports in a sum to the sensitivity over deviation of
+            a continuous Gaussian that is no more private than that sum, up to 1e-100.
     """
 
     mu: Callable[[int], float]
@@ -98,13 +98,13 @@ class Normal:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """Sums over secret random samples, plus continuous Gaussian noise, or what is as private.
+    """Sums over secret random samples, plus continuous Gaussian noise or noise equally private.
 
     Attributes:
-        release: one of them, of a sum that holds as many such reports.
-        times: how many.
-        sides: what is sampled: of an event for a part of a client, the part that it stands for.
-        adversaries: against whom; nothing is known against others.
+        release: a function from the number of such reports in a sum to one release.
+        times: the number of releases.
+        sides: what is sampled; if the event stands for a part of a client, that part.
+        adversaries: the adversaries it protects against; against others nothing is known.
     """
 
     release: Callable[[int], SampledRelease]
@@ -129,11 +129,11 @@ Loss = Pure | Normal | Sampled | Clear
 
 @dataclass(frozen=True, kw_only=True)
 class Bits:
-    """Independent two-valued bits, whose ones alone are seen, added up over clients.
+    """Independent two-valued bits; the adversary sees only the number of ones over all clients.
 
     Attributes:
-        epsilon: pure, of one bit.
-        coordinates: how many.
+        epsilon: the pure epsilon of one bit.
+        coordinates: the number of bits.
         whole: a smaller pure epsilon of the whole report, if one is known.
     """
 
@@ -144,12 +144,12 @@ class Bits:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What an event is made of, where it is a plain release that is made more or less often.
+    """What an event contains, if it is another release made several times or only once.
 
     Attributes:
         event: the release.
-        count: how often.
-        identity: where it is drawn once in a run and kept, what is drawn; else None.
+        count: how many times it is made.
+        identity: what is drawn, if it is drawn once in a run and kept; else None.
     """
 
     event: Event
@@ -165,25 +165,27 @@ class Accountant(Generic[E]):
     """What is known of one class of events: a row of the table.
 
     Exactly one of ``loss``, ``content``, ``sides`` and ``nothing`` is given: it says what kind of
-    event this is. The others are about an event that has a loss.
+    event this is. The other attributes describe an event that has a loss.
 
     Attributes:
-        loss: of an event, for the numerics.
-        content: of an event that is another one, more or less often.
-        sides: of an event that is another one for each side that it states, the client's at least.
-        nothing: what is sent, of an event that is computed from no data: it costs nothing, and no
-            history holds it.
-        price: an exact upper bound of what it adds to a budget of a kind; None: it is never
-            covered.
-        coordinate: the costliest of its coordinates as an event, where they are independent.
-        summed: what a sum of such reports shows, where a sum protects them.
-        shuffled: what a shuffler shows, where one protects such reports: of bits that are shuffled
-            coordinate by coordinate, or of reports that are one category each.
-        real_arithmetic_only: whether what is proven holds for real numbers, not for floats.
-        by_mechanism: whether a mechanism may state it of its report: how that was randomised, and
-            no more. What is drawn once, tells nothing or costs a record or a person less is known
-            by whoever decides what a mechanism is given, and how often.
-        size: how many coordinates it counts, which is a report's size; None: it counts none.
+        loss: the event's loss, for the numerics.
+        content: for an event that is another event, made several times or only once: that event.
+        sides: for an event that is a different event on each side: the events it states, at least
+            for the client.
+        nothing: for an event computed from no data: what is sent. It costs nothing, and no history
+            holds it.
+        price: an exact upper bound on what the event adds to a budget of a kind; None if no such
+            budget ever covers it.
+        coordinate: its costliest coordinate as an event, if coordinates are independent.
+        summed: what a sum of such reports shows, if a sum protects them.
+        shuffled: what a shuffler shows, if it protects such reports: bits shuffled coordinate by
+            coordinate, or reports of one category each.
+        real_arithmetic_only: whether the proof holds for real numbers, not for floats.
+        by_mechanism: whether a mechanism may state the event for its own report: how the report was
+            randomised, and no more. Other events (what is drawn once, reveals nothing, or costs
+            less for a record or a person) can only be stated by the code that decides what a
+            mechanism is given, and how often.
+        size: how many coordinates it counts, which is the report's size; None if it counts none.
     """
 
     loss: Callable[[E], Loss] | None = None
@@ -216,7 +218,7 @@ def price_of_pure(epsilon: float, kind: Kind) -> Fraction:
 
 
 def _price_of_bits(event: BinaryRandomizedResponse, kind: Kind) -> Fraction:
-    """Return the price of all bits one by one, or of the whole, whichever is less."""
+    """Return the price of all bits one by one or of the whole report, whichever is less."""
     each = event.coordinates * price_of_pure(event.epsilon, kind)
     return each if event.whole is None else min(each, price_of_pure(event.whole, kind))
 
@@ -300,7 +302,7 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         price=_price_of_bits,
         loss=_loss_of_bits,
         coordinate=lambda event: replace(event, coordinates=1, whole=None),
-        summed=_bits,  # of bits a sum shows what a shuffler of single bits does
+        summed=_bits,  # a sum of bits shows exactly what a shuffler of single bits shows
         shuffled=_bits,
         by_mechanism=True,
         size=lambda event: event.coordinates,
@@ -324,14 +326,14 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         shuffled=lambda event: event.subset,
         by_mechanism=True,
     ),
-    # Noise has no pure guarantee; and what a deployment draws is the discrete Gaussian, for which
-    # mu-GDP is not proven.
+    # Noise has no pure guarantee. A deployment draws the discrete Gaussian, for which mu-GDP is not
+    # proven.
     GaussianReport: Accountant(
         price=lambda event, kind: Fraction(event.rho) if kind == "zcdp" else None,
         loss=lambda event: Normal(mu=lambda shares: event.mu),
         by_mechanism=True,
     ),
-    GaussianShare: Accountant(  # by itself: a ledger does not know what it was summed with
+    GaussianShare: Accountant(  # one share by itself: a ledger does not know the rest of the sum
         price=lambda event, kind: (
             Fraction(event.squared_distance, 2 * event.variance) if kind == "zcdp" else None
         ),
@@ -361,17 +363,17 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
     ),
     SelfComposed: Accountant(content=lambda event: Content(event=event.each, count=event.count)),
 }
-"""A row for each class of events. What a user's own code adds is taken like any other."""
+"""A row for each class of events. Rows that a user's own code adds are treated like the others."""
 
 
-# What is asked of it
+# Queries
 
 
 def accountant(event: Event) -> Accountant[Any]:
     """Return what is known of the class of ``event``.
 
     Raises:
-        UnknownEvent: nothing is.
+        UnknownEvent: the table has no row for it.
     """
     found = ACCOUNTANTS.get(type(event))
     if found is None:
@@ -381,32 +383,32 @@ def accountant(event: Event) -> Accountant[Any]:
 
 @lru_cache(maxsize=1024)
 def loss_of(event: Event) -> Loss | None:
-    """Return the loss of ``event``; None where it is by side, by content, or nothing.
+    """Return the loss of ``event``; None for events defined by sides, content or no data.
 
     Raises:
         UnknownEvent: the event is unknown.
-        ConfigError: it is out of the range for which its loss is known.
+        ConfigError: the event is out of the range for which its loss is known.
     """
     loss = accountant(event).loss
     return None if loss is None else loss(event)
 
 
 def content_of(event: Event) -> Content | None:
-    """Return what ``event`` holds, where it is another one more or less often."""
+    """Return the content of ``event``, if it is another event made several times or only once."""
     content = accountant(event).content
     return None if content is None else content(event)
 
 
 def sides_of(event: Event) -> Mapping[Side, Event]:
-    """Return what ``event`` is by side, where it states that; else nothing."""
+    """Return the event that ``event`` is on each side; empty if it states none."""
     sides = accountant(event).sides
     return {} if sides is None else sides(event)
 
 
 def on_side(event: Event, side: Side) -> Event:
-    """Return what ``event`` is where neighbours differ in ``side``.
+    """Return the event that ``event`` is for neighbours that differ in ``side``.
 
-    What is stated of a larger side holds for a smaller one, of which nothing else may be stated.
+    If nothing is stated for ``side``, the next larger side for which something is stated applies.
     """
     stated = sides_of(event)
     if not stated:
@@ -420,34 +422,34 @@ def releases_nothing(event: Event) -> bool:
 
 
 def sent_of_nothing(event: Event) -> str | None:
-    """Return what is sent that is computed from no data; None for an event that releases some."""
+    """Return what ``event`` sends, if it is computed from no data; else None."""
     nothing = accountant(event).nothing
     return None if nothing is None else nothing(event)
 
 
 def coordinate_of(event: Event) -> Event | None:
-    """Return the costliest coordinate of ``event`` as an event; None if coordinates have none."""
+    """Return the costliest coordinate of ``event`` as an event; None if it has no such event."""
     coordinate = accountant(event).coordinate
     return None if coordinate is None else coordinate(event)
 
 
 def shuffled_loss(event: Event) -> Bits | Subset | None:
-    """Return what a shuffler shows of ``event``; None if it protects nothing."""
+    """Return what a shuffler shows of ``event``; None if a shuffler does not protect it."""
     shuffled = accountant(event).shuffled
     return None if shuffled is None else shuffled(event)
 
 
 def summed_loss(event: Event) -> Bits | Normal | Sampled | None:
-    """Return what a sum of reports shows of ``event``; None if it protects nothing."""
+    """Return what a sum of reports shows of ``event``; None if a sum does not protect it."""
     summed = accountant(event).summed
     return None if summed is None else summed(event)
 
 
 def unfolded(history: Counter[Event]) -> Counter[Event]:
-    """Return ``history`` with the contents of its events in their place.
+    """Return ``history`` with each event replaced by its contents.
 
-    What was drawn once counts once, however often it was sent. Composition covers releases that are
-    made at once as well as those that follow each other.
+    What was drawn once counts once, however often it was sent. Composition covers releases made at
+    the same time as well as releases made one after another.
     """
     counts: Counter[Event] = Counter()
     for event, times in history.items():
@@ -461,7 +463,7 @@ def unfolded(history: Counter[Event]) -> Counter[Event]:
 
 
 def drawn_once(event: Event) -> dict[tuple[Side, str], Event]:
-    """Return the parts of ``event`` that are drawn once, by side and by what is drawn."""
+    """Return the parts of ``event`` that are drawn once, by side and identity."""
     seen = [(side, on_side(event, side)) for side in SIDES]
     contents = [(side, each, content_of(each)) for side, each in seen]
     return {
@@ -472,35 +474,35 @@ def drawn_once(event: Event) -> dict[tuple[Side, str], Event]:
 
 
 def is_idealised(event: Event) -> bool:
-    """Return whether what is proven for ``event`` holds for real numbers, not for floats as sent.
+    """Return whether the proof for ``event`` holds for real numbers, not for the floats sent.
 
-    So it is for an event that says so, for sums whose noise is drawn as floats, and for an event
-    that holds one of these.
+    True for an event that says so, for sums whose noise is drawn as floats, and for an event that
+    holds one of these.
     """
     return any(accountant(each).real_arithmetic_only(each) for each in within(event))
 
 
 def sent_in_clear(event: Event) -> list[str]:
-    """Return what of ``event`` is sent unprotected, on one side or on all."""
+    """Return what ``event`` sends unprotected, on any side."""
     losses = (loss_of(each) for each in within(event))
     return [loss.what for loss in losses if isinstance(loss, Clear)]
 
 
 def is_pure(event: Event) -> bool:
-    """Return whether a report of ``event`` has a guarantee at delta 0, for its client."""
+    """Return whether a report of ``event`` has a guarantee at delta 0 for its client."""
     return isinstance(loss_of(on_side(event, "client")), Pure)
 
 
 def is_alike(event: Event) -> bool:
-    """Return whether ``event`` says that all coordinates are independent and of one law."""
+    """Return whether all coordinates of ``event`` are independent and identically distributed."""
     loss = loss_of(on_side(event, "client"))
     return isinstance(loss, Pure) and loss.free and len(loss.singles) == 1
 
 
 def protects_in_training(event: Event) -> bool:
-    """Return whether what is protected, if anything is, may be so while a client trains.
+    """Return whether ``event`` may protect data during a client's training, if it protects any.
 
-    Where it is not, whatever the client's training has given is randomised after it.
+    If not, the result of the client's training is randomised afterwards.
     """
     return any(
         sides_of(each) or drawn_once(each) or isinstance(loss_of(each), Clear | Sampled)
@@ -514,11 +516,11 @@ _DEEPEST = 4
 
 
 def from_record(record: object) -> Event:
-    """Return the event of a record, as ``events.to_record`` makes it, which may be any JSON value.
+    """Return the event of a record (see ``events.to_record``); ``record`` may be any JSON value.
 
     Raises:
-        ConfigError: the record is of no event that this version knows, or does not fit it; or two
-            classes of events are kept under one name, of which one would be read as the other.
+        ConfigError: the record names no event that this version knows, or does not fit its event;
+            or two classes of events have the same ``wire``, and one would be read as the other.
     """
     return _read(record, _DEEPEST)
 
@@ -528,13 +530,13 @@ def _read(record: object, levels: int) -> Event:
     known = {cls.wire: cls for cls in ACCOUNTANTS}
     if len(known) < len(ACCOUNTANTS):
         twice = ", ".join(name for name, n in Counter(c.wire for c in ACCOUNTANTS).items() if n > 1)
-        raise ConfigError(f"{twice}: two classes of events are kept so; give yours another wire")
+        raise ConfigError(f"{twice}: two classes of events have this wire; give yours another")
     if not isinstance(record, dict) or not isinstance(name, str) or name not in known:
         raise ConfigError(
             f"event = {name!a:.60}: this version knows {', '.join(known)} and no other"
         )
     if levels == 0:
-        raise ConfigError(f"event {name}: it is nested too deep")
+        raise ConfigError(f"event {name}: it is nested too deeply")
     values = {
         n: _read(v, levels - 1) if isinstance(v, dict) else v
         for n, v in record.items()

@@ -1,7 +1,7 @@
 """What one client releases in one report, as data that accountants interpret.
 
-An event says what a mechanism did, never how safe that is: that is in the table of
-``accountants``. An event that it lacks is an error; it never counts as nothing. Neighbours differ
+An event says what a mechanism did, never how private that is: the table of ``accountants`` says how
+private. An event missing from that table is an error; it never counts as nothing. Neighbours differ
 in one client's whole input.
 """
 
@@ -32,14 +32,14 @@ class Event:
     """Base of all events.
 
     Attributes:
-        wire: the name under which ledgers and run folders keep the event: that of its class, unless
-            the class says otherwise. It never changes, also where the class is renamed.
+        wire: the name under which ledgers and run folders keep the event: the class's name, unless
+            the class says otherwise. It never changes, even if the class is renamed.
         level: 0 for a plain release. An event may only hold events of lower levels.
 
     Raises:
-        ConfigError: a field is not of the very type that it has here, or out of range. A number may
-            be a plain int or float; text, bools and numpy's scalars are none. An event cannot stand
-            where the field's event is.
+        ConfigError: a field is not exactly of its declared type, or out of range. A number may be a
+            plain int or float, but not text, a bool or a numpy scalar. Or the field's event may not
+            stand in this one.
     """
 
     wire: ClassVar[str] = "Event"
@@ -62,15 +62,15 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryRandomizedResponse(Event):
-    """Independent bits, one for each coordinate; each can be at either of its two extremes.
+    """Independent bits, one for each coordinate; each coordinate can be at either extreme.
 
     Attributes:
-        epsilon: pure, of one coordinate.
-        coordinates: how many, d.
-        whole: a pure bound for the whole report where its bound on the vector gives one, smaller
-            than ``coordinates * epsilon``; None where every coordinate may be at any extreme.
-        group: the public label that a report travels under, where clients have budgets of their
-            own: a shuffler keeps groups apart.
+        epsilon: the pure epsilon of one coordinate.
+        coordinates: the number of coordinates, d.
+        whole: a pure bound for the whole report, smaller than ``coordinates * epsilon``, if a bound
+            on the vector gives one; None if every coordinate may be at any extreme.
+        group: the public label that a report carries if clients have budgets of their own; a
+            shuffler keeps groups apart.
     """
 
     wire: ClassVar[str] = "TwoValuedBits"
@@ -82,17 +82,18 @@ class BinaryRandomizedResponse(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PureCoordinates(Event):
-    """Independent coordinates, each pure private by itself; all of them may change together.
+    """Independent coordinates, each pure private by itself; all of them may change at once.
 
     Attributes:
-        groups: (epsilon, count): how many coordinates have which pure epsilon, each epsilon once.
-            Two inputs of the coordinate attain it.
-        telling: an upper bound, for every two inputs of a coordinate, on the probability of the
-            outcomes that are not as likely under one as under the other. Below 1, the two inputs
-            that attain epsilon attain it too, up to rounding, and all such outcomes tell as much.
+        groups: pairs (epsilon, count): how many coordinates have this pure epsilon, each epsilon
+            once. Two inputs of the coordinate attain it.
+        telling: the revealing probability: an upper bound, for every two inputs of a coordinate, on
+            the probability of the outcomes that are not equally likely under both. If it is below
+            1, the two inputs that attain epsilon also attain this bound, up to rounding, and all
+            such outcomes reveal equally much.
 
     Raises:
-        ConfigError: ``groups`` is empty or malformed, or ``telling`` no such probability.
+        ConfigError: ``groups`` is empty or malformed, or ``telling`` is not in (0, 1].
     """
 
     wire: ClassVar[str] = "PureCoordinates"
@@ -106,7 +107,7 @@ class PureCoordinates(Event):
 
     @classmethod
     def together(cls, times: int, *events: PureCoordinates) -> PureCoordinates:
-        """Return one event for the coordinates of all ``events``, each drawn so many times."""
+        """Return one event for the coordinates of all ``events``, each drawn ``times`` times."""
         groups: Counter[float] = Counter()
         for event in events:
             for epsilon, count in event.groups:
@@ -119,8 +120,8 @@ class PureReport(Event):
     """A report whose whole content is pure epsilon-private.
 
     Attributes:
-        epsilon: of the whole report.
-        idealised: whether that holds for real numbers only, not for the floats that are sent.
+        epsilon: the pure epsilon of the whole report.
+        idealised: whether that holds only in real arithmetic, not for the floats that are sent.
     """
 
     wire: ClassVar[str] = "PureReport"
@@ -130,20 +131,20 @@ class PureReport(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetResponse(Event):
-    """A report that is one category: each of k among M has weight H, each other one weight L.
+    """A report that is one of M categories: k of them have weight H, the others weight L.
 
-    Which k, depends on the input and on a seed that is sent along, drawn without a look at the
-    input. The report holds nothing else, and its seed and category have one size for all clients.
-    k-ary randomised response has k = 1.
+    Which k depends on the input and on a seed that is sent along and drawn independently of the
+    input. The report holds nothing else; its seed and category have the same size for all clients.
+    k-ary randomised response is the case k = 1.
 
     Attributes:
-        high: H, of the integers by which the category is really drawn.
+        high: H, one of the two integer weights by which the category is actually drawn.
         low: L, below H.
         closest: k, at most M/2.
         categories: M.
 
     Raises:
-        ConfigError: the numbers are of no such report; see ``numerics.blanket.Subset``.
+        ConfigError: no such report has these numbers; see ``numerics.blanket.Subset``.
     """
 
     wire: ClassVar[str] = "SubsetResponse"
@@ -166,12 +167,12 @@ class SubsetResponse(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianReport(Event):
-    """A vector of bounded L2 norm plus Gaussian noise of equal deviation in every coordinate.
+    """A vector of bounded L2 norm plus Gaussian noise, with one deviation for all coordinates.
 
     Attributes:
-        mu: sensitivity over deviation of a continuous Gaussian that is no more private than the
-            discrete one of deployment, but for 1e-100: see ``mechanisms.gaussian``.
-        rho: zCDP of the discrete Gaussian.
+        mu: sensitivity over deviation of a continuous Gaussian that is no more private (up to
+            1e-100) than the discrete Gaussian of deployment: see ``mechanisms.gaussian``.
+        rho: the zCDP parameter of the discrete Gaussian.
     """
 
     wire: ClassVar[str] = "GaussianReport"
@@ -181,17 +182,17 @@ class GaussianReport(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianShare(Event):
-    """An integer vector of bounded L2 norm plus one share of the noise that a sum is to have.
+    """An integer vector of bounded L2 norm plus one share of the noise meant for a sum.
 
-    The share is discrete Gaussian, independent in every coordinate. By itself it is little noise;
-    a sum that holds k of them is protected by all k.
+    The share is discrete Gaussian and independent in every coordinate. One share is little noise by
+    itself; a sum of k shares is protected by all k.
 
     Attributes:
         squared_distance: the largest squared L2 distance of two such vectors, in squared steps.
-        variance: of the share's noise in every coordinate, in squared steps.
+        variance: the variance of the share's noise in every coordinate, in squared steps.
 
     Raises:
-        ConfigError: the variance is too small for what is proven of sums.
+        ConfigError: the variance is too small for the proof about sums.
     """
 
     wire: ClassVar[str] = "GaussianShare"
@@ -205,15 +206,16 @@ class GaussianShare(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian(Event):
-    """Sums of clipped gradients over secret Poisson samples of what a client has, plus noise.
+    """Sums of clipped gradients over secret Poisson samples of a client's data, plus noise.
 
-    Its cost is known for neighbours that differ in one example, or in one person where whole people
-    are sampled and one gradient of each is clipped: it goes into a ``PerRecord`` or ``PerPerson``.
+    Its cost is known for neighbours that differ in one example. It is also known for neighbours
+    that differ in one person, if whole people are sampled and one gradient of each is clipped. So
+    the event belongs in a ``PerRecord`` or ``PerPerson``.
 
     Attributes:
         noise_multiplier: deviation of the Gaussian noise over the clip of one gradient.
-        sampling_rate: the probability with which a step takes an example, or a person.
-        steps: how many sums.
+        sampling_rate: the probability that a step samples a given example, or person.
+        steps: the number of sums.
     """
 
     wire: ClassVar[str] = "SampledGaussian"
@@ -226,19 +228,20 @@ class SampledGaussian(Event):
 class SampledShare(Event):
     """Sums of integer vectors over secret Poisson samples, each with a share of a sum's noise.
 
-    Its cost is known for neighbours that differ in the member of one vector: it goes into a
-    ``PerRecord`` or ``PerPerson``. As with ``GaussianShare``, a sum that holds k shares is
-    protected by all k.
+    Its cost is known for neighbours that differ in the member (record or person) behind one vector.
+    So the event belongs in a ``PerRecord`` or ``PerPerson``. As with ``GaussianShare``, a sum of k
+    shares is protected by all k.
 
     Attributes:
-        squared_distance: the largest squared L2 distance of the sum with a member's vector from
-            that without it, in squared steps. Two vectors of a member are up to twice as far apart.
-        variance: of the share's noise in every coordinate, in squared steps.
-        sampling_rate: the probability with which a step takes a member, each on its own.
-        steps: how many sums.
+        squared_distance: the largest squared L2 distance between the sum with a member's vector and
+            the sum without it, in squared steps. Two vectors of a member are up to twice as far
+            apart.
+        variance: the variance of the share's noise in every coordinate, in squared steps.
+        sampling_rate: the probability that a step samples a given member, each independently.
+        steps: the number of sums.
 
     Raises:
-        ConfigError: the variance is too small for what is proven of sums, or the distance is 0.
+        ConfigError: the variance is too small for the proof about sums, or the distance is 0.
     """
 
     wire: ClassVar[str] = "SampledShare"
@@ -258,14 +261,15 @@ class SampledShare(Event):
 class SampledClientsGaussian(Event):
     """The sum of the clipped reports of a secret random set of clients, plus the server's noise.
 
-    The server releases it, to who sees only broadcasts; it says nothing of what the server sees.
+    The server releases it to those who see only broadcasts. The event says nothing about what the
+    server sees.
 
     Attributes:
         noise_multiplier: deviation of the Gaussian noise over the clip of one client's report.
-        sample_size: clients in the set.
-        population: clients that it is drawn from; all sets of that size are equally likely. Who
-            sees the broadcasts may be one of them, and know that it was not drawn itself: then
-            those that are left.
+        sample_size: the number of clients in the set.
+        population: the number of clients that the set is drawn from; all sets of that size are
+            equally likely. An observer of the broadcasts may be a client that knows it was not
+            drawn; then count only the remaining clients.
     """
 
     wire: ClassVar[str] = "SampledClientsGaussian"
@@ -276,10 +280,10 @@ class SampledClientsGaussian(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class InClear(Event):
-    """A value computed from private data that is sent as it is: no guarantee, epsilon infinite.
+    """A value computed from private data and sent unprotected: no guarantee, epsilon infinite.
 
     Attributes:
-        what: for the reader of a statement, such as "weights" or "number of examples".
+        what: what is sent, for the reader of a statement, such as "weights".
     """
 
     wire: ClassVar[str] = "InClear"
@@ -288,10 +292,10 @@ class InClear(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class NoRelease(Event):
-    """A message that is computed without any example: it costs nothing, and tells nothing.
+    """A message that is computed without any example: it costs nothing and reveals nothing.
 
     Attributes:
-        what: for the reader of a ledger, such as "public keys".
+        what: what is sent, for the reader of a ledger, such as "public keys".
     """
 
     wire: ClassVar[str] = "NoData"
@@ -301,14 +305,14 @@ class NoRelease(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PerRecord(Event):
-    """A release that costs one record less than it costs the whole input of a client.
+    """A release that costs less for one record than for a client's whole input.
 
     Attributes:
-        record: what it is where neighbours differ in one training example.
-        client: what it is where they differ in the client's whole input.
+        record: the event for neighbours that differ in one training example.
+        client: the event for neighbours that differ in the client's whole input.
 
     Raises:
-        ConfigError: one of them is a ``PerRecord`` itself, or a ``PerPerson``.
+        ConfigError: one of them is itself a ``PerRecord`` or a ``PerPerson``.
     """
 
     wire: ClassVar[str] = "PerRecord"
@@ -319,16 +323,17 @@ class PerRecord(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PerPerson(Event):
-    """A release that costs one person less than it costs the whole input of a client.
+    """A release that costs less for one person than for a client's whole input.
 
-    A person is all that one site has of her. What holds for a person holds for one row of hers.
+    A person means all rows that one site has of that person. What holds for a person also holds for
+    one of the person's rows.
 
     Attributes:
-        person: what it is where neighbours differ in all that one person has.
-        client: what it is where they differ in the client's whole input.
+        person: the event for neighbours that differ in all that one person has.
+        client: the event for neighbours that differ in the client's whole input.
 
     Raises:
-        ConfigError: one of them is a ``PerPerson`` or a ``PerRecord``.
+        ConfigError: one of them is itself a ``PerPerson`` or a ``PerRecord``.
     """
 
     wire: ClassVar[str] = "PerPerson"
@@ -341,17 +346,17 @@ class PerPerson(Event):
 class Memoized(Event):
     """A release that is randomised once and kept: every later report follows from it alone.
 
-    In each run of a client its first release costs what is drawn, and every later one nothing.
+    In each run of a client, the first release costs what is drawn; later ones cost nothing.
 
     Attributes:
-        drawn: what was released. It counts all that is drawn under its identity: also what is drawn
-            several times, or piece by piece in several rounds.
-        identity: what is drawn, as "features and labels". Within one run of a client, what is drawn
-            under one identity is one event: another one under the same identity is refused.
+        drawn: what was released. It counts everything drawn under its identity, including what is
+            drawn several times, or piece by piece in several rounds.
+        identity: what is drawn, such as "features and labels". Within one run of a client, an
+            identity stands for one event: another event under the same identity is refused.
 
     Raises:
-        ConfigError: ``drawn`` is a ``Memoized``, a ``PerRecord`` or ``PerPerson`` (which hold this
-            one instead) or ``NoRelease``.
+        ConfigError: ``drawn`` is a ``Memoized``, a ``NoRelease``, or a ``PerRecord`` or
+            ``PerPerson`` (these hold a ``Memoized``, not the other way round).
     """
 
     wire: ClassVar[str] = "DrawnOnce"
@@ -365,8 +370,8 @@ class SelfComposed(Event):
     """Several releases of one kind, each with fresh randomness, whatever the others released.
 
     Attributes:
-        each: what one of them is. All of their inputs may change together.
-        count: how many, from 1.
+        each: the event of one release. The inputs of all releases may change together.
+        count: the number of releases, from 1.
     """
 
     wire: ClassVar[str] = "Several"
@@ -381,7 +386,7 @@ class SelfComposed(Event):
 
 
 def within(event: Event) -> Iterator[Event]:
-    """Yield ``event``, and all events that it is made of."""
+    """Yield ``event`` and all events nested in it."""
     yield event
     for each in fields(event):
         value = getattr(event, each.name)
@@ -440,4 +445,4 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "Event": _event,
     "tuple[tuple[float, int], ...]": _groups,
 }
-"""What a field of each type must be, by the type as it is written above."""
+"""The check for a field of each type, by the type's text as written above."""

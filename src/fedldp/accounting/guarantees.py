@@ -1,6 +1,6 @@
 """From what a client released to what that guarantees: the lines of a statement.
 
-``accountants`` says what an event loses; what computes an epsilon here sees such losses alone.
+``accountants`` gives the loss of an event. The code here computes epsilons from losses alone.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ NEIGHBOURS: dict[Side, Neighbours] = {
     "person": "replace-person",
     "client": "replace-client",
 }
-"""What a line says of neighbours that differ in each side."""
+"""The neighbours that a line names, for each side in which they differ."""
 
 History = Counter[Event]
-"""How often a client released which event."""
+"""How often a client released each event."""
 
 IDEALISED = "idealised real arithmetic: simulation only"
 HOUSE = "fedldp"
-"""Who states what a line rests on, where no code of the user's own does."""
+"""Who states what a line rests on, unless it is the user's own code."""
 
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
 LEAST_FOR_MU = 1e-100
-"""What a ``mu`` of discrete noise may lack in epsilon; far below one float's step of any delta."""
+"""What epsilon may lack if ``mu`` is of discrete noise; far below one float step of any delta."""
 
 LOWER = "; lower: "
-"""What comes before the method of a lower bound, in a line's ``method``."""
+"""Separates the method of the upper bound from that of the lower one, in a line's ``method``."""
 
 _CLONES = "clone pair composed (Feldman, McMillan, Talwar 2021)"
 _BLANKET = "privacy blanket (Balle, Bell, Gascon, Nissim 2019), summed exactly for subset response"
@@ -97,7 +97,7 @@ SECRET: dict[Side, str] = {
     "client": "who takes part is secret, but for what those who collude know of themselves, and "
     "all sets of as many clients are equally likely",
 }
-"""What a guarantee of sampled sums rests on, by what is sampled."""
+"""The assumption behind a guarantee of sampled sums, by what is sampled."""
 
 _DOMINATING = "dominating pairs composed numerically, an upper bound (Zhu, Dong, Wang 2022)"
 
@@ -110,7 +110,7 @@ FRESH = (
 
 
 def unit_and_adversary(text: str) -> tuple[Unit, Adversary]:
-    """Return what "UNIT:ADVERSARY" says a guarantee is about.
+    """Parse "UNIT:ADVERSARY", which says what a guarantee is about.
 
     Raises:
         ConfigError: there is no such unit or adversary.
@@ -135,17 +135,17 @@ class Guarantee:
     Attributes:
         unit: what is protected.
         adversary: against whom.
-        neighbours: which change of the input the guarantee is about.
-        kind: "pure" (delta 0), "approximate", or "none": nothing can be proven.
-        epsilon: an upper bound that is proven, or None for none.
+        neighbours: the change of the input that the guarantee covers.
+        kind: "pure" (delta 0), "approximate", or "none" (nothing can be proven).
+        epsilon: a proven upper bound; None if there is none.
         delta: 0 for pure.
-        lower: a proven lower bound on the true epsilon; equal to ``epsilon`` where that is exact.
-            None where none is known, as of a user's own code.
+        lower: a proven lower bound on the true epsilon; equal to ``epsilon`` if that is exact. None
+            if none is known, as for a user's own code.
         assumptions: what the guarantee rests on.
         method: how it was computed, with the source.
-        stated_by: whose word it is what a client releases: "fedldp", or the address of the user's
-            own code, "module:Class" (several are joined by ", "), of which nothing here proves it.
-            A line without a guarantee rests on nobody's word, so it is always "fedldp".
+        stated_by: who states what a client releases: "fedldp", or the address of the user's own
+            code, "module:Class" (several are joined by ", "), which nothing here proves. A line
+            without a guarantee rests on nobody's word, so it always says "fedldp".
     """
 
     unit: Unit
@@ -172,21 +172,21 @@ def local_guarantees(
     """Return what holds against a server that sees every report of ``history`` and its sender.
 
     Args:
-        history: how often a client released what.
-        unit: that is protected.
-        delta: of the approximate lines; at 0 there are none.
-        attained: whether lower bounds are wanted that take as long as the upper ones.
-        copies: how many clients with such a history change at once, each with randomness of its
-            own; what each draws once, it draws by itself.
-        shift: how many times as far each input may move as its event says: each release is then
-            epsilon shift private, or rho shift^2, or mu shift.
+        history: how often a client released each event.
+        unit: the unit that is protected.
+        delta: the delta of the approximate lines; at 0 there are none.
+        attained: whether to compute lower bounds, which take as long as the upper ones.
+        copies: how many clients with such a history change at once. Each has its own randomness,
+            also for what is drawn once.
+        shift: how many times as far as its event says each input may move. A release that is
+            epsilon, rho or mu private is then epsilon shift, rho shift^2 or mu shift private.
 
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
 
-    Source: for ``shift`` the group privacy of each notion by itself: Bun, Steinke 2016,
-    Proposition 1.9, for zCDP; a Gaussian whose inputs lie ``shift`` times as far apart has
-    ``shift`` times the mu.
+    Source: for ``shift``, the group privacy of each notion by itself. For zCDP: Bun, Steinke 2016,
+    Proposition 1.9. A Gaussian whose inputs lie ``shift`` times as far apart has ``shift`` times
+    the mu.
     """
     is_kept = {event: _is_kept(event) for event in history}
     once = Counter({event: n for event, n in history.items() if is_kept[event]})
@@ -194,7 +194,7 @@ def local_guarantees(
     drawn = unfolded(once) + unfolded(again)
     released = Counter({event: copies * n for event, n in drawn.items()})
     lines = _lines(released, unit, delta, attained, shift)
-    if once:  # what is sent follows from what was drawn, and may tell less of it
+    if once:  # reports follow from what was drawn, and may reveal less
         lines = [replace(line, lower=None) for line in lines]
     assumptions = [ONCE] if once else []
     if unit in ("record", "person", "client-run") and again:
@@ -243,7 +243,7 @@ def _lines(
     normal = [(loss, times) for loss, times in losses if isinstance(loss, Normal)]
     if len(normal) < len(losses) or delta < LEAST_FOR_MU:
         return [by_zcdp]
-    # Discrete Gaussian noise is nearly the continuous one.
+    # Discrete Gaussian noise is nearly as private as continuous noise.
     epsilon = _normal_epsilon(normal, 1, delta)
     if by_zcdp.epsilon is not None and by_zcdp.epsilon < epsilon:
         return [by_zcdp]
@@ -260,7 +260,7 @@ def _moved(loss: Loss, shift: int) -> Loss:
         return Pure(whole=whole, singles=(((whole, 1.0), 1),))
     if isinstance(loss, Normal):
         return _moved_normal(loss, shift)
-    return loss  # in clear it stays; of samples nothing is said here
+    return loss  # values in clear stay so; samples are not handled here
 
 
 def _moved_normal(loss: Normal, shift: int) -> Normal:
@@ -268,7 +268,7 @@ def _moved_normal(loss: Normal, shift: int) -> Normal:
 
 
 def _times(factor: int, value: float) -> float:
-    """Return a product, rounded up; the value itself for a factor of 1."""
+    """Return a product, rounded up; a factor of 1 leaves the value unchanged."""
     return value if math.isinf(value) else rounded_up(factor * Fraction(value))
 
 
@@ -312,12 +312,12 @@ def _pure_reports(
 def _composed(
     losses: list[tuple[Pure, int]], delta: float, *, attained: bool
 ) -> tuple[float, float | None, str]:
-    """Return an epsilon at a positive ``delta``, what two inputs attain of it, and how it is known.
+    """Return an epsilon at a positive ``delta``, what two inputs attain of it, and the method.
 
-    The first is by whole reports or by their coordinates, whichever gives less. The second, not
-    rounded down (by a relative 1e-9 at most), is None where it is not known: it is where every
-    coordinate may be at any extreme, and what it tells there is known and not only bounded; and
-    where it is not asked for (``attained``), for it takes as long as the first.
+    The epsilon composes whole reports or their coordinates, whichever gives less. The attained
+    value, not rounded down (by a relative 1e-9 at most), is known if every coordinate may be at any
+    extreme and its revealing probability is known rather than only bounded. It is None if it is not
+    known, or not wanted (``attained``), because it takes as long as the epsilon.
     """
     counts: Counter[tuple[float, float]] = Counter()
     for loss, times in losses:
@@ -342,7 +342,7 @@ def _composed(
 
 
 def _wholes(losses: list[tuple[Pure, int]]) -> dict[float, int]:
-    """Return how many whole reports there are of each pure epsilon."""
+    """Return the number of whole reports for each pure epsilon."""
     counts: Counter[float] = Counter()
     for loss, times in losses:
         counts[loss.whole] += times
@@ -355,15 +355,15 @@ def _epsilon(counts: Telling, delta: float) -> float:
     merged: Counter[float] = Counter()
     for (epsilon, _), count in counts.items():
         merged[epsilon] += count
-    return pure_epsilon(merged)  # composing in delta would gain next to nothing
+    return pure_epsilon(merged)  # composing in delta would gain almost nothing
 
 
 def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: float) -> float:
-    """Return the epsilon of noisy reports, where ``shares`` are in the sum of every round.
+    """Return the epsilon of noisy reports if the sum of every round holds ``shares`` of them.
 
     Args:
-        losses: of the client's reports, and how often it released each.
-        shares: honest ones in each sum; 1 for reports that are seen by themselves.
+        losses: the losses of the client's reports, each with the number of releases.
+        shares: honest reports in each sum; 1 for reports that are seen individually.
         delta: from 1e-100 to below 1.
     """
     mus: list[float] = []
@@ -374,7 +374,7 @@ def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: fl
 
 
 def _zcdp(rhos: list[float], unit: Unit, delta: float, assumptions: list[str]) -> Guarantee:
-    """Return what zero-concentrated privacy gives for any mixture of events."""
+    """Return the zero-concentrated guarantee of any mixture of events."""
     if delta < SMALLEST_DELTA:
         return Guarantee(
             unit=unit,
@@ -396,13 +396,13 @@ def _zcdp(rhos: list[float], unit: Unit, delta: float, assumptions: list[str]) -
 
 
 def proven_epsilon(event: Event, unit: Unit, delta: float, rounds: int = 1) -> float | None:
-    """Return the epsilon that is proven of ``rounds`` releases at ``delta``; None if none is.
+    """Return the proven epsilon of ``rounds`` releases at ``delta``; None if none is proven.
 
     Args:
-        event: of one report, as its mechanism states it.
-        unit: for "weight", of one coordinate of it.
+        event: the event of one report, as its mechanism states it.
+        unit: the unit; "weight" means one coordinate of the report.
         delta: 0 for pure.
-        rounds: reports, each of the client's whole input.
+        rounds: the number of reports, each of the client's whole input.
 
     Raises:
         ConfigError: no accountant knows the event.
@@ -420,7 +420,7 @@ def proven_epsilon(event: Event, unit: Unit, delta: float, rounds: int = 1) -> f
 
 
 def is_sampled(history: History) -> bool:
-    """Return whether ``history`` is one for ``sampled_guarantee``."""
+    """Return whether ``sampled_guarantee`` covers ``history``."""
     return any(isinstance(loss_of(event), Sampled) for event in history)
 
 
@@ -437,17 +437,17 @@ def sampled_guarantee(
 
     Args:
         history: how often each such event was released.
-        unit: "record" or "person" where a client samples these; "client-round" or "client-run"
-            where the server samples clients.
-        adversary: against whom. Where clients sample, the server learns no more than others.
+        unit: "record" or "person" if a client samples these; "client-round" or "client-run" if the
+            server samples clients.
+        adversary: against whom. If clients sample, the server learns no more than others.
         delta: from 0 to below 1; there is no guarantee at 0.
         copies: see ``local_guarantees``.
-        shift: how many vectors of a sum may change at once, each sampled on its own. Beyond 1 what
-            sampling gains is left out: whatever samples were drawn, the sum moves ``shift`` times
-            as far at most.
+        shift: how many vectors of a sum may change at once, each sampled independently. Beyond 1,
+            amplification by sampling is left out: whatever samples were drawn, the sum moves at
+            most ``shift`` times as far.
 
     Raises:
-        ConfigError: for such a history, nothing is known of this unit and adversary.
+        ConfigError: nothing is known of this unit and adversary for such a history.
     """
     side = _side_of(unit)
     releases: Counter[SampledRelease] = Counter()
@@ -490,7 +490,7 @@ def _moved_sample(release: SampledRelease, shift: int) -> SampledRelease:
 
 
 def _side_of(unit: Unit) -> Side:
-    """Return in what neighbours differ, where a line is about a unit."""
+    """Return the side in which neighbours differ, for a line about ``unit``."""
     if unit == "record" or unit == "person":
         return unit
     return "client"
@@ -507,10 +507,10 @@ def shuffled_guarantees(
 
     Args:
         event: what a client releases in each round.
-        rounds: in how many rounds, at most.
-        anonymity_set: how many honest participants of every such round release the same event.
-        chunk: coordinates in one shuffled message; of a report that is one category it says
-            nothing.
+        rounds: the largest number of rounds in which it does.
+        anonymity_set: the number of honest participants that release the same event in every such
+            round.
+        chunk: coordinates in one shuffled message; ignored for reports of one category.
         delta: positive.
 
     Raises:
@@ -551,7 +551,7 @@ def shuffled_guarantees(
 def _shuffled_categories(
     subset: Subset, rounds: int, anonymity_set: int, delta: float
 ) -> Iterator[Guarantee]:
-    """Yield the lines of reports that are one category each, and are shuffled as a whole."""
+    """Yield the lines of reports that are one category each and are shuffled as a whole."""
     units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
     for unit, times in units:
         epsilon = blanket_epsilon(subset, anonymity_set, delta, times)
@@ -585,12 +585,12 @@ def _honest_categories(subset: Subset, anonymity_set: int) -> list[str]:
 
 
 def _taking_part(rounds: int) -> list[str]:
-    """Return the assumption of a run's line: another draw of participants may be worse."""
+    """Return the assumption of a run's line: participants drawn otherwise may be worse off."""
     return [f"{TAKES_PART} {rounds} rounds"]
 
 
 def _just_below(exact: float) -> float:
-    """Return a lower bound from a value that was rounded up, by a relative 1e-9 at most."""
+    """Return a lower bound from a value that was rounded up by a relative 1e-9 at most."""
     return exact * (1 - 2e-9)
 
 
@@ -604,7 +604,7 @@ def _honest(anonymity_set: int) -> list[str]:
 
 
 def _shuffled_weight(bits: Bits, anonymity_set: int, delta: float) -> Guarantee:
-    hides = bits.epsilon <= LARGEST_SHUFFLED  # beyond it only the local guarantee is computed
+    hides = bits.epsilon <= LARGEST_SHUFFLED  # above it, only the local guarantee is computed
     one = shuffled_one_epsilon(bits.epsilon, anonymity_set, delta) if hides else bits.epsilon
     lower = None
     if hides and bits.whole is None and anonymity_set <= LARGEST_SEARCHED:
@@ -626,14 +626,14 @@ def _shuffled_weight(bits: Bits, anonymity_set: int, delta: float) -> Guarantee:
 def _shuffled_messages(
     bits: Bits, times: int, anonymity_set: int, chunk: int, delta: float
 ) -> tuple[float, float | None, str]:
-    """Return upper bound, lower bound and method for reports that are shuffled chunk by chunk."""
+    """Return upper bound, lower bound and method for reports shuffled chunk by chunk."""
     messages = -(-bits.coordinates // chunk) * times
     each = pure_epsilon({bits.epsilon: chunk})
     upper, lower = math.inf, None
     if each <= LARGEST_SHUFFLED:
         upper = shuffled_composed_upper(each, anonymity_set, messages, delta)
     if bits.epsilon <= LARGEST_SHUFFLED and bits.whole is None:
-        singles = bits.coordinates * times  # from chunks, what is learned of the bits alone follows
+        singles = bits.coordinates * times  # chunks reveal whatever the single bits would
         lower = shuffled_composed_lower(bits.epsilon, anonymity_set, singles, delta)
     of = "" if chunk == 1 else f" of {chunk:,} coordinates"
     below = "" if lower is None else f"{LOWER}exact pair of single coordinates composed"
@@ -657,30 +657,30 @@ def summing_guarantees(
     shift: int = 1,
     committees: bool = False,
 ) -> list[Guarantee]:
-    """Return the lines of one client, whose reports the server sees within sums only.
+    """Return the lines of one client whose reports the server sees only within sums.
 
-    Of one-bit reports a sum shows the number of ones at each coordinate, which is what an ideal
-    shuffler of single bits shows: the figures are the same, and only what they rest on differs. Of
-    reports with shares of noise a sum shows one vector with the noise of all shares. There are no
-    lines where a sum adds nothing to what holds for each report by itself.
+    For one-bit reports, a sum shows the number of ones at each coordinate. An ideal shuffler of
+    single bits shows the same, so the figures are the same and only the assumptions differ. For
+    reports with shares of noise, a sum shows one vector with the noise of all shares. There are no
+    lines if a sum adds nothing to each report's own guarantee.
 
     Args:
-        history: how often the client released which event, what holds no data left out.
-        summands: honest clients in the sum of every round that it took part in, at least 1, itself
-            among them; each releases the same event in it.
-        untrusted: clients of a round that may collude with the server, or be missing; they are not
-            among ``summands``.
-        delta: of the approximate lines; at 0 there are none.
-        shift: how many vectors of one sum change at once, for reports with shares of noise: the sum
-            then moves as many times as far, and mu is as many times as large. Vectors in different
-            sums change less in all: the root of a sum of squares is at most the sum.
-        committees: whether each sum is one of several of a round, that of a committee of clients;
-            ``untrusted`` are then clients of any one committee. What other committees' sums show
-            is independent of the client's input, given what was broadcast.
+        history: how often the client released each event; events without data are left out.
+        summands: honest clients in the sum of every round that this client took part in, including
+            itself, so at least 1; each releases the same event in that round.
+        untrusted: clients of a round that may collude with the server or be missing; ``summands``
+            does not count them.
+        delta: the delta of the approximate lines; at 0 there are none.
+        shift: how many vectors of one sum change at once, for reports with shares of noise. The sum
+            then moves that many times as far, and mu grows by the same factor. Vectors in different
+            sums change less in total: the root of a sum of squares is at most the sum.
+        committees: whether each sum is one of several of a round, each from one committee of
+            clients; ``untrusted`` then counts clients of any one committee. Given the broadcasts,
+            what other committees' sums show is independent of the client's input.
 
     Raises:
-        ConfigError: the client releases several kinds of bits, or of shares; or bits, and several
-            clients change at once.
+        ConfigError: the client releases several kinds of bits or of shares; or it releases bits and
+            several clients change at once.
     """
     shown = [summed_loss(event) for event in history]
     if delta == 0 or not any(shown):
@@ -713,7 +713,7 @@ def _of_shares(
 ) -> list[Guarantee]:
     """Return the lines of reports that each add a share of discrete Gaussian noise to the sum.
 
-    There are none at a delta below 1e-100, where the closed form of sums is not proven.
+    There are none for a delta below 1e-100, where the closed form for sums is not proven.
     """
     if delta < LEAST_FOR_MU:
         return []
@@ -741,7 +741,7 @@ def _of_shares(
 def _of_sampled_shares(
     loss: Sampled, rounds: int, summands: int, rests: Sequence[str], delta: float, shift: int
 ) -> list[Guarantee]:
-    """Return the run's line of reports on samples that each add a share of noise to the sum."""
+    """Return the run's line for sampled reports that each add a share of noise to the sum."""
     if delta < LEAST_FOR_MU:
         return []
     release, steps = _moved_sample(loss.release(summands), shift), rounds * loss.times
@@ -764,7 +764,7 @@ def _of_sampled_shares(
 
 
 def sum_assumptions(summands: int, untrusted: int, committees: bool = False) -> list[str]:
-    """Return what every line for a summing server rests on; see ``summing_guarantees``."""
+    """Return the assumptions of every line for a summing server; see ``summing_guarantees``."""
     whose, where = "participants of a round", "the sum of every round"
     if committees:
         whose = "clients of any one committee of a round"

@@ -1,7 +1,7 @@
 """What an event costs under each kind of budget.
 
-The price is that of the accountants' table, with what is drawn once paid for once. Costs are
-rounded up, so their sum is never below what was spent.
+Prices come from the accountants' table; what is drawn once is paid for once. Costs are rounded up,
+so their sum is never below what was spent.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from fedldp.core.numbers import round_up
 def price(
     event: Event, kind: Kind, paid_before: Collection[Event] = (), side: Side = "client"
 ) -> float:
-    """Return what ``event`` adds to a budget of ``kind`` after what the same run released before.
+    """Return what ``event`` adds to a budget of ``kind``, given the run's earlier releases.
 
-    What is drawn once costs nothing where the same was drawn before: what is released then follows
-    from it. In all else it is the ``cost``.
+    What is drawn once costs nothing if the same run drew it before, because the new release follows
+    from the old draw. Every other event costs its ``cost``.
 
     Args:
-        event: to release.
-        kind: of the budget.
-        paid_before: the events that the client released in the same run.
-        side: that the budget is of.
+        event: the event to release.
+        kind: the kind of the budget.
+        paid_before: the events that the client released earlier in the same run.
+        side: the side that the budget protects.
 
     Raises:
-        AskedOtherwise: one of these drew another event under the same identity.
+        AskedOtherwise: an earlier release drew another event under the same identity.
         UnknownEvent: the event is unknown.
     """
     costs = cost(event, kind, side)
@@ -59,12 +59,12 @@ def price(
 def price_of_run(
     history: Iterable[tuple[Event, int]], kind: Kind, side: Side = "client"
 ) -> Fraction:
-    """Return the exact sum of the prices of one run's releases: of each event as often as given.
+    """Return the exact sum of the prices of one run's releases.
 
     Args:
-        history: the events, and how often each.
-        kind: of the budget.
-        side: that the budget is of.
+        history: the events, each with the number of times it was released.
+        kind: the kind of the budget.
+        side: the side that the budget protects.
 
     Raises:
         OverBudget: no budget of ``kind`` covers one of them.
@@ -82,7 +82,7 @@ def price_of_run(
 
 
 def draws_once(event: Event) -> bool:
-    """Return whether the price of ``event``, or of a later one, depends on what was drawn."""
+    """Return whether the price of ``event``, or of a later event, depends on what was drawn."""
     return bool(drawn_once(event))
 
 
@@ -90,17 +90,18 @@ def cost(event: Event, kind: Kind, side: Side = "client") -> float:
     """Return what ``event`` alone costs under a budget of ``kind``, rounded up.
 
     Args:
-        event: to release.
-        kind: of the budget.
-        side: that the budget is of.
+        event: the event to release.
+        kind: the kind of the budget.
+        side: the side that the budget protects.
 
     Returns:
-        A finite number of at least 0, or infinity: it cannot be paid, for nothing is proven.
+        A finite number of at least 0; infinity if nothing is proven, so that no budget can pay it.
 
-    Guarantee: the release is epsilon-DP, rho-zCDP or mu-GDP, replacing the client's whole input or
-    what else ``side`` is, with the cost as epsilon, rho or mu^2. Bits count singly or as a whole,
-    whichever is less. Gaussian reports cost their rho under zCDP and nothing finite elsewhere; so
-    do Gaussian shares, each by itself. Values in clear never have a finite cost; a message without
+    Guarantee: the release is epsilon-DP, rho-zCDP or mu-GDP for neighbours that differ in ``side``
+    (the client's whole input by default), with the cost as epsilon, rho or mu^2. Bits are charged
+    one by one or as a whole, whichever is less. Gaussian reports cost their rho under zCDP, and
+    infinity under the other kinds; so does each Gaussian share by itself. Values in clear never
+    have a finite cost. A message without any data costs nothing.
     any data costs nothing.
 
     Raises:
@@ -119,7 +120,7 @@ def cost(event: Event, kind: Kind, side: Side = "client") -> float:
 def _known_cost(event: Event, kind: Kind, side: Side) -> float:
     stated = sides_of(event)
     for each in stated.values():
-        cost(each, kind, side)  # raises if it is unknown
+        cost(each, kind, side)  # raises if the event is unknown
     if stated:
         return cost(on_side(event, side), kind, side)
     content = content_of(event)
@@ -136,7 +137,7 @@ def _known_cost(event: Event, kind: Kind, side: Side) -> float:
 
 
 def rounded_up(exact: Fraction | float) -> float:
-    """Return the least float of at least ``exact``; infinity if there is none."""
+    """Return the smallest float that is at least ``exact``; infinity if there is none."""
     if exact == math.inf:
         return math.inf
     try:

@@ -1,8 +1,8 @@
 """Who released what in which round: what a statement is computed from.
 
-Before a run this follows from the configuration, whose seed decides who takes part; after it, from
-the ledgers. The two must agree. What the server itself releases, where it adds the noise, stands
-apart. Messages that are computed without any data are no releases, and are left out.
+Before a run, this follows from the configuration, whose seed decides who takes part. After the run,
+it follows from the ledgers. The two must agree. If the server adds the noise, its own releases are
+kept separately. Messages that are computed without any data are not releases, and are left out.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from fedldp.accounting.events import Event
 from fedldp.core.errors import ConfigError
 
 Indices = NDArray[np.int32]
-Clients = Sequence[int] | NDArray[np.integer]  # a range, for many
+Clients = Sequence[int] | NDArray[np.integer]  # a range, if there are many
 
 WORD = 32
 
 Words = dict[int, NDArray[np.uint32]]
-"""The rounds of some clients, of each in its place: bit b of word w is that of round 32 w + b."""
+"""The rounds of some clients, an entry for each client: bit b of word w is round 32 w + b."""
 
 _DENSE = 8
-"""Clients are counted in a table of all indices if these are at most so many times the entries."""
+"""Clients are counted in a table of all indices if it has at most this many times the entries."""
 
 
 _FEW_GROUPS = 1000
-"""Of clients who took part in the same rounds; beyond it they are put together by round."""
+"""The most groups of clients with equal rounds; with more, clients are grouped round by round."""
 
 
 class Cohort(NamedTuple):
-    """Clients that each released the same event in each of some rounds.
+    """Clients that each released the same event in each of the same rounds.
 
     Attributes:
         clients: their indices, ascending.
-        rounds: as the bits of an integer.
+        rounds: the rounds, as the bits of an integer.
     """
 
     clients: Indices
@@ -52,8 +52,9 @@ class ReleaseHistory:
     """What every client releases in a run: event -> clients -> rounds.
 
     Args:
-        blocks: by event. No client may stand twice in one round, be it with two events.
-        server: the rounds whose broadcasts release an event, as the bits of an integer.
+        blocks: the cohorts of each event. No client may appear twice in a round, not even with two
+            different events.
+        server: the rounds in which broadcasts release an event, as the bits of an integer.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class ReleaseHistory:
         """Return what a run will release.
 
         Args:
-            groups: which clients release which event whenever they take part; each in one group.
-            participants: who takes part, by round; None for all.
+            groups: the clients that release each event whenever they take part; every client is in
+                one group.
+            participants: who takes part in each round; None for all clients.
             downlink: what each round's broadcast releases, if anything.
 
         >>> event = PureReport(epsilon=1.0)
@@ -90,7 +92,7 @@ class ReleaseHistory:
         blocks = {event: [Cohort(clients, full)] for event, clients in members.items()}
         events = list(members)
         size = 1 + max((int(each[-1]) for each in members.values() if each.size), default=-1)
-        # As small as can be: what has 16 bits is sorted in one pass.
+        # The smallest type possible: numpy sorts 16-bit values in one pass.
         group_of = np.full(size, len(events), np.min_scalar_type(len(events)))
         for group, clients in enumerate(members.values()):
             group_of[clients] = group
@@ -120,14 +122,14 @@ class ReleaseHistory:
         return list(self._blocks)
 
     def of_side(self, side: Side) -> ReleaseHistory:
-        """Return what clients release, as it is for neighbours that differ in ``side``."""
+        """Return what clients release, seen by neighbours that differ in ``side``."""
         seen: dict[Event, list[Cohort]] = {}
         for event, blocks in self._blocks.items():
             seen.setdefault(on_side(event, side), []).extend(blocks)
         return ReleaseHistory(seen)
 
     def of_server(self) -> ReleaseHistory:
-        """Return what the server's broadcasts release of the clients, as of one client alone."""
+        """Return what the server's broadcasts release about the clients, as if of one client."""
         nobody = np.zeros(1, np.int32)
         return ReleaseHistory(
             {event: [Cohort(nobody, bits)] for event, bits in self._server.items()}
@@ -145,17 +147,17 @@ class ReleaseHistory:
         )
 
     def histories(self) -> list[Counter[Event]]:
-        """Return the histories that clients have: how often each released which event.
+        """Return the distinct histories of clients: how often each event was released.
 
-        Equal histories are given once, and of clients with one kind of event only those who
-        released it most often: they bear the greatest cost.
+        Among clients with only one kind of event, only the one that released it most often is
+        listed: it bears the greatest cost.
         """
         events = self.events
         counted = [_counts(blocks) for blocks in self._blocks.values()]
-        if len(events) == 1:  # of a million clients, say
+        if len(events) == 1:  # there may be a million clients
             return [Counter({events[0]: int(counted[0][1].max())})]
         clients = _joined([clients for clients, _ in counted])
-        if np.unique(clients).size == clients.size:  # nobody has two kinds of events
+        if np.unique(clients).size == clients.size:  # nobody released two kinds of events
             most_times = (int(times.max()) for _, times in counted)
             return [Counter({event: n}) for event, n in zip(events, most_times, strict=True)]
         numbers = np.repeat(np.arange(len(events)), [each.size for each, _ in counted])
@@ -177,11 +179,11 @@ class ReleaseHistory:
         return found
 
     def anonymity_sets(self) -> dict[Event, set[int]]:
-        """Return for each event how many participants released it, in the rounds where some did."""
+        """Return each event's numbers of participants, over the rounds that released it."""
         return {event: set(sizes.values()) for event, sizes in self.crowds().items()}
 
     def crowds(self) -> dict[Event, Counter[int]]:
-        """Return for each event how many participants released it, by round, where some did."""
+        """Return each event's number of participants in each round that released it."""
         found: dict[Event, Counter[int]] = {}
         for event, blocks in self._blocks.items():
             sizes: Counter[int] = Counter()
@@ -208,7 +210,7 @@ class ReleaseHistory:
 
 
 def rounds_of(bits: int) -> Iterator[int]:
-    """Yield the rounds that are bits of an integer, ascending."""
+    """Yield the rounds that are set as bits of an integer, ascending."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -216,13 +218,13 @@ def rounds_of(bits: int) -> Iterator[int]:
 
 
 def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Cohort]:
-    """Return the blocks of one event.
+    """Return the cohorts of one event.
 
-    Where hardly two clients took part in the same rounds, they are put together round by round.
+    If hardly any two clients took part in the same rounds, clients are grouped round by round.
 
     Args:
         clients: their indices, ascending.
-        words: the rounds of each.
+        words: the rounds of each client.
     """
     indices = clients.astype(np.int32)
     group = _alike(words, indices.size)
@@ -242,7 +244,7 @@ def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Cohort]:
 
 
 def _alike(words: Words, size: int) -> NDArray[np.int64] | None:
-    """Return groups of the clients whose rounds are the same, by number; None if they are many."""
+    """Return group numbers of clients with equal rounds; None if there are too many groups."""
     group = np.zeros(size, np.int64)
     for bits in words.values():
         if (bits == bits[0]).all():
@@ -275,7 +277,7 @@ def _joined(parts: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
 
 
 def _counts(blocks: Sequence[Cohort]) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    """Return the clients of some blocks, ascending, and how often each stands there."""
+    """Return the clients of some blocks, ascending, and how often each one appears."""
     if len(blocks) == 1:
         ((clients, rounds),) = blocks
         return clients, np.broadcast_to(np.int64(rounds.bit_count()), clients.shape)
@@ -294,11 +296,11 @@ def _counts(blocks: Sequence[Cohort]) -> tuple[NDArray[np.integer], NDArray[np.i
 
 
 def _equal(some: Sequence[Cohort], others: Sequence[Cohort]) -> bool:
-    """Return whether the same clients stand in the same rounds, however they are put together."""
+    """Return whether the same clients appear in the same rounds, however they are grouped."""
     rounds = _union(some)
     if rounds != _union(others):
         return False
-    compared = set()  # which blocks of the one against which of the other
+    compared = set()  # pairs of block sets that were compared already
     for round in rounds_of(rounds):
         places = _holding(some, round), _holding(others, round)
         if places not in compared:

@@ -56,7 +56,7 @@ TRUSTED = [
 AT_SITES = "a person has rows at no more than"
 
 OF_ANYONE = (IDEALISED, DISCRETE, ONCE, *SECRET.values())
-"""Assumptions that a line for all clients rests on if it needs them for one."""
+"""Assumptions that a line for all clients needs as soon as one client's line needs them."""
 
 _PART_OF_CLIENT: dict[Part, str] = {
     "record": "one example is a part of what its client has",
@@ -64,12 +64,13 @@ _PART_OF_CLIENT: dict[Part, str] = {
 }
 
 AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
-"""For clients with budgets of their own: in as many rounds as the worst-off, another may be it."""
+"""For clients with budgets of their own: any of them may draw as many rounds as the worst-off."""
 
 SCHEMA_VERSION = 1
-"""Of a statement's keys; it grows when one goes, or means something else, and not with a new one.
+"""The version of a statement's keys. It grows when a key goes or changes its meaning, not when one
+is added.
 
-Statements that were written before there was such a number have neither it nor ``stated_by``.
+Statements written before this number existed have neither it nor ``stated_by``.
 """
 
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
@@ -83,25 +84,25 @@ CHOOSING = (
     "choosing by scores is a release: these were taken on clients' private rows, and no epsilon "
     "here covers them, or what is chosen by them"
 )
-"""Said below every table by whose scores somebody may choose, where ``HELD_OUT`` is."""
+"""Printed below every table of scores that somebody may choose by, wherever ``HELD_OUT`` holds."""
 
 _EARLIER_HELD_OUT = f"accuracy, loss and confusion matrix are {_OF_PRIVATE_ROWS}"
 
 
 def scores_are_private(warnings: Sequence[str]) -> bool:
-    """Return whether a statement says that scores are of private rows, also an earlier one's."""
+    """Return whether a statement says that scores come from private rows, in old wordings too."""
     return HELD_OUT in warnings or _EARLIER_HELD_OUT in warnings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What the source of a system claims, quoted as a claim and never as a guarantee.
+    """What the source of a system claims; quoted as a claim, never as a guarantee.
 
     Attributes:
-        epsilon: as claimed.
-        delta: as claimed.
+        epsilon: the claimed epsilon.
+        delta: the claimed delta.
         unit: what the claim is about, in the vocabulary of the statements.
-        source: where it is claimed.
+        source: where the claim is made.
     """
 
     epsilon: float
@@ -112,13 +113,14 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class ShufflerInPath:
-    """What stands between the clients and the server.
+    """A shuffler between the clients and the server.
 
     Attributes:
-        chunk: coordinates in one shuffled message, where reports are shuffled coordinate by
+        chunk: coordinates in one shuffled message, if reports are shuffled coordinate by
             coordinate.
         untrusted_clients: participants of a round that may collude with the server or drop out.
-        prediction_error: of the clients' own times; above 0 arrival times tell clients apart.
+        prediction_error: the error in clients' own timing; above 0, arrival times tell clients
+            apart.
     """
 
     chunk: int
@@ -128,17 +130,18 @@ class ShufflerInPath:
 
 @dataclass(frozen=True, kw_only=True)
 class SumInPath:
-    """A secure sum that stands between the clients and the server.
+    """A secure sum between the clients and the server.
 
     Attributes:
         untrusted_clients: participants of a round that may collude with the server or be missing.
-        clients_in_sum: how many clients' reports were in the sum, by round: of every round in which
-            some client released one, 0 where masks were removed from none; of several sums, in the
-            smallest. None before a run, where all who take part are taken to be in it.
-        committees: whether a round may have several sums, each of one committee of the clients, the
-            same in all rounds; ``untrusted_clients`` are then those of any one committee.
-        in_other_sums: how many of those who take part are in other sums than that of the smallest
-            committee, where all of them take part.
+        clients_in_sum: how many clients' reports were in the sum, for every round in which some
+            client released one: 0 if no masks were removed; the smallest sum if there were several.
+            None before a run: then everyone who takes part counts as being in the sum.
+        committees: whether a round may have several sums, one for each committee of clients.
+            Committees are the same in all rounds; ``untrusted_clients`` then bounds any one
+            committee.
+        in_other_sums: how many participants are outside the smallest committee, if all of its
+            members take part.
     """
 
     untrusted_clients: int
@@ -155,10 +158,10 @@ COMMITTEES = (
 
 
 class Assumed(NamedTuple):
-    """What lines assume of something that is the user's own.
+    """An assumption of the lines about something that is the user's own.
 
     Attributes:
-        what: a sentence.
+        what: the assumption, a sentence.
         of: what it is about, such as "a file of your own".
     """
 
@@ -177,21 +180,21 @@ def statement(
     assumed: Sequence[Assumed] = (),
     persons_at_sites: int = 1,
 ) -> dict[str, Any]:
-    """Return the statement: the source's claim, the guarantees that are proven, and warnings.
+    """Return the statement: the source's claim, the proven guarantees, and warnings.
 
     Args:
         releases: what every client releases.
         claim: what the system's source claims.
-        shuffler: where reports go through one.
-        summed: where reports go through a secure sum.
-        delta: of the approximate lines; at 0 there are none.
-        own_code: addresses of the user's own code that states what is released: an assumption of
-            all lines, which say so in ``stated_by`` too.
-        assumed: what all lines assume besides, of something that states nothing of what is
-            released: the user's own features, or numbers that the user declares public.
-        persons_at_sites: at how many clients one person has rows, at most: an assumption of all
-            lines for a person. Where each client adds its own noise, that many releases change;
-            in one sum, or in what the server makes of it, that many times as much.
+        shuffler: the shuffler that reports go through, if any.
+        summed: the secure sum that reports go through, if any.
+        delta: the delta of the approximate lines; at 0 there are none.
+        own_code: addresses of the user's own code that states what is released. Every line assumes
+            that the code is right, and names it in ``stated_by``.
+        assumed: further assumptions of all lines, about things that do not state what is released:
+            the user's own features, or numbers that the user declares public.
+        persons_at_sites: the largest number of clients at which one person has rows: an assumption
+            of all lines for a person. If each client adds its own noise, that many releases change.
+            In one sum, or in what the server makes of it, the change is that many times as large.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     runs = _run_lines(reports, delta)
@@ -237,7 +240,7 @@ def statement(
 
 _EXACT = "exact, integer thresholds"
 _WHAT, _IS_TRUE = "what ", " states of its randomiser is true"
-"""What stands before and after the addresses in the assumption of a line of own code."""
+"""The text around the addresses in the assumption of a line that rests on the user's own code."""
 
 
 def _assuming(what: str, line: Guarantee) -> Guarantee:
@@ -247,7 +250,7 @@ def _assuming(what: str, line: Guarantee) -> Guarantee:
 
 
 def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guarantee:
-    """Return a line that rests on the user's own code, of which no lower bound is known."""
+    """Return a line that rests on the user's own code: no lower bound is known for it."""
     if line.kind == "none":
         return line
     return replace(
@@ -262,7 +265,7 @@ def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guar
 def stated_by(line: Mapping[str, Any]) -> str:
     """Return whose word a line of a statement rests on; see ``Guarantee``.
 
-    A line of a statement without ``schema_version`` says it in its assumptions only.
+    In a statement without ``schema_version``, only the line's assumptions say so.
     """
     if line.get("stated_by") is not None:
         return str(line["stated_by"])
@@ -273,7 +276,7 @@ def stated_by(line: Mapping[str, Any]) -> str:
 
 
 def upgraded(privacy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a statement of this version or an earlier one with the keys that this one has."""
+    """Return a statement of this version or an earlier one, with all keys of this version."""
     lines = [
         {**line, "stated_by": by, **({} if by == HOUSE else {"lower": None})}
         for line, by in ((line, stated_by(line)) for line in privacy["guarantees"])
@@ -284,9 +287,9 @@ def upgraded(privacy: Mapping[str, Any]) -> dict[str, Any]:
 def server_lines(
     releases: ReleaseHistory, unit: Unit, delta: float, persons_at_sites: int = 1
 ) -> list[dict[str, Any]] | None:
-    """Return a statement's lines of one unit against the server; None where that takes a whole one.
+    """Return a statement's lines of one unit against the server; None if that needs a whole one.
 
-    For a search, which states hundreds of candidates and asks for no lower bounds.
+    Use it for a search, which states hundreds of candidates and needs no lower bounds.
     """
     reports = releases.of_side("client")
     if unit == "person" and unit in _stated_parts(releases):
@@ -301,7 +304,7 @@ def server_lines(
 
 
 WHOLE_RUN: tuple[Unit, ...] = ("record", "person", "client-run")
-"""Units whose lines are about all rounds together."""
+"""Units whose lines cover all rounds together."""
 
 
 def run_lines(
@@ -311,10 +314,10 @@ def run_lines(
     delta: float,
     persons_at_sites: int = 1,
 ) -> list[Guarantee]:
-    """Return a statement's lines about all rounds together, but for those of a shuffler.
+    """Return a statement's lines about all rounds together, except those of a shuffler.
 
-    For who follows a run round by round, and asks for neither lower bounds nor assumptions; see
-    ``statement`` for the arguments.
+    Use it to follow a run round by round, where neither lower bounds nor assumptions are needed.
+    See ``statement`` for the arguments.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     lines = _worst(_run_lines(reports, delta, attained=False), "client-run")
@@ -331,15 +334,16 @@ def run_lines(
 def spent_by_unit(
     lines: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what rounds cost at most, by unit and adversary, beside what all are to cost.
+    """Return what some rounds cost at most, by unit and adversary, with the whole run's cost.
 
     Args:
-        lines: the guarantees of a statement of these rounds.
-        planned: those of the whole run's.
+        lines: the guarantees in the statement of these rounds.
+        planned: the guarantees in the statement of the whole run.
 
     Returns:
-        The best line of each unit of all rounds together and each adversary: "unit", "adversary",
-        "epsilon" (None: nothing is proven), "delta", and "of": the epsilon of the whole run.
+        One entry for each adversary and each unit that covers all rounds together, from the best
+        line: "unit", "adversary", "epsilon" (None: nothing is proven), "delta", and "of", the
+        epsilon of the whole run.
     """
     ends = _best_of_run(planned)
     return [
@@ -355,7 +359,7 @@ def spent_by_unit(
 
 
 def _best_of_run(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Return of the lines about a whole run the best of each unit and adversary."""
+    """Return the best line about a whole run, for each unit and adversary."""
 
     def size(line: Mapping[str, Any]) -> float:
         return math.inf if line["epsilon"] is None else float(line["epsilon"])
@@ -373,7 +377,7 @@ def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
     for event in releases.events:
         one, loss = coordinate_of(event), loss_of(event)
         if one is None or not isinstance(loss, Pure):
-            return []  # what is known of others' coordinates is in other lines
+            return []  # other lines cover the coordinates of other reports
         each = loss_of(one)
         assert isinstance(each, Pure)
         costs.append(min(each.whole, loss.whole))
@@ -397,7 +401,7 @@ def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
 
 
 def _stated_parts(releases: ReleaseHistory) -> list[Part]:
-    """Return of which parts of a client's input something else is stated than of the whole."""
+    """Return the parts of a client's input for which something separate is stated."""
     return [part for part in PARTS if any(part in sides_of(event) for event in releases.events)]
 
 
@@ -410,13 +414,13 @@ def _part_lines(
     *,
     attained: bool = True,
 ) -> list[Guarantee]:
-    """Return what holds for a part of a client's input in the whole run."""
+    """Return what holds for a part of a client's input over the whole run."""
     sites = persons_at_sites if part == "person" else 1
     found = releases.of_side(part).histories()
     if sites > 1 and found:
-        # The histories of a person's sites may differ: each is taken to have the most of all.
+        # The histories of a person's sites may differ: assume the most of all for each site.
         found = [functools.reduce(operator.or_, found)]
-    by_sum = adversary == "downlink"  # one release, of what all clients sent
+    by_sum = adversary == "downlink"  # one release, computed from what all clients sent
     copies, shift = (1, sites) if by_sum else (sites, 1)
     lines = _worst(
         [
@@ -433,13 +437,13 @@ def _part_lines(
 
 
 def _at_sites(line: Guarantee, part: Part, sites: int, how: Callable[[int], str]) -> Guarantee:
-    """Return a line for a part of a client, with what it assumes of a person's sites."""
+    """Return a line for a part of a client, with its assumption about a person's sites."""
     line = replace(line, unit=part, neighbours=NEIGHBOURS[part])
     if part != "person" or line.kind == "none":
         return line
     assumption = f"{AT_SITES} {sites} site{'s' if sites > 1 else ''}"
     line = replace(line, assumptions=[*line.assumptions, assumption])
-    # A person at so many sites need not exist, nor sites that released as much as all others.
+    # Perhaps no person is at so many sites, or no sites released as much as all others.
     return line if sites == 1 else replace(line, lower=None, method=f"{how(sites)}: {line.method}")
 
 
@@ -452,7 +456,7 @@ def _in_one_sum(sites: int) -> str:
 
 
 def _of_part(line: Guarantee, part: Part) -> Guarantee:
-    """Return what a run's guarantee for a client says of a part of the client's input."""
+    """Return what a run's guarantee for a client implies for a part of the client's input."""
     method = line.method
     if line.kind != "none":
         method += f"; {_PART_OF_CLIENT[part]}"
@@ -460,7 +464,7 @@ def _of_part(line: Guarantee, part: Part) -> Guarantee:
 
 
 def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
-    """Return a warning where clients of a run are protected to different degrees."""
+    """Return a warning if clients of a run are protected to different degrees."""
     bests = [min(lines, key=_most_useful) for lines in runs]
     if len({_badness(line) for line in bests}) < 2:
         return []
@@ -477,7 +481,7 @@ def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
 def _downlink_lines(
     releases: ReleaseHistory, delta: float, persons_at_sites: int
 ) -> list[Guarantee]:
-    """Return what holds against those who see only broadcasts, where the server adds noise."""
+    """Return what holds against those who see only broadcasts, if the server adds noise."""
     if not releases.events:
         return []
     lines: list[Guarantee] = []
@@ -500,7 +504,7 @@ def _downlink_lines(
 def _run_lines(
     releases: ReleaseHistory, delta: float, *, attained: bool = True
 ) -> list[list[Guarantee]]:
-    """Return for each history what holds for the client that has it."""
+    """Return, for each history, what holds for the client that has it."""
     return [
         _guarantees(history, "client-run", "server", delta, attained=attained)
         for history in releases.histories()
@@ -561,10 +565,10 @@ def _shuffled_lines(
 def _summed_part_lines(
     summed: SumInPath, releases: ReleaseHistory, part: Part, delta: float, persons_at_sites: int
 ) -> list[Guarantee]:
-    """Return what a sum adds for a part of a client's input, where all add noise of one kind.
+    """Return what a sum adds for a part of a client's input, if all clients add noise of one kind.
 
-    What the bits of others hide is another matter: these depend on all that the others have, and
-    what is stated of a part does not say how much they hide of a whole client.
+    What other clients' bits hide is not covered: it depends on all the data of those clients, and a
+    statement about a part does not say how much the bits hide of a whole client.
     """
     seen = releases.of_side(part)
     loss = summed_loss(seen.events[0]) if len(seen.events) == 1 else None
@@ -586,9 +590,9 @@ def _summed_lines(
 ) -> list[Guarantee]:
     crowds = releases.crowds()
     if any(isinstance(loss_of(event), Clear) for event in crowds):
-        return []  # a sum of what is not protected protects nothing
+        return []  # a sum of unprotected values protects nothing
     if not any(summed_loss(event) for event in crowds):
-        return []  # it adds nothing to what holds for each report by itself
+        return []  # the sum adds nothing to each report's own guarantee
     if len(crowds) > 1:
         raise ConfigError("a sum's guarantee is known where all clients send one kind of report")
     found: list[list[Guarantee]] = []
@@ -615,8 +619,8 @@ def _summed_lines(
 
 
 def _in_sum(summed: SumInPath, round: int, released: int) -> int:
-    """Return how many reports the server saw in the sum of a round, at least."""
-    if summed.clients_in_sum is None:  # whoever is missing may be of the smallest committee
+    """Return a lower bound on the number of reports in the sum that the server saw in a round."""
+    if summed.clients_in_sum is None:  # the missing may all be of the smallest committee
         return max(1, released - summed.in_other_sums)
     if round not in summed.clients_in_sum:
         raise ConfigError(f"clients_in_sum: it lacks round {round}, in which clients released")
@@ -624,9 +628,9 @@ def _in_sum(summed: SumInPath, round: int, released: int) -> int:
 
 
 def _no_better(other: Sequence[Any], one: Sequence[Any]) -> bool:
-    """Return whether ``other``, bits, rounds and crowd, costs at least what ``one`` does.
+    """Return whether ``other`` costs at least as much as ``one``, and differs from it.
 
-    And is not the same.
+    Both are (bits, rounds, crowd).
     """
     (a, a_rounds, a_crowd), (b, b_rounds, b_crowd) = other, one
     if not (isinstance(a, Bits) and isinstance(b, Bits)):
@@ -638,9 +642,9 @@ def _no_better(other: Sequence[Any], one: Sequence[Any]) -> bool:
 
 
 def _worst(candidates: list[list[Guarantee]], unit: Unit) -> list[Guarantee]:
-    """Return what holds for every client: line by line that of the worst-off.
+    """Return what holds for every client: line by line, the line of the worst-off client.
 
-    Where clients have different kinds of lines, only the approximate epsilon is comparable.
+    If clients have different kinds of lines, only the approximate epsilon is comparable.
     """
     if not candidates:
         return [_nothing(unit)]
@@ -663,19 +667,19 @@ def _nothing(unit: Unit) -> Guarantee:
 
 
 def _most_useful(line: Guarantee) -> tuple[bool, bool, float]:
-    """Return what puts first an approximate line, one for deployment, and a small epsilon."""
+    """Return a sort key: approximate lines first, then deployable ones, then small epsilons."""
     return line.kind == "pure", IDEALISED in line.assumptions, _badness(line)
 
 
 def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
-    """Return the line of the worst-off client, with what those of the others rest on."""
+    """Return the worst-off client's line, with the assumptions of the other clients' lines."""
     worst = max(lines, key=_badness)
     needed = [a for a in OF_ANYONE if any(a in line.assumptions for line in lines)]
     if worst.kind == "none":
         return worst
     rounds = {a for line in lines for a in line.assumptions if a.startswith(TAKES_PART)}
     own = [a for a in worst.assumptions if a not in rounds]
-    if rounds:  # a client of another budget that is not drawn here is not among the lines
+    if rounds:  # a client with another budget that is not drawn here has no line
         own += [*(rounds if len(rounds) == 1 else []), AS_DRAWN]
     return replace(worst, assumptions=list(dict.fromkeys(own + needed)))
 

@@ -1,4 +1,4 @@
-"""What every room uses: errors, randomness, the scan, frozen settings, ranges, checks of numbers.
+"""What every room uses: errors, randomness, plug-in discovery, frozen settings, ranges, checks.
 
 It may use nothing.
 """

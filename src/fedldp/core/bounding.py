@@ -19,7 +19,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 LARGEST = 1e6
 """The largest centre or radius: float32 has seven digits, and more would swallow the weights."""
 LARGEST_WEIGHT = 1e9
-"""The largest magnitude in a broadcast that a client answers; no training needs more."""
+"""The largest magnitude that a client accepts in a broadcast; no training needs more."""
 FARTHEST = np.float32(1e30)
 SMALLEST_RADIUS = 1e-9
 LARGEST_GRID_RADIUS = 1 << 26
@@ -32,7 +32,7 @@ def within_largest_weight(values: NDArray[Any]) -> bool:
     """Return whether no number of a public array is NaN or beyond ``LARGEST_WEIGHT``."""
     if values.size == 0 or values.dtype == np.bool_:
         return True
-    # Of floats False for NaN, too; integers as Python's, which do not overflow.
+    # NaN compares False. Integers become Python integers, which do not overflow.
     return bool(max(values.max().item(), -values.min().item()) <= LARGEST_WEIGHT)
 
 
@@ -40,10 +40,10 @@ def check_releasable(values: Any) -> None:
     """Refuse whatever a randomiser cannot protect, before anything is drawn or sent.
 
     Raises:
-        PrivacyError: ``values`` is no floating-point array with at least one axis and one element,
-            or holds NaN or infinity.
+        PrivacyError: ``values`` is not a floating-point array with at least one axis and one
+            element, or it holds NaN or infinity.
     """
-    # No subclass either: a masked array would hide its NaN from the check.
+    # Subclasses are refused too: a masked array would hide its NaN from the check.
     if type(values) is not np.ndarray:
         raise PrivacyError(f"cannot release a {type(values).__name__}: pass a floating-point array")
     if values.dtype not in (np.float32, np.float64):
@@ -75,8 +75,8 @@ class Ranges:
         sizes: coordinates of each tensor, length L.
 
     Raises:
-        ConfigError: a radius is not positive, or a value not finite, too large, or so that float32
-            cannot tell the ends of the range apart.
+        ConfigError: a radius is not positive, a value is not finite or too large, or float32 cannot
+            tell the two ends of the range apart.
     """
 
     centers: NDArray[np.float64]
@@ -118,7 +118,7 @@ class Ranges:
         """Return the adaptive ranges of weights that are already public.
 
         This is post-processing, so it costs no privacy. Client weights come wrapped as Sensitive
-        and are refused: ranges taken from them would leave disjoint supports, epsilon infinity.
+        and are refused: ranges taken from them would have disjoint supports, epsilon infinity.
 
         Args:
             weights: the server's own weights, shape (d,).
@@ -146,8 +146,8 @@ class Ranges:
         """Return x = (values - centre) / radius, float32, not clipped.
 
         Args:
-            values: shape (d,); or (n, d), with the same result for each row as by itself.
-            out: where to write it: another array of the same shape.
+            values: shape (d,) or (n, d); each row gives the same result as it would alone.
+            out: where to write the result: another array of the same shape.
         """
         if values.ndim not in (1, 2) or values.shape[-1] != sum(self.sizes):
             raise PrivacyError(f"the ranges cover {sum(self.sizes)} weights, not {values.shape}")
@@ -160,7 +160,7 @@ class Ranges:
                 for row, x in zip(values, result, strict=True):
                     self.normalise(row, x)
                 return result
-            # Far beyond every bound, and finite: what is finite must not be refused later.
+            # Clip to far beyond every bound but finite: a finite value must not be refused later.
             with np.errstate(over="ignore"):
                 return np.clip(self._scaled(values, result), -FARTHEST, FARTHEST, out=result)
 
@@ -174,7 +174,7 @@ class Ranges:
 
     @cached_property
     def as_single(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32]]:
-        """The centre, or None where it is 0, and 1/radius: of each weight, or one of all."""
+        """The centre (None if it is 0) and 1/radius: one pair for all weights, or one for each."""
         center, factor = self.centers.astype(np.float32), (1.0 / self.radii).astype(np.float32)
         if (center == center[0]).all() and (factor == factor[0]).all():
             return (center[0] if center[0] else None), factor[0]
@@ -201,13 +201,13 @@ def _one_each(value: float | list[float], sizes: tuple[int, ...]) -> NDArray[np.
 
 
 def longest_blocks(values: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return which block of each vector has the largest L2 norm, the first of equal ones.
+    """Return which block of each vector has the largest L2 norm; ties go to the first block.
 
     Args:
         values: finite, shape (n, blocks, size of one).
 
     Returns:
-        Shape (n,); of each vector as it would be by itself.
+        Shape (n,); each vector gives the same result as it would alone.
     """
     largest = np.abs(values).max((1, 2)).astype(np.float64)
     parts = values / np.where(largest > 0, largest, 1)[:, None, None]  # so no square overflows
@@ -216,10 +216,10 @@ def longest_blocks(values: NDArray[np.floating]) -> NDArray[np.int64]:
 
 
 def scaled_down(values: NDArray[np.floating], radius: float) -> NDArray[np.float64]:
-    """Return ``values`` shrunk as a whole to an L2 norm of at most ``radius``, where it is larger.
+    """Return ``values``, scaled down as a whole if its L2 norm exceeds ``radius``.
 
-    The norm is that of float64: for mechanisms of idealised real numbers. What has been scaled down
-    once comes back unchanged. See ``GridBall`` for a norm that holds exactly.
+    The norm is computed in float64, for mechanisms that assume real arithmetic. Scaling the result
+    again leaves it unchanged. See ``GridBall`` for a bound that holds exactly.
     """
     wide = values.astype(np.float64)
     largest = float(np.abs(wide).max())
@@ -229,18 +229,18 @@ def scaled_down(values: NDArray[np.floating], radius: float) -> NDArray[np.float
     norm = math.sqrt((direction * direction).sum())
     if norm * largest <= radius:
         return wide
-    # Scaled by a little more, so that a vector once bounded is left as it is.
+    # Scaled down by slightly more, so that scaling the result again leaves it unchanged.
     return direction * (radius / norm * (1 - 2.0**-40))
 
 
 def replace_one_sensitivity(radius: Number) -> Number:
-    """Return how far two vectors of norm at most ``radius`` can be apart, in the same norm."""
+    """Return the largest distance between two vectors of norm at most ``radius``, in that norm."""
     return 2 * radius
 
 
 @dataclass(frozen=True)
 class Box:
-    """The vectors whose coordinates all lie in [-limit, limit].
+    """The set of vectors whose coordinates all lie in [-limit, limit].
 
     Attributes:
         limit: positive.
@@ -249,26 +249,26 @@ class Box:
     limit: float
 
     def clip(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values`` with every coordinate moved into the box, of the same shape."""
+        """Return ``values`` with every coordinate clipped into the box; same shape."""
         return np.clip(values.astype(np.float64), -self.limit, self.limit)
 
     def norm(self, size: int) -> float:
-        """Return the largest L2 norm of ``size`` coordinates, rounded up: that of a corner."""
+        """Return the largest L2 norm of ``size`` coordinates (a corner's norm), rounded up."""
         return self.limit * math.sqrt(size) * (1 + 2.0**-50)
 
 
 @dataclass(frozen=True)
 class GridBall:
-    """The vectors of whole grid steps whose norm is at most ``radius`` steps.
+    """The set of vectors of whole grid steps whose norm is at most ``radius`` steps.
 
-    Guarantee: what ``clip`` returns is in the ball, exactly, whatever floating point did before.
-    The last thing it does is to compare a sum of integers, or of their squares, with radius^order.
-    Up to 2^53 float64 adds integers exactly and in any order; a sum that is larger stays larger.
+    Guarantee: ``clip`` returns a point of the ball, exactly, whatever rounding happened before. Its
+    last step compares a sum of integers, or of their squares, with radius^order. float64 adds
+    integers exactly and in any order up to 2^53, and a sum beyond that stays beyond it.
 
     Attributes:
-        order: of the norm, 1 or 2.
+        order: the order of the norm, 1 or 2.
         radius: in steps, at most ``LARGEST_GRID_RADIUS``.
-        step: of the grid, in the unit of the values; positive.
+        step: the grid step, in the unit of the values; positive.
 
     Raises:
         ConfigError: ``radius`` is too large.
@@ -286,7 +286,7 @@ class GridBall:
 
     @property
     def sensitivity(self) -> int:
-        """The distance, in steps, that replacing a client's whole input can make."""
+        """The largest distance, in steps, that replacing a client's whole input can cause."""
         return replace_one_sensitivity(self.radius)
 
     def check_size(self, size: int) -> None:
@@ -302,13 +302,13 @@ class GridBall:
             )
 
     def clip(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Round ``values`` to the grid, and shrink them as a whole where they are not in the ball.
+        """Round ``values`` to the grid, and scale them down as a whole if they leave the ball.
 
         Args:
-            values: finite, of any shape; the norm is that of all of them.
+            values: finite, of any shape; the norm is taken over all of them.
 
         Returns:
-            Whole numbers of steps, of the same shape; points of the ball come back unchanged.
+            Whole numbers of steps, of the same shape. Points of the ball come back unchanged.
 
         Raises:
             ConfigError: see ``check_size``.
@@ -316,7 +316,7 @@ class GridBall:
         self.check_size(values.size)
         steps = np.array(values, np.float64, order="C")
         peak = np.abs(steps).max()
-        if peak > self.radius * self.step:  # Shrunk below anyhow; here, so that nothing overflows.
+        if peak > self.radius * self.step:  # scaled down below anyway; here it avoids overflow
             steps = steps / peak * (self.radius * self.step)
         steps /= self.step
         rounded = np.rint(steps)
@@ -328,13 +328,13 @@ class GridBall:
         return rounded.astype(np.int64)
 
     def _room(self, size: int) -> float:
-        # Rounding moves each coordinate by half a step at most; one step for rounding errors.
+        # Rounding moves each coordinate by at most half a step; one more step covers float errors.
         return self.radius - math.pow(size, 1 / self.order) / 2 - 1
 
     def _holds(self, steps: NDArray[np.float64]) -> bool:
-        # False for NaN, too.
+        # NaN compares False.
         return self._total(steps) <= float(self.radius**self.order)
 
     def _total(self, steps: NDArray[np.float64]) -> float:
-        # The norm to the power of its order.
+        # The norm, raised to its order.
         return float(np.sum(np.abs(steps) if self.order == 1 else np.square(steps)))

@@ -1,13 +1,13 @@
-"""The exceptions that fedldp raises for its user; anything else that escapes is our own bug."""
+"""The exceptions that fedldp raises for its user. Any other exception that escapes is our bug."""
 
 from typing import ClassVar
 
 
 class FedldpError(Exception):
-    """Base of all errors with a remedy; the message is one line for the user.
+    """Base of all errors that have a remedy; the message is one line for the user.
 
     Attributes:
-        exit_status: of a command that it ends.
+        exit_status: the exit status of a command that this error ends.
     """
 
     exit_status: ClassVar[int] = 2
@@ -18,7 +18,7 @@ class ConfigError(FedldpError):
 
 
 class UnfitEvent(ConfigError):
-    """A mechanism states an event that no mechanism may state of its own report."""
+    """A mechanism states an event that no mechanism may state for its own report."""
 
 
 class PrivacyError(FedldpError):
@@ -26,19 +26,19 @@ class PrivacyError(FedldpError):
 
 
 class OverBudget(PrivacyError):
-    """The budget does not cover the event, or no budget does: nothing is proven for it."""
+    """The budget does not cover the event, or no budget can: nothing is proven for it."""
 
 
 class AskedOtherwise(PrivacyError):
-    """The same (run, round, exchange) was released for another question, or as another event."""
+    """The same (run, round, exchange) was already released for another request or event."""
 
 
 class NoLongerKept(PrivacyError):
-    """A later round was released, so nothing of this one is kept any more."""
+    """A later round was released, so nothing of this round is kept any more."""
 
 
 class OutOfTurn(PrivacyError):
-    """The run has been answered in as many rounds as what is released is protected for."""
+    """The client has answered this run in as many rounds as its release is protected for."""
 
 
 class LedgerUnusable(PrivacyError):
@@ -46,11 +46,11 @@ class LedgerUnusable(PrivacyError):
 
 
 class LedgerLost(LedgerUnusable):
-    """The ledger was begun, and is gone, or what was drawn for it: nobody knows what is spent."""
+    """The ledger, or what was drawn for it, has disappeared: nobody knows what was spent."""
 
 
 class WireError(FedldpError):
-    """A message is malformed, of another version, or no answer to the question that was asked."""
+    """A message is malformed, of another version, or does not answer the request."""
 
 
 class DataError(FedldpError):
@@ -66,16 +66,16 @@ class RunError(FedldpError):
 
 
 class EndedForGood(RunError):
-    """A run ended, and to start it again would end so again until a person has done something."""
+    """A run ended and would end the same way if restarted, until a person fixes the cause."""
 
     exit_status: ClassVar[int] = 78
-    """``EX_CONFIG`` of sysexits.h, so that systemd does not start it again."""
+    """``EX_CONFIG`` of sysexits.h; systemd does not restart a service that exits with it."""
 
 
 class Diverged(RunError):
-    """A run was cut short because its numbers grew beyond what can be held or answered."""
+    """A run was cut short because its numbers grew too large to hold or to answer."""
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, or its kind where it says nothing."""
+    """Return the first line of an error's text, or the error's class name if it has no text."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""How an epsilon, what is left of a budget, or a count of private rows is shown to people."""
+"""How an epsilon, a remaining budget or a count of private rows is shown to people."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 
 def number(epsilon: float | None, *, up: bool = True) -> str:
-    """Return an epsilon for people, never too small: rounded up, or down for a lower bound."""
+    """Format an epsilon for people: rounded up, or rounded down if it is a lower bound."""
     if epsilon is None or epsilon == math.inf:
         return "infinity"
     if epsilon == 0:
         return "0"
-    if epsilon < 0:  # of a budget that was passed
+    if epsilon < 0:  # of an overspent budget
         return f"-{number(-epsilon, up=not up)}"
     decimals = 2 if epsilon >= 100 else max(4, 3 - math.floor(math.log10(epsilon)))
-    # A float that is a rounding error away from a round number is that number.
+    # A float within a rounding error of a round number is shown as that number.
     exact = Decimal(epsilon) * (1 + Decimal("1e-13") * (-1 if up else 1))
     rounding = ROUND_CEILING if up else ROUND_FLOOR
     rounded = exact.quantize(Decimal(1).scaleb(-decimals), rounding, Context(prec=60))
@@ -26,11 +26,10 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
 
 
 def rounded_count(count: int) -> int:
-    """Return a count of private rows, or of clients, as it is told: rounded up.
+    """Return the rounded-up count that is shown for a count of private rows or clients.
 
-    To 10, 20, 50, 100, 200, 500 and so on; 0 stays 0. That is no guarantee: it hides how many there
-    are, and not always whether there is one more.
-
+    It is rounded up to 10, 20, 50, 100, 200, 500 and so on; 0 stays 0. This is not a guarantee: it
+    hides the exact count, but a count that grows by one can still show.
     >>> [rounded_count(count) for count in (0, 3, 10, 73, 1437)]
     [0, 10, 10, 100, 2000]
     """

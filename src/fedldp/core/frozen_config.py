@@ -1,4 +1,4 @@
-"""Frozen settings of which no copy goes unchecked."""
+"""Frozen settings; every copy of them is validated."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Marks a setting, in its ``Annotated`` type, that is written only where it is not its default.
+    """Marks a setting, in its ``Annotated`` type, that is written only if it is not its default.
 
-    It is for every setting that comes after others were published. What was written without it
-    (run folders, run names, agreements, what clients were told) then stays as it was, to the byte,
-    for all who do not use the setting. Its default may never change: nothing written says it.
+    Use it for every setting added after others were published. Run folders, run names, agreements
+    and what clients were told then stay the same, to the byte, for everyone who does not use the
+    setting. Its default may never change, because nothing that was written records it.
     """
 
 
@@ -24,17 +24,17 @@ LEFT_OUT = LeftOut()
 
 
 class FrozenConfig(BaseModel):
-    """Settings that are checked when they are made, copied, or become a part of others.
+    """Settings that are validated when they are made, copied, or placed inside other settings.
 
-    pydantic's own ``model_copy`` takes an update as it is: a copy could then have an epsilon that
-    nobody has looked at.
+    pydantic's own ``model_copy`` does not validate its update: the copy could have an epsilon that
+    nothing has checked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="always")
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is marked ``LEFT_OUT`` and has its default; what is marked comes last."""
+        """Leave out marked settings at their default; write the other marked ones last."""
         found: dict[str, Any] = write(self)
         defaults = self.left_out()
         for name in _late(type(self)):
@@ -46,7 +46,7 @@ class FrozenConfig(BaseModel):
 
     @classmethod
     def left_out(cls) -> dict[str, Any]:
-        """Return the settings that ``model_dump`` may leave out, with what it leaves out."""
+        """Return the settings that ``model_dump`` may leave out, with their defaults."""
         fields = cls.model_fields
         return {
             name: fields[name].get_default(call_default_factory=True)
@@ -55,7 +55,7 @@ class FrozenConfig(BaseModel):
         }
 
     def every_setting(self) -> dict[str, Any]:
-        """Return all settings as ``model_dump`` does, those too that it leaves out."""
+        """Return all settings as ``model_dump`` does, including those that it leaves out."""
         found = self.model_dump()
         return {
             name: found[name] if name in found else getattr(self, name)
@@ -63,11 +63,11 @@ class FrozenConfig(BaseModel):
         }
 
     def changed(self, **settings: Any) -> Self:
-        """Return a copy with some settings changed, checked again."""
+        """Return a copy with some settings changed, validated again."""
         return type(self).model_validate({**self.model_dump(), **settings})
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy as ``changed`` does; it shares nothing, ``deep`` or not."""
+        """Return a copy as ``changed`` does; it shares nothing, whatever ``deep`` is."""
         return self.changed(**(update or {}))
 
     def copy(self, *, update: Mapping[str, Any] | None = None, **_: Any) -> Self:
@@ -77,7 +77,7 @@ class FrozenConfig(BaseModel):
 
 @cache
 def _late(owner: type[BaseModel]) -> tuple[str, ...]:
-    """Return the settings that a class, or one that it is made of, marks as ``LEFT_OUT``."""
+    """Return the settings that a class, or one of its bases, marks as ``LEFT_OUT``."""
     made_of = [base for base in owner.__mro__ if issubclass(base, BaseModel)]
     return tuple(
         name

@@ -1,4 +1,4 @@
-"""Checks of the arguments of the accounting functions, and rounding that is on the safe side."""
+"""Checks of the arguments of the accounting functions, and rounding to the safe side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 from fedldp.core.errors import ConfigError
 
 SMALLEST_DELTA = 1e-300
-"""A smaller positive delta is treated as zero: the answer is the pure epsilon, which is valid."""
+"""A smaller positive delta counts as zero: the answer is the pure epsilon, which is valid."""
 
 LARGEST_COUNT = 2**53
 LARGEST_WEIGHT = 2**64
@@ -43,8 +43,8 @@ def strict_number(name: str, value: object) -> float:
     """Return ``value`` as a float of at least 0.
 
     Raises:
-        ConfigError: it is anything but a plain int or float (no text, bool or scalar of numpy), is
-            negative, NaN or infinite, or an integer that no float equals.
+        ConfigError: it is not a plain int or float (text, bools and numpy scalars are refused), or
+            it is negative, NaN, infinite, or an integer that no float equals.
     """
     if type(value) in (int, float):
         with suppress(OverflowError):
@@ -66,7 +66,7 @@ def strict_count(name: str, value: object) -> int:
 
 
 def strict_weight(name: str, value: object) -> int:
-    """Return ``value``, an int from 1 to 2^64: how many random words stand for an outcome.
+    """Return ``value``, an int from 1 to 2^64: the number of random words that map to an outcome.
 
     Raises:
         ConfigError: it is anything else: a bool, a float, an integer of numpy.
@@ -77,14 +77,14 @@ def strict_weight(name: str, value: object) -> int:
 
 
 def strict_flag(name: str, value: object) -> bool:
-    """Return ``value``, or raise ConfigError unless it is true or false."""
+    """Return ``value``; raise ConfigError unless it is true or false."""
     if type(value) is not bool:
         raise ConfigError(f"{name} = {_shown(value)}: give true or false")
     return value
 
 
 def strict_text(name: str, value: object) -> str:
-    """Return ``value``, or raise ConfigError unless it is text that can be shown on a line."""
+    """Return ``value``; raise ConfigError unless it is text that can be shown on one line."""
     if type(value) is not str or not value.isprintable() or not 0 < len(value) <= LARGEST_TEXT:
         raise ConfigError(
             f"{name} = {_shown(value)}: give 1 to {LARGEST_TEXT} printable characters"
@@ -93,7 +93,7 @@ def strict_text(name: str, value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return what a message of one line shows of any value."""
+    """Return how a one-line message shows a value of any type."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"an integer of {value.bit_length()} bits"
     if value is None or isinstance(value, int | float | str):

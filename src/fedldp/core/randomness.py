@@ -1,9 +1,9 @@
-"""Every random number of fedldp comes from here: one AES-256-CTR keystream for each purpose.
+"""The only source of randomness in fedldp: one AES-256-CTR keystream for each purpose.
 
 In deployment a stream is keyed with 32 fresh bytes from the operating system. In simulation its
-key is derived from (seed, round, client, purpose), so that a draw depends on what it is for and
-never on which process made it or when: any number of workers gives the same bits. The generator is
-the same in both cases, and faster than numpy's own, so no fast and insecure mode exists.
+key is derived from (seed, round, client, purpose). A draw then depends on what it is for, never on
+which process made it or when: any number of workers gives the same bits. Both cases use the same
+generator. It is faster than numpy's own, so there is no fast and insecure mode.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SERVER = -1
 
 _ZEROS = memoryview(bytes(1 << 18))
 _FEW_BYTES = 4096
-"""Up to so many, copies cost less than handing memory over."""
+"""Up to this many bytes, copying is cheaper than handing memory over."""
 
 
 class Stream:
@@ -47,14 +47,15 @@ class Stream:
 
     @classmethod
     def fresh(cls) -> Stream:
-        """Return a stream for deployment, keyed by the operating system; it cannot be repeated."""
+        """Return a stream for deployment, keyed by the operating system and not repeatable."""
         return cls(os.urandom(KEY_BYTES), simulated=False)
 
     @classmethod
     def derived(cls, secret: bytes, *labels: str) -> Stream:
-        """Return the stream of a secret of 32 bytes for some labels, always the same.
+        """Return the stream derived from a 32-byte secret and some labels: always the same one.
 
-        Streams of different labels tell nothing of each other, nor of the secret (HKDF, RFC 5869).
+        Streams of different labels reveal nothing about each other or about the secret (HKDF,
+        RFC 5869).
         """
         parts = [label.encode() for label in ("fedldp", *labels)]
         info = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
@@ -71,14 +72,15 @@ class Stream:
         return cls(hashlib.blake2b(label.encode(), digest_size=KEY_BYTES).digest(), simulated=True)
 
     def bound_to(self, digest: Callable[[], bytes]) -> Stream:
-        """Return the stream for what is drawn once for an input: for another one, another stream.
+        """Return a stream that depends on an input, for a value that is drawn once for that input.
 
-        Read before anything else is. Whoever begins anew from a copy of its disk may draw for
-        another input; from the same stream, both draws together would tell more than two do. A
-        simulation begins anew with its inputs, and keeps its stream.
+        Call this before reading anything else from the stream. A client that is restored from a
+        copy of its disk may draw for another input; if both draws came from the same stream, they
+        would reveal more than two independent draws. A simulation restarts with the same inputs,
+        so it keeps its stream.
 
         Args:
-            digest: gives that of the input.
+            digest: returns the digest of the input.
         """
         if self.simulated:
             return self
@@ -88,7 +90,7 @@ class Stream:
         """Return the next ``count`` bytes of the keystream, shape (count,)."""
         if count <= _FEW_BYTES:
             return np.frombuffer(bytearray(self._encryptor.update(_ZEROS[:count])), np.uint8)
-        # cryptography asks for room for one block, less a byte, beyond what it writes.
+        # cryptography asks for a buffer one block less a byte longer than what it writes.
         buffer = np.empty(count + 15, np.uint8)
         view = buffer.data
         for start in range(0, count, len(_ZEROS)):
@@ -112,25 +114,25 @@ class Stream:
         return int(self.integers(1, np.int64)[0])
 
     def torch_generator(self, device: torch.device) -> torch.Generator:
-        """Return a torch generator seeded from this stream; as little cryptographic."""
+        """Return a torch generator seeded from this stream; it is not cryptographic either."""
         import torch
 
         return torch.Generator(device).manual_seed(self.torch_seed())
 
 
 def numbered_generator(key: int, number: int) -> np.random.Generator:
-    """Return generator ``number`` of a ``key`` from a stream: as little cryptographic.
+    """Return generator ``number`` of a ``key`` drawn from a stream; it is not cryptographic.
 
-    For many that are made again when they are needed, such as one for each block of clients.
+    Use it for many generators that are rebuilt when needed, such as one for each block of clients.
     """
     return np.random.Generator(np.random.Philox(key=[key, number]))
 
 
 @contextmanager
 def torch_seeded(stream: Stream) -> Iterator[None]:
-    """Let torch's global generator follow ``stream`` within the block, and restore it after.
+    """Seed torch's global generator from ``stream`` within the block, and restore it afterwards.
 
-    A module's initialiser and its dropout draw from the global generator and take no other.
+    A module's initialiser and its dropout draw only from the global generator.
     """
     import torch
 
@@ -139,7 +141,7 @@ def torch_seeded(stream: Stream) -> Iterator[None]:
             torch.manual_seed(stream.torch_seed())
             yield
         return
-    # torch.manual_seed would format a stack trace for each kind of device that is not there.
+    # torch.manual_seed would format a stack trace for each kind of device that is missing.
     generator = torch.default_generator
     state = generator.get_state()
     generator.manual_seed(stream.torch_seed())

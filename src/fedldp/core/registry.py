@@ -1,6 +1,6 @@
-"""Finding what a package holds: adding a mechanism, a system or a recipe is adding one file.
+"""Discovery of what a package holds: to add a mechanism, system or recipe is to add one file.
 
-And finding what is installed only with an extra, and what is the user's own: "module:name".
+It also finds packages that are installed only with an extra, and a user's own code ("module:name").
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ EXTRAS = {
     "ray": "ray",
     "report": "matplotlib",
 }
-"""The package without which an extra of fedldp is not installed."""
+"""The package whose absence means that the extra is not installed."""
 
 
 def module_names(package: str) -> list[str]:
-    """Return the names of the modules of ``package``, sorted, but those that begin with "_"."""
+    """Return the sorted names of the modules of ``package``, except those that begin with "_"."""
     return list(_names_in(tuple(importlib.import_module(package).__path__)))
 
 
-@functools.cache  # every configuration that is made looks a name up, and folders do not change
+@functools.cache  # every new configuration looks a name up, and folders do not change
 def _names_in(path: tuple[str, ...]) -> tuple[str, ...]:
     names = (info.name for info in pkgutil.iter_modules(path))
     return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
 def modules(package: str) -> Iterator[ModuleType]:
-    """Import and yield the modules of ``package``, by name, but those that begin with "_"."""
+    """Import and yield the modules of ``package`` by name, except those that begin with "_"."""
     for name in module_names(package):
         full = f"{package}.{name}"
         yield sys.modules.get(full) or importlib.import_module(full)
@@ -53,7 +53,7 @@ def scan(package: str, base: type[T]) -> list[type[T]]:
     return [member for module in modules(package) for member in _subclasses(module, base)]  # type: ignore[arg-type]
 
 
-@functools.cache  # every configuration that is made looks a name up, and modules do not change
+@functools.cache  # every new configuration looks a name up, and modules do not change
 def _subclasses(module: ModuleType, base: type[T]) -> tuple[type[T], ...]:
     return tuple(
         member
@@ -65,31 +65,31 @@ def _subclasses(module: ModuleType, base: type[T]) -> tuple[type[T], ...]:
 
 
 def is_address(name: str) -> bool:
-    """Return whether ``name`` is an address, "module:name": code that is none of fedldp's own."""
+    """Return whether ``name`` is an address, "module:name", which names code outside fedldp."""
     return ":" in name
 
 
 def load(address: str, setting: str) -> Any:
-    """Return what an address, "module:name", names. This runs the module's code.
+    """Return the object that an address, "module:name", names. This runs the module's code.
 
-    It is looked for where Python looks, and last in the current folder: so a file there never takes
-    the place of an installed module.
+    Python's own search path comes first and the current folder last, so a file in that folder never
+    replaces an installed module.
 
     Args:
         address: as a user gives it.
-        setting: that it was given for.
+        setting: the setting that holds the address.
 
     Raises:
-        ConfigError: the module cannot be imported, or has nothing of that name.
+        ConfigError: the module cannot be imported, or lacks that name.
     """
     owner, _, name = address.partition(":")
     here = os.getcwd()
-    if here not in sys.path:  # it stays there: what is found may import its neighbours later
+    if here not in sys.path:  # it stays there: the module may import its neighbours later
         sys.path.append(here)
     importlib.invalidate_caches()
     try:
         return getattr(importlib.import_module(owner), name)
-    except Exception as error:  # a module of the user's own raises anything
+    except Exception as error:  # a user's own module may raise anything
         raise ConfigError(
             f"{setting} = {address}: {type(error).__name__}: {first_line(error)}; check the name; "
             "modules are looked for in PYTHONPATH and in the current folder"
@@ -100,8 +100,8 @@ def import_extra(name: str, *, extra: str | None = None) -> ModuleType:
     """Import and return the module ``name``.
 
     Args:
-        name: of the module.
-        extra: of fedldp, with which it comes; None for a package that no extra has.
+        name: the module's name.
+        extra: the extra of fedldp that installs it; None for a package that no extra installs.
 
     Raises:
         ConfigError: it is not installed.
@@ -114,12 +114,12 @@ def import_extra(name: str, *, extra: str | None = None) -> ModuleType:
 
 
 def is_installed(extra: str) -> bool:
-    """Return whether an extra of fedldp is installed; nothing is imported."""
+    """Return whether an extra of fedldp is installed, without importing anything."""
     return importlib.util.find_spec(EXTRAS[extra]) is not None
 
 
 def check_extra(extra: str, needed_by: str) -> None:
-    """Refuse what cannot be done without an extra, before anything else is done.
+    """Refuse a task that needs a missing extra, before any work is done.
 
     Raises:
         ConfigError: it is not installed.
