@@ -1,4 +1,4 @@
-"""Binomial probabilities with error bounds: accurate far in the tails, and for 1e8 draws."""
+"""Binomial probabilities with error bounds, accurate far in the tails and for 1e8 draws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-_LOG_LEAST = -230.0  # of the masses of a sum's parts
+_LOG_LEAST = -230.0  # the least log-mass kept in a summand
 _SMALL = 16
 _STIRLING = np.array(
     [0.0]
@@ -26,8 +26,8 @@ _STIRLING = np.array(
 def window(count: int, p: float, exponent: float) -> tuple[int, int]:
     """Return (low, high) with P(X < low) and P(X > high) both at most exp(-exponent).
 
-    X ~ Bin(count, p). By Bernstein's inequality, P(X - mean >= t) <= exp(-t^2/(2 (v + t/3))) with
-    v the variance, so it is rigorous; the bounds are rounded outwards.
+    X ~ Bin(count, p). The bounds are rigorous by Bernstein's inequality,
+    P(X - mean >= t) <= exp(-t^2/(2 (v + t/3))) with v the variance, and rounded outwards.
     """
     variance = count * p * (1 - p)
     reach = exponent / 3 + math.sqrt((exponent / 3) ** 2 + 2 * exponent * variance)
@@ -38,21 +38,20 @@ def window(count: int, p: float, exponent: float) -> tuple[int, int]:
 def log_pmf(
     count: int | Integers, p: float, q: float, successes: Integers
 ) -> tuple[Floats, Floats]:
-    """Return ln P(Bin(count, p) = successes), and a bound on the error of each.
+    """Return ln P(Bin(count, p) = successes), and a bound on the error of each value.
 
     Args:
-        count: of draws, below 2^53; broadcasts with ``successes``.
-        p: probability of success, above 0 and below 1.
-        q: 1 - p, passed too because it may be known more accurately than 1 - p can be computed.
+        count: the number of draws, below 2^53; broadcasts with ``successes``.
+        p: the probability of success, above 0 and below 1.
+        q: 1 - p, passed as well because it may be known more accurately than 1 - p is computed.
         successes: from 0 to ``count``.
 
     Returns:
         The natural logarithms and their absolute errors (relative errors of the probabilities).
 
     Source: the saddle-point expansion of C. Loader, "Fast and Accurate Computation of Binomial
-    Probabilities" (2000). The error bound adds the roundings of its terms: those of the
-    Stirling series and the deviances, and that of p and q, which grows with the distance from
-    the mean.
+    Probabilities" (2000). The error bound adds up the rounding errors of the Stirling series, of
+    the deviances, and of p and q; the last grows with the distance from the mean.
     """
     total, hits = np.broadcast_arrays(np.asarray(count, np.float64), successes.astype(np.float64))
     misses = total - hits
@@ -78,11 +77,11 @@ def log_pmf(
 def log_factorial_rest(numbers: Integers, center: int) -> tuple[Floats, Floats]:
     """Return R(a) = ln a! - (a - m) ln m - ln m! for the center m, and a bound on its error.
 
-    For a + b = n, ln C(n, a) is -R(a) - R(b) but for what depends on n alone. Near m, R is small:
-    about (a - m)^2/(2 m).
+    For a + b = n, ln C(n, a) is -R(a) - R(b) up to a term that depends on n alone. Near m, R is
+    small: about (a - m)^2/(2 m).
 
     Args:
-        numbers: any integers; R of negative ones is infinite, as of an impossible outcome.
+        numbers: any integers; R is infinite for negative ones (an impossible outcome).
         center: m, from 1.
     """
     a, m = np.maximum(numbers, 1).astype(np.float64), np.full(1, float(center))
@@ -117,39 +116,39 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
 
 
 class SumOfBinomials:
-    """The law of a sum of independent binomials, at single points: O(deviation) for each.
+    """The law of a sum of independent binomials, at single points: O(deviation) for each point.
 
-    It lacks what lies outside the windows of its parts, and is else exact up to rounding.
+    It lacks the values outside the windows of its parts, and is otherwise exact up to rounding.
 
     Attributes:
         first: the smallest sum.
-        last: the largest.
+        last: the largest sum.
         error: a bound on the relative error of every mass and tail of the law.
         missing: a bound on the probability that the law lacks.
     """
 
     def __init__(self, parts: Sequence[tuple[int, float, float]], exponent: float) -> None:
-        """Make the law.
+        """Compute the law.
 
         Args:
             parts: (count, p, q) of each binomial, as for ``log_pmf``; at least two.
-            exponent: values of a part of probability below about e^-exponent are left out.
+            exponent: values of a part with probability below about e^-exponent are left out.
         """
         self.error, self.missing, self.first = 2.0**-48, 2 * len(parts) * math.exp(-exponent), 0
         arrays: list[Floats] = []
         for count, p, q in parts:
             low, high = window(count, p, exponent)
             log_masses, errors = log_pmf(count, p, q, np.arange(low, high + 1))
-            kept = np.flatnonzero(log_masses > _LOG_LEAST)  # in a row; products are normal numbers
+            kept = np.flatnonzero(log_masses > _LOG_LEAST)  # contiguous; products stay normal
             self.missing += (high - low) * math.exp(_LOG_LEAST + 1)
             log_masses, errors = log_masses[kept], errors[kept]
             arrays.append(np.exp(log_masses))
             self.first += low + int(kept[0])
             self.error += float(errors.max()) + 2.0**-50 * len(kept)
         arrays.sort(key=len)
-        while len(arrays) > 2:  # shorter ones first, which is cheap
+        while len(arrays) > 2:  # shortest first, which is cheap
             arrays[:2] = [np.convolve(arrays[0], arrays[1])]
-        # Two arrays, whose convolution is never computed as a whole; one is turned around.
+        # The convolution of these two arrays is never computed as a whole; one is reversed.
         self._one, turned = arrays[0], np.ascontiguousarray(arrays[1][::-1])
         self._other, self._other_sums = turned, np.cumsum(turned)
         self._one_sums = np.cumsum(self._one[::-1])[::-1]
@@ -160,14 +159,14 @@ class SumOfBinomials:
         return self._sum(at, self._other)
 
     def tail(self, at: int) -> float:
-        """Return the probability of ``at`` and more."""
-        # Where the one is so large that the other's least value suffices, all of the other counts.
+        """Return the probability of at least ``at``."""
+        # Where one part is so large that the other's least value suffices, all of the other counts.
         enough = max(at - self.first, 0)
         sure = float(self._one_sums[enough]) if enough < len(self._one) else 0.0
         return sure * float(self._other_sums[-1]) + self._sum(at, self._other_sums, skip=1)
 
     def _sum(self, at: int, turned: Floats, skip: int = 0) -> float:
-        """Return the sum of one[i] other[at - first - i] over all i with an index from ``skip``."""
+        """Return sum over i of one[i] other[at - first - i], for indices of other from ``skip``."""
         total, size = at - self.first, len(turned)
         start, stop = max(0, total - size + 1), min(len(self._one), total - skip + 1)
         if start >= stop:

@@ -18,16 +18,16 @@ from fedldp.core.numbers import (
     check_positive,
 )
 
-# Relative; covers the few roundings of each closed form.
+# A relative margin that covers the few rounding errors of each closed form.
 _ROUNDING = 2.0**-49
 
 
 def bit_losses(one_to_one: float, zero_to_one: float) -> tuple[float, float]:
-    """Return the losses of a randomised bit when 1 becomes 0, and when 0 becomes 1.
+    """Return the losses of a randomised bit: if 1 becomes 0, and if 0 becomes 1.
 
-    With p = P(1 -> 1) and q = P(0 -> 1): the largest ln of the ratio of the outcomes'
-    probabilities, (max(ln(p/q), ln((1-p)/(1-q))), max(ln(q/p), ln((1-q)/(1-p)))), rounded up.
-    Both are 0 if p = q.
+    With p = P(1 -> 1) and q = P(0 -> 1), each is the largest ln of the ratio of an outcome's
+    probabilities: (max(ln(p/q), ln((1-p)/(1-q))), max(ln(q/p), ln((1-q)/(1-p)))), rounded up. Both
+    are 0 if p = q.
 
     Args:
         one_to_one: p, above 0 and below 1.
@@ -42,7 +42,7 @@ def bit_losses(one_to_one: float, zero_to_one: float) -> tuple[float, float]:
                 f"{name} = {value}: give a probability above 0 and below 1; "
                 "an outcome that is certain for one input protects nothing"
             )
-    # log1p of the relative difference, so that two close probabilities keep their digits.
+    # log1p of the relative difference keeps the digits of two close probabilities.
     of_one = _log_ratio(one_to_one, zero_to_one)
     of_zero = _log_ratio_of_complements(one_to_one, zero_to_one)
     return _up(max(of_one, of_zero)), _up(max(-of_one, -of_zero))
@@ -54,7 +54,7 @@ def bits_epsilon(
 ) -> float:
     """Return the pure epsilon of independent randomised bits, all of which may change.
 
-    The sum over bits of the larger loss of ``bit_losses``.
+    It is the sum over bits of the larger loss of ``bit_losses``.
 
     Args:
         one_to_one: P(1 -> 1) of each bit, length l.
@@ -78,14 +78,15 @@ def bits_epsilon(
 def ldpfl_epsilon(alpha: float, epsilon: float, num_bits: int, *, alternating: bool) -> float:
     """Return the pure epsilon, for one record's features, of LDPFL's randomised bits.
 
-    What the paper's probabilities prove, not the ``epsilon`` that it claims. With
-    x = 2 epsilon/num_bits, P(0 -> 0) = alpha e^x/(1 + alpha e^x) everywhere, and P(1 -> 1) is
+    It is the epsilon that the paper's probabilities prove, not the ``epsilon`` that it claims. With
+    x = 2 epsilon/num_bits, P(0 -> 0) = alpha e^x/(1 + alpha e^x) everywhere. P(1 -> 1) is
     1/(1 + alpha) in Theorem 1; in Theorem 2 it alternates between alpha/(1 + alpha) and
-    1/(1 + alpha^3). From log-odds, so that P(1 -> 1) close to P(0 -> 1) loses no digits.
+    1/(1 + alpha^3). It is computed from log-odds, so that P(1 -> 1) close to P(0 -> 1) loses no
+    digits.
 
     Args:
         alpha: the privacy budget coefficient, positive.
-        epsilon: the paper's budget, positive.
+        epsilon: the budget claimed by the paper, positive.
         num_bits: length of the code, positive.
         alternating: True for Theorem 2, False for Theorem 1.
 
@@ -93,7 +94,7 @@ def ldpfl_epsilon(alpha: float, epsilon: float, num_bits: int, *, alternating: b
         ConfigError: an argument is out of range.
 
     Source: Chamikara et al., LDPFL, Theorems 1 and 2 (eq. 13), for the probabilities; the loss of
-    a bit is that of ``bit_losses``.
+    a bit comes from ``bit_losses``.
     """
     check_positive("alpha", alpha)
     check_positive("epsilon", epsilon)
@@ -114,7 +115,7 @@ def sign_epsilon_per_coordinate(clip: float, sigma: float) -> float:
     ln(Phi(clip/sigma)/Phi(-clip/sigma)), rounded up.
 
     Args:
-        clip: bound of the coordinate, positive.
+        clip: the bound of the coordinate, positive.
         sigma: standard deviation, positive.
 
     Raises:
@@ -130,10 +131,10 @@ def sign_epsilon_per_coordinate(clip: float, sigma: float) -> float:
 
 
 def sign_sigma(clip: float, epsilon_per_coordinate: float) -> float:
-    """Return the sigma at which a randomised sign costs ``epsilon_per_coordinate``: closed form.
+    """Return the sigma for which a randomised sign costs ``epsilon_per_coordinate``: closed form.
 
     Args:
-        clip: bound of the coordinate, positive.
+        clip: the bound of the coordinate, positive.
         epsilon_per_coordinate: above 0 and up to 700.
 
     Returns:
@@ -147,7 +148,7 @@ def sign_sigma(clip: float, epsilon_per_coordinate: float) -> float:
     if epsilon_per_coordinate > 700:
         raise ConfigError(f"epsilon_per_coordinate = {epsilon_per_coordinate}: give at most 700")
     smaller = 1 / (1 + math.exp(epsilon_per_coordinate))
-    # 1/2 - smaller has lost its digits for a tiny epsilon; more noise covers the loss.
+    # For a tiny epsilon, 1/2 - smaller has lost its digits; more noise makes up for them.
     sigma = clip / -float(ndtri(smaller)) * (1 + 1e-10)
     while sign_epsilon_per_coordinate(clip, sigma) > epsilon_per_coordinate:
         sigma *= 1 + 1e-8
@@ -159,16 +160,16 @@ def sign_epsilon(
 ) -> float:
     """Return the epsilon at ``delta`` of ``count`` randomised signs.
 
-    Each is a two-valued mechanism, so they compose exactly as such. Where the vectors are also
+    Each sign is a two-valued mechanism, so they compose exactly as such. If the vectors are also
     clipped in L2 norm, the signs are a post-processing of Gaussian noise with ``mu`` over all
     rounds, and the smaller epsilon holds.
 
     Args:
-        clip: bound of each coordinate, positive.
+        clip: the bound of each coordinate, positive.
         sigma: standard deviation, positive.
         count: coordinates times rounds, from 0.
         delta: from 0 to below 1.
-        mu: of the noise of all rounds (``compose_mu``), or None without an L2 clip.
+        mu: the mu of the noise of all rounds (``compose_mu``); None without an L2 clip.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -193,8 +194,9 @@ def _logistic_loss(zero_odds: float, gap: float) -> float:
     """Return the larger loss of a bit.
 
     Args:
-        zero_odds: log-odds of P(0 -> 1).
-        gap: log-odds of P(1 -> 1) less ``zero_odds``, which alone keeps the digits of a small one.
+        zero_odds: the log-odds of P(0 -> 1).
+        gap: the log-odds of P(1 -> 1) less ``zero_odds``, given separately to keep the
+            digits of a small gap.
     """
 
     def log_ratio(sign: float) -> float:

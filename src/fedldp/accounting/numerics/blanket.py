@@ -1,17 +1,18 @@
-"""What a shuffler of whole reports adds, where a report is one category by subset response.
+"""What a shuffler of whole reports adds, if a report is one category drawn by subset response.
 
 A report is one of M categories: each of the k in the client's top set has weight H, each other one
-weight L. So with probability gamma = M L/(k H + (M - k) L) it is uniform over all M whatever the
-client's input is: part of a blanket that hides the others. The k of a report may depend on a seed
-that is sent with it; a category then is a pair of seed and number, of which k in M are at the top.
+weight L. So with probability gamma = M L/(k H + (M - k) L) it is uniform over all M, whatever the
+client's input: part of a blanket that hides the others. The k of a report may depend on a seed that
+is sent with it. A category is then a pair of seed and number, and k in M of the pairs are at the
+top.
 
-The guarantee is that of one pair of laws: the n - 1 other reports are given away but for those of
-the blanket, and the differing client has one of two top sets A and B that are disjoint.
-docs/privacy.md, "Whole reports", has the proof, and why disjoint sets are the worst.
+The guarantee is that of one pair of laws: the n - 1 other reports are given away except those of
+the blanket, and the differing client has one of two disjoint top sets A and B. docs/privacy.md,
+"Whole reports", proves this, and why disjoint sets are the worst.
 
 Source: Balle, Bell, Gascon, Nissim, "The Privacy Blanket of the Shuffle Model", CRYPTO 2019
-(arXiv 1903.02837), for the blanket; that the pair for these randomisers can be summed exactly, and
-that disjoint sets are the worst, is ours.
+(arXiv 1903.02837), for the blanket. Two results are ours: the pair for these randomisers can be
+summed exactly, and disjoint sets are the worst.
 """
 
 from __future__ import annotations
@@ -41,34 +42,34 @@ from fedldp.core.exact import log_up
 from fedldp.core.numbers import check_count, check_delta, check_not_negative
 
 LARGEST_CROWD = 100_000
-"""Reports that are counted; of more, the others are given up, which keeps a bound valid."""
+"""The most reports that are counted; any others are given up, which keeps a bound valid."""
 
 SMALLEST_DELTA = 1e-200
-"""Below it only what holds without the shuffler is stated."""
+"""Below this delta, only what holds without the shuffler is stated."""
 
 _POINTS = 1 << 17  # of the grid of losses, from 0 to the largest
-_MOST_OUTCOMES = 1 << 24  # that are put on it
+_MOST_OUTCOMES = 1 << 24  # to put on the grid
 _AT_ONCE = 1 << 20
 _FEWEST_CELLS = 4  # of the grid of reports outside both top sets
-_EXPONENTS = 10.0  # a larger exponent is as good: a round and a run share one table
+_EXPONENTS = 10.0  # exponents are rounded up to its multiples: a round and a run share one table
 _UP = 1 + 2e-15
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subset:
-    """Subset response: each of k among M categories has weight H, each other one weight L.
+    """Subset response: k of M categories have weight H, the others weight L.
 
     k-ary randomised response has k = 1.
 
     Attributes:
-        high: H, of the integers by which a category is really drawn.
+        high: H, one of the two integer weights by which a category is actually drawn.
         low: L, from 1 to below H.
         closest: k, from 1.
         categories: M.
 
     Raises:
         ConfigError: a number is out of range, or k is above M/2: then no two sets of k are
-            disjoint, and the pair is another one.
+            disjoint, and another pair would be the worst.
     """
 
     high: int
@@ -102,7 +103,7 @@ class Subset:
 
 
 def blanket_delta(subset: Subset, num_reports: int, at_epsilon: float) -> float:
-    """Return an upper bound of the delta of one shuffled report at ``at_epsilon``.
+    """Return an upper bound on the delta of one shuffled report at ``at_epsilon``.
 
     Args:
         subset: how each of the reports is drawn.
@@ -127,18 +128,19 @@ def blanket_delta(subset: Subset, num_reports: int, at_epsilon: float) -> float:
 
 
 def blanket_epsilon(subset: Subset, num_reports: int, delta: float, count: int = 1) -> float:
-    """Return an upper bound of the epsilon of ``count`` shuffled reports at ``delta``.
+    """Return an upper bound on the epsilon of ``count`` shuffled reports at ``delta``.
 
     Args:
         subset: how each of the reports is drawn, the same for all of one shuffle.
-        num_reports: n, honest reports of one shuffle, from 1. Beyond 100,000 the others are given
-            up, which keeps the bound valid.
-        delta: from 0 to below 1. Below 1e-200 the shuffler adds nothing here.
-        count: shuffles that the client takes part in, from 1; adaptive composition is covered.
+        num_reports: n, honest reports of one shuffle, from 1. Reports beyond 100,000 are given up,
+            which keeps the bound valid.
+        delta: from 0 to below 1. Below 1e-200 the shuffler adds nothing to this bound.
+        count: the number of shuffles that the client takes part in, from 1; adaptive composition is
+            covered.
 
     Returns:
-        At most the epsilon of ``count`` reports without a shuffler (``two_valued_epsilon``). The
-        excess over the pair's is a relative 1e-4 at most in all cases tried.
+        At most the epsilon of ``count`` reports without a shuffler (``two_valued_epsilon``). It
+        exceeds the pair's epsilon by a relative 1e-4 at most in all cases tried.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -155,18 +157,18 @@ def blanket_epsilon(subset: Subset, num_reports: int, delta: float, count: int =
 
 
 def blanket_losses(subset: Subset, num_reports: int, exponent: float) -> Losses:
-    """Return an upper bound of the losses of one shuffled report, as a pair of laws on a grid.
+    """Return an upper bound on the losses of one shuffled report, as a pair of laws on a grid.
 
-    Of n reports let N_A, N_B and N_rest be those of the blanket in A, in B and in neither; their
-    laws are binomial, with k/M, k/M and 1 - 2 k/M of gamma. With d = N_A - N_B and
-    s = N_rest + (H + L)/(2 L) (N_A + N_B), and g = (H - L)/(2 L), an outcome has P-mass
-    (s + g d)/n times its probability, and Q-mass (s - g d)/n times it. Exchanging A and B exchanges
-    P and Q, so one direction stands for both.
+    Among n reports, let N_A, N_B and N_rest be the numbers of blanket reports in A, in B and in
+    neither. Their laws are binomial, with k/M, k/M and 1 - 2 k/M of gamma. Let d = N_A - N_B,
+    s = N_rest + (H + L)/(2 L) (N_A + N_B), and g = (H - L)/(2 L). An outcome then has a P-mass of
+    (s + g d)/n times its probability, and a Q-mass of (s - g d)/n times it. Exchanging A and B
+    exchanges P and Q, so one direction stands for both.
 
     Args:
-        subset: how each report is drawn.
+        subset: the law of each report.
         num_reports: n.
-        exponent: outcomes of probability below about e^-exponent are left out; up to 700.
+        exponent: outcomes with probability below about e^-exponent are left out; up to 700.
     """
     crowd = min(num_reports, LARGEST_CROWD)
     return _losses(subset, crowd, math.ceil(exponent / _EXPONENTS) * _EXPONENTS)
@@ -176,9 +178,10 @@ def blanket_losses(subset: Subset, num_reports: int, exponent: float) -> Losses:
 def _losses(subset: Subset, n: int, exponent: float) -> Losses:
     """Return the losses; n delta is the mean of (s (1 - z) + g d (1 + z))+ for z = e^epsilon.
 
-    That is convex in s and in d. So it only grows where s is spread without moving its mean, here
-    onto every h-th number of reports in neither set where there are too many; and where a loss is
-    divided between the points of a grid on both sides so that its P- and its Q-mass stay.
+    That expression is convex in s and in d, so spreading s without moving its mean only makes it
+    grow. Here s is spread over every h-th number of reports in neither set, if there are too many
+    numbers. Dividing a loss between the two grid points around it, preserving P-mass and Q-mass,
+    also only makes it grow.
     """
     table = _Table(subset, n, exponent)
     step = table.largest_loss() / _POINTS
@@ -194,7 +197,7 @@ def _losses(subset: Subset, n: int, exponent: float) -> Losses:
         found += np.bincount(below, masses, found.size)
         found[1:] += np.bincount(below, above, found.size)[:-1]
     grid = np.arange(found.size) * step
-    found[0] *= 2  # it is on both sides
+    found[0] *= 2  # zero is on both sides
     values = np.concatenate([-grid[:0:-1], grid])
     masses = np.concatenate([(found * np.exp(-grid))[:0:-1], found])
     there = masses > 0
@@ -209,12 +212,12 @@ def _losses(subset: Subset, n: int, exponent: float) -> Losses:
 class _Table:
     """The outcomes of one shuffled report, by the number of blanket reports in either top set.
 
-    The windows are those of the n - 1 others, and one more for the client's own report, so what
-    they lack has a P-probability of 6 e^-exponent at most.
+    The windows cover the n - 1 others, and one more for the client's own report. What they lack has
+    a P-probability of at most 6 e^-exponent.
     """
 
     def __init__(self, subset: Subset, n: int, exponent: float) -> None:
-        pair = 2 * subset.closest * subset.low  # of the total: blanket, and in one of the two sets
+        pair = 2 * subset.closest * subset.low  # of the total: blanket, in one of the two sets
         rest = (subset.categories - 2 * subset.closest) * subset.low
         revealed = subset.closest * (subset.high - subset.low)
         p, q = pair / subset.total, (rest + revealed) / subset.total
@@ -233,7 +236,7 @@ class _Table:
         self.most_added = self._law.shape[1] * (self._reach + 1) + len(self._in_pair)
 
     def _set_rest(self, p: float, q: float, exponent: float) -> None:
-        """Find how many blanket reports are in neither set, given how many are in one of them."""
+        """Compute the law of blanket reports in neither set, given the number in the two sets."""
         left = self._n - self._in_pair
         low, _ = window(max(int(left[-1]) - 1, 0), p, exponent)
         _, high = window(int(left[0]) - 1, p, exponent)
@@ -250,19 +253,19 @@ class _Table:
         self._rest = low + width * np.arange(self._law.shape[1], dtype=np.float64)
 
     def largest_loss(self) -> float:
-        """Return a loss that no outcome exceeds."""
+        """Return an upper bound on the loss of every outcome."""
         most = np.minimum(self._in_pair, 2 * self._reach + 1)
         return float(self._loss(self._in_pair, most, self._rest[0]).max()) * _UP
 
     def _loss(self, in_pair: Integers | int, difference: Integers, rest: Floats | float) -> Floats:
-        """Return ln of (s + g d)/(s - g d), from 0 up; where nothing is seen it is 0."""
+        """Return ln of (s + g d)/(s - g d), at least 0; it is 0 where nothing is seen."""
         total = np.maximum(in_pair + np.asarray(rest, np.float64), 1)
         more: Floats = self._twice_g * difference.astype(np.float64)
         smaller: Floats = total + self._twice_g * ((in_pair - difference) / 2)
         return log_ratio(smaller + more, smaller, more)
 
     def outcomes(self) -> Iterator[tuple[Floats, Floats]]:
-        """Yield losses from 0 up and their P-masses, a number in either set at a time."""
+        """Yield losses from 0 up and their P-masses, for each number of reports in either set."""
         counts = self._in_pair.tolist()
         for count, log_pair, law in zip(counts, self._log_pair, self._law, strict=True):
             difference = np.arange(count % 2, min(count, 2 * self._reach + 1) + 1, 2)
@@ -281,13 +284,13 @@ def _laws(draws: Integers, p: float, q: float, counts: Integers) -> Floats:
     """Return P(Bin(draws, p) = counts), rounded up, shape (draws, counts).
 
     A row follows from one of its points and from ln C(n, a) = const - R(a) - R'(n - a), with tables
-    of R and R' that are small about their centers; see ``log_factorial_rest``.
+    of R and R' that are small around their centres; see ``log_factorial_rest``.
 
     Args:
-        draws: each one less than the one before.
-        p: probability of a success.
+        draws: descending by 1.
+        p: the probability of a success.
         q: 1 - p.
-        counts: each one more than the one before, up to ``draws`` at least once in each row.
+        counts: ascending by 1; in each row, at least one of them is at most ``draws``.
     """
     middle = int(draws[len(draws) // 2])
     hits = max(1, round(p * middle))
@@ -310,7 +313,7 @@ def _laws(draws: Integers, p: float, q: float, counts: Integers) -> Floats:
 
 
 def _spread(laws: Floats, cells: int, width: int) -> Floats:
-    """Divide each number of a row between the multiples of ``width`` on both sides of it."""
+    """Divide each number of a row between the two multiples of ``width`` around it."""
     if width == 1:
         return laws
     padded = np.zeros((len(laws), cells * width))

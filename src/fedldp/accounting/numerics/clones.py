@@ -1,14 +1,14 @@
-"""The losses of the clone pair among many participants, whose outcomes are too many to list.
+"""The losses of the clone pair for many participants, with too many outcomes to list.
 
-All that an outcome (a, b) of the pair tells is y = (a - b)/(a + b): of its probability B under a
-fair coin for every report, P has the share 1 + g y and Q the share 1 - g y, with
-g = tanh(epsilon/2). So outcomes are put together on a grid of y, each divided between the points on
-both sides of it in proportion to its nearness, which keeps B and the mean of y, hence P and Q.
-That spreads y, and delta is the B-mean of a convex function of y: the grid's pair is an upper bound
-of the listed one, with an excess of second order in the step.
+An outcome (a, b) of the pair matters only through y = (a - b)/(a + b). Let B be its probability
+under a fair coin for every report, and g = tanh(epsilon/2); then its probability is (1 + g y) B
+under P and (1 - g y) B under Q. So outcomes are collected on a grid of y: each is divided between
+the two points around it in proportion to its nearness. That preserves B and the mean of y, hence P
+and Q. It spreads y, and delta is the B-mean of a convex function of y, so the grid's pair is an
+upper bound on the listed one, with an excess of second order in the step.
 
-Both signs of y are equally likely under B, so only y >= 0 is computed, and rounding that moves y
-away from 0 is on the safe side too: the sum of a convex function at y and at -y rises with |y|.
+Both signs of y are equally likely under B, so only y >= 0 is computed. Rounding that moves y away
+from 0 is also safe: the sum of a convex function at y and at -y grows with |y|.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from fedldp.accounting.numerics.binomial import (
 from fedldp.accounting.numerics.losses import Losses
 
 _POINTS = 1 << 17  # of the grid, for y >= 0
-_MOST_OUTCOMES = 3_000_000  # that are computed; beyond, some clones are given up
+_MOST_OUTCOMES = 3_000_000  # to compute; if there are more, some clones are given up
 _AT_ONCE = 1 << 18
-_EXPONENTS = 10.0  # a larger exponent is as good: a round and a run share one table
+_EXPONENTS = 10.0  # exponents are rounded up to its multiples: a round and a run share one table
 _OUTWARDS = 1 + 2.0**-49
 
 
 def binned_clone_losses(
     epsilon: float, others: int, clone: float, own: float, exponent: float
 ) -> Losses:
-    """Return an upper bound of the losses of the clone pair; see ``shuffle.clone_losses``.
+    """Return an upper bound on the losses of the clone pair; see ``shuffle.clone_losses``.
 
     Args:
-        epsilon: local guarantee.
+        epsilon: the local guarantee.
         others: n - 1.
-        clone: probability that one of the others is a clone.
+        clone: the probability that one of the others is a clone.
         own: 1 - clone.
-        exponent: outcomes of probability below about e^-exponent are left out; up to 600.
+        exponent: outcomes with probability below about e^-exponent are left out; up to 600.
     """
     return _binned(epsilon, others, clone, own, math.ceil(exponent / _EXPONENTS) * _EXPONENTS)
 
@@ -55,7 +55,7 @@ def _binned(epsilon: float, others: int, clone: float, own: float, exponent: flo
     left, right = window(high + 1, 0.5, exponent)
     reach = (right - left + 1) // 2 + 1
     clones = np.arange(low, high + 1)
-    # Rounding the number of clones down gives some up: the pair only becomes easier to tell apart.
+    # Rounding the number of clones down gives some up; the pair only gets easier to tell apart.
     group = -(-len(clones) * (reach + 1) // _MOST_OUTCOMES)
     log_clones, errors = log_pmf(others, clone, own, clones)
     starts = np.arange(0, len(clones), group)
@@ -79,15 +79,15 @@ def _binned(epsilon: float, others: int, clone: float, own: float, exponent: flo
 
 
 def _of_coins(totals: Integers, rows: Floats, reach: int, step: float) -> Floats:
-    """Return B at the points of the grid from 0, rounded up; at 0, half of it.
+    """Return B at the grid points from 0 upwards, rounded up; at 0, half of it.
 
     Args:
         totals: a + b, ascending, shape (k,).
         rows: logarithms of their probabilities, shape (k,).
-        reach: how far a is from the middle at most.
-        step: of the grid of y.
+        reach: the largest distance of a from the middle.
+        step: the step of the grid of y.
     """
-    # ln C(n, a) = G(n) - R(a) - R(n - a) with a table of R, which is small about the middle.
+    # ln C(n, a) = G(n) - R(a) - R(n - a) with a table of R, which is small near the middle.
     first, last = int(totals[0]) // 2 - reach, (int(totals[-1]) + 1) // 2 + reach
     center = max((first + last) // 2, 1)
     rest, rounding = log_factorial_rest(np.arange(first, last + 1), center)
@@ -108,7 +108,7 @@ def _of_coins(totals: Integers, rows: Floats, reach: int, step: float) -> Floats
         odd = totals[part, None] % 2
         masses[odd[:, 0] == 0, 0] /= 2
         places = (twice + odd) * (_OUTWARDS / (totals[part, None] * step))
-        np.minimum(places, _POINTS, out=places)  # only what is impossible is beyond
+        np.minimum(places, _POINTS, out=places)  # only impossible outcomes lie beyond
         below = places.astype(np.int64)
         places -= below
         above = masses * places
@@ -128,7 +128,7 @@ def _log_sums(log_masses: Floats, starts: Integers) -> Floats:
 
 
 def log_ratio(first: Floats, second: Floats, difference: Floats) -> Floats:
-    """Return ln(first/second) to full relative precision, given first - second to that."""
+    """Return ln(first/second) to full relative precision, given first - second as precisely."""
     change = difference / second
     near = np.abs(change) < 0.5
     return np.where(near, np.log1p(np.where(near, change, 0.0)), np.log(first / second))

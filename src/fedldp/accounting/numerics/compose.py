@@ -1,10 +1,10 @@
 """Composition of two-valued mechanisms: what d coordinates over T rounds cost together.
 
-A mechanism that is pure epsilon-DP and has two outcomes is no worse, under any adaptive
-composition, than randomised response that is truthful with probability
-p = e^epsilon/(1 + e^epsilon), and the two-point randomiser attains it. So the composition below is
-exact, not merely a bound. Its unit is whatever the ``count`` covers: with d coordinates, count = d
-protects a client's round and count = T_u d its run of T_u rounds.
+Take a pure epsilon-DP mechanism with two outcomes. Under any adaptive composition it is no worse
+than randomised response that is truthful with probability p = e^epsilon/(1 + e^epsilon), and the
+two-point randomiser attains it. So the composition below is exact, not merely a bound. Its unit is
+whatever the ``count`` covers: with d coordinates, count = d protects a client's round, and
+count = T_u d protects its run of T_u rounds.
 
 Source: Kairouz, Oh, Viswanath, "The Composition Theorem for Differential Privacy", ICML 2015,
 Theorem 3.3; with different epsilons, Murtagh, Vadhan, "The Complexity of Computing the Optimal
@@ -33,12 +33,12 @@ from fedldp.core.numbers import (
 )
 
 LARGEST_EPSILON = 700.0
-"""Per mechanism: beyond it e^-epsilon is no normal number."""
+"""The largest epsilon of one mechanism: beyond it, e^-epsilon is not a normal number."""
 
 Telling = Mapping[tuple[float, float], int]
-"""How many mechanisms there are of each epsilon and probability of telling."""
+"""How many mechanisms there are of each pair (epsilon, revealing probability)."""
 
-# Up to so many joint outcomes, different epsilons are composed exactly.
+# Up to this many joint outcomes, different epsilons are composed exactly.
 _EXACT_OUTCOMES = 1 << 18
 
 
@@ -46,10 +46,10 @@ def pure_epsilon(counts: Mapping[float, int]) -> float:
     """Return the sum of epsilon times count: pure composition, rounded up.
 
     Args:
-        counts: how many mechanisms there are of each epsilon.
+        counts: the number of mechanisms of each epsilon.
 
     Raises:
-        ConfigError: an epsilon is not positive and finite, or a count no integer of at least 0.
+        ConfigError: an epsilon is not positive and finite, or a count is not an integer from 0.
 
     >>> pure_epsilon({1.0: 21840, 0.5: 2})
     21841.0
@@ -65,13 +65,13 @@ def pure_epsilon(counts: Mapping[float, int]) -> float:
 def two_valued_delta(epsilon: float, count: int, at_epsilon: float) -> float:
     """Return the delta of ``count`` two-valued ``epsilon``-mechanisms at ``at_epsilon``.
 
-    The sum over j of C(m, j) p^j (1-p)^(m-j) (1 - e^(at_epsilon - (2j - m) epsilon))+ with m the
-    count, taken over the j that matter and rounded up: too large by a relative 1e-9 at most (far
-    less up to a count of 1e6), plus 1e-320.
+    It is the sum over j of C(m, j) p^j (1-p)^(m-j) (1 - e^(at_epsilon - (2j - m) epsilon))+, where
+    m is the count, taken over the j that matter and rounded up. It is too large by a relative 1e-9
+    at most (far less up to a count of 1e6), plus 1e-320.
 
     Args:
         epsilon: of each mechanism, above 0 and up to 700.
-        count: how many, from 0; about 0.1 s for 1e8.
+        count: the number of mechanisms, from 0; a count of 1e8 takes about 0.1 s.
         at_epsilon: at least 0.
 
     Raises:
@@ -93,12 +93,12 @@ def two_valued_delta(epsilon: float, count: int, at_epsilon: float) -> float:
 def two_valued_epsilon(epsilon: float, count: int, delta: float) -> float:
     """Return the smallest epsilon of ``count`` two-valued ``epsilon``-mechanisms at ``delta``.
 
-    Never above the pure count * epsilon, which is the answer for delta = 0 (and, as a valid
-    bound, below 1e-300). Rounded up, by a relative 1e-13 or so.
+    It is never above the pure count * epsilon, which is the answer for delta = 0 (and, as a valid
+    bound, for a delta below 1e-300). It is rounded up, by a relative 1e-13 or so.
 
     Args:
         epsilon: of each mechanism, above 0 and up to 700.
-        count: how many, from 0; about a second for 1e8.
+        count: the number of mechanisms, from 0; a count of 1e8 takes about a second.
         delta: from 0 to below 1.
 
     Raises:
@@ -120,16 +120,16 @@ def two_valued_epsilon(epsilon: float, count: int, delta: float) -> float:
 def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float:
     """Return an epsilon at ``delta`` of two-valued mechanisms with different epsilons.
 
-    With one epsilon, or few joint outcomes, exact as ``two_valued_epsilon``. Otherwise an upper
-    bound: each epsilon's composition is exact, and their losses are added on a grid onto which
-    they are rounded pessimistically; the excess is a relative 1e-6 or so.
+    With only one epsilon, or few joint outcomes, it is as exact as ``two_valued_epsilon``.
+    Otherwise it is an upper bound: the composition of each epsilon is exact, and the losses are
+    added on a grid, to which they are rounded pessimistically; the excess is a relative 1e-6 or so.
 
-    The counts must not depend on what the mechanisms put out. A budget that does needs a filter
+    The counts must not depend on the mechanisms' outputs. A budget that does needs a filter
     (Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", 2016; Whitehouse, Ramdas,
     Rogers, Wu, "Fully-Adaptive Composition in Differential Privacy", 2023) or the pure sum.
 
     Args:
-        counts: how many mechanisms there are of each epsilon, as of one client over its rounds.
+        counts: the number of mechanisms of each epsilon, such as one client's over its rounds.
         delta: from 0 to below 1.
 
     Returns:
@@ -138,8 +138,8 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
     Raises:
         ConfigError: an argument is out of range.
 
-    Source: the optimum is that of Murtagh, Vadhan 2016, whose computation is #P-complete for
-    arbitrary epsilons (Theorem 1.7), hence the bound.
+    Source: the optimum is from Murtagh, Vadhan 2016. Computing it is #P-complete for arbitrary
+    epsilons (Theorem 1.7), hence the bound.
 
     >>> round(two_valued_epsilon_mixed({1.0: 100}, 1e-5), 9)
     79.841322365
@@ -160,15 +160,15 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
 
 
 def telling_epsilon(counts: Telling, delta: float) -> float:
-    """Return an epsilon at ``delta`` of pure mechanisms that may tell nothing.
+    """Return an epsilon at ``delta`` of pure mechanisms that may reveal nothing.
 
-    Each is pure epsilon, and for any two inputs the outcomes that are not as likely under one as
-    under the other have a probability of at most ``telling``. So it is a post-processing of a
-    two-valued ``epsilon``-mechanism whose answer is withheld with probability 1 - ``telling``.
-    Those are composed: an upper bound, exact for such mechanisms but for a relative 1e-6 or so.
+    Each mechanism is pure epsilon, and for any two inputs, the outcomes that are not equally likely
+    under both have a probability of at most ``telling``. So it is a post-processing of a two-valued
+    ``epsilon``-mechanism that withholds its answer with probability 1 - ``telling``. Composing the
+    latter gives an upper bound, exact for such mechanisms up to a relative 1e-6 or so.
 
     Args:
-        counts: how many mechanisms there are of each epsilon and telling.
+        counts: the number of mechanisms of each epsilon and revealing probability.
         delta: from 0 to below 1.
 
     Returns:
@@ -192,7 +192,7 @@ def telling_epsilon(counts: Telling, delta: float) -> float:
 
 
 def telling_lower(counts: Telling, delta: float) -> float:
-    """Return a lower bound of the same epsilon, of mechanisms that attain what bounds them.
+    """Return a lower bound on the same epsilon, for mechanisms that attain their bounds.
 
     Args:
         counts: as for ``telling_epsilon``, at least one mechanism in all.
@@ -226,7 +226,7 @@ def _parts(counts: Telling) -> list[tuple[Losses, int]]:
 
 
 def _solve(losses: Losses, delta: float, pure: float) -> float:
-    # Unlisted outcomes leave a floor in delta; where even that is too much, the pure sum holds.
+    # Unlisted outcomes leave a floor in delta. If even the floor exceeds delta, use the pure sum.
     if losses.delta(pure) > delta:
         return pure
     return solve(losses.delta, delta, start=pure, end=0.0)

@@ -1,9 +1,9 @@
-"""Gaussian noise: exact guarantees of the continuous, and zCDP of the discrete one.
+"""Gaussian noise: exact guarantees of the continuous Gaussian, and zCDP of the discrete one.
 
-A release with noise N(0, S) is as private as telling N(0, 1) from N(mu, 1), with mu the largest
-||S^(-1/2) v|| over the differences v of neighbouring inputs; many releases, even adaptive ones, as
-one with mu the root of the sum of squares. The results hold for real arithmetic: noise in floating
-point is a simulation, and a deployment adds the discrete Gaussian.
+A release with noise N(0, S) is as private as a test of N(0, 1) against N(mu, 1), with mu the
+largest ||S^(-1/2) v|| over the differences v of neighbouring inputs. Many releases, even adaptive
+ones, are as private as one with mu the root of the sum of squares. The results hold for real
+arithmetic: noise in floating point is a simulation, and a deployment adds the discrete Gaussian.
 
 Source: Balle, Wang, "Improving the Gaussian Mechanism for Differential Privacy: Analytical
 Calibration and Optimal Denoising", ICML 2018, Theorem 8 (delta) and Algorithm 1; Dong, Roth, Su,
@@ -38,10 +38,10 @@ _ROUNDING_VARIANCE = 16
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Return delta at ``epsilon`` of telling N(0, 1) from N(mu, 1).
+    """Return the delta at ``epsilon`` of a test of N(0, 1) against N(mu, 1).
 
-    Phi(mu/2 - e/mu) - e^e Phi(-mu/2 - e/mu), rounded up: by a relative 1e-8 at most for mu from
-    1e-4 to 1e4, plus 1e-320.
+    It is Phi(mu/2 - e/mu) - e^e Phi(-mu/2 - e/mu), rounded up: by a relative 1e-8 at most for mu
+    from 1e-4 to 1e4, plus 1e-320.
 
     Args:
         mu: sensitivity in standard deviations, at least 0.
@@ -59,10 +59,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     check_not_negative("epsilon", epsilon)
     if mu == 0:
         return 0.0
-    # Delta decreases in epsilon, so an epsilon lowered by all roundings of what follows is safe.
+    # Delta decreases in epsilon, so it is safe to lower epsilon by all rounding errors below.
     lowered = epsilon - _ROUNDING * (epsilon + mu * mu / 2)
     near, far = lowered / mu - mu / 2, lowered / mu + mu / 2
-    # e^e phi(far) = phi(near), so neither factor overflows; the tails as ratios to the density.
+    # e^e phi(far) = phi(near), so neither factor overflows; tails are ratios to the density.
     density = math.exp(-0.5 * near * near) / math.sqrt(2 * math.pi)
     if near > -1:
         tail = _tail_ratio(near)
@@ -73,10 +73,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon at ``delta`` of telling N(0, 1) from N(mu, 1).
+    """Return the smallest epsilon at ``delta`` of a test of N(0, 1) against N(mu, 1).
 
-    Rounded up, by a relative 1e-8 at most. Infinite for delta = 0 unless mu = 0: the Gaussian has
-    no pure guarantee. So, too, below 1e-300, where nothing is computed.
+    It is rounded up, by a relative 1e-8 at most. It is infinite for delta = 0 unless mu = 0, since
+    the Gaussian has no pure guarantee, and below 1e-300, where nothing is computed.
 
     Args:
         mu: sensitivity in standard deviations, at least 0.
@@ -103,7 +103,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return the least noise per unit of sensitivity that is (epsilon, delta)-DP.
+    """Return the least noise per unit of sensitivity that gives (epsilon, delta)-DP.
 
     Args:
         epsilon: above 0.
@@ -159,10 +159,10 @@ def compose_mu(mus: Iterable[float]) -> float:
 def mahalanobis_mu(sensitivities: Sequence[float], sigmas: Sequence[float]) -> float:
     """Return the mu of a vector whose blocks are clipped separately.
 
-    mu^2 = sum over blocks of sensitivity^2/sigma^2: all blocks may differ at once.
+    mu^2 = sum over blocks of sensitivity^2/sigma^2, because all blocks may differ at once.
 
     Args:
-        sensitivities: L2 sensitivity of each block (replacing a vector of norm at most C: 2 C).
+        sensitivities: L2 sensitivity of each block (2 C if a vector of norm at most C is replaced).
         sigmas: standard deviation of the noise of each block, positive.
 
     Raises:
@@ -182,7 +182,7 @@ def mahalanobis_mu(sensitivities: Sequence[float], sigmas: Sequence[float]) -> f
 def joint_clip_mu(sensitivity: float, sigmas: Sequence[float]) -> float:
     """Return the mu of a vector that is clipped as a whole: sensitivity/min(sigmas), rounded up.
 
-    All of the difference may lie where the noise is least.
+    The whole difference may lie where the noise is least.
 
     Args:
         sensitivity: L2 sensitivity of the whole vector.
@@ -202,27 +202,28 @@ def joint_clip_mu(sensitivity: float, sigmas: Sequence[float]) -> float:
 def shares_mu(squared_distance: int, variance: int, shares: int) -> float:
     """Return the mu of a sum of integer vectors and ``shares`` independent discrete Gaussians.
 
-    sqrt(squared_distance/(shares variance - 16)), rounded up: the sum is as private as N(0, 1)
-    against N(mu, 1), but for 1e-100 more in epsilon and a factor of 1 + 1e-100 in delta, in all
-    rounds together.
+    It is sqrt(squared_distance/(shares variance - 16)), rounded up. The sum is as private as a test
+    of N(0, 1) against N(mu, 1), up to 1e-100 more in epsilon and a factor of 1 + 1e-100 in delta,
+    for all rounds together.
 
     Proof, for one coordinate; V is the variance of a share, at least 64. Let f_j(y) be the sum of
-    exp(-(y_1^2 + ... + y_j^2)/(2 V)) over the integers with y_1 + ... + y_j = y, which is the law
-    of j shares up to a constant. Say that it is exp(-y^2/(2 j V)) up to a constant and a factor.
-    Then f_(j+1)(y) is, up to them, the sum over integers a of exp(-a^2/(2 j V) - (y - a)^2/(2 V)),
+    exp(-(y_1^2 + ... + y_j^2)/(2 V)) over the integers with y_1 + ... + y_j = y: up to a constant,
+    the law of j shares. Suppose it is exp(-y^2/(2 j V)) up to a constant and a factor. Then
+    f_(j+1)(y) is, up to these, the sum over integers a of exp(-a^2/(2 j V) - (y - a)^2/(2 V)),
     which is exp(-y^2/(2 (j + 1) V)) times the sum of exp(-(a - t)^2/(2 v)), t = y j/(j + 1),
-    v = V j/(j + 1). By Poisson summation the last is sqrt(2 pi v) (1 + 2 sum over m >= 1 of
-    exp(-2 pi^2 v m^2) cos(2 pi m t)), so it changes with y by a factor within 1 +- 2.1 exp(-pi^2 V)
-    only, for v >= V/2: within 1 +- 1e-273. So k shares are the discrete Gaussian of variance k V
-    up to k - 1 such factors (and as many for the normaliser). That one is, within 1 +- 1e-136, what
-    N(0, k V - 16) gives when it is rounded to integers with a discrete Gaussian of variance 16:
+    v = V j/(j + 1). By Poisson summation the latter sum is sqrt(2 pi v) (1 + 2 sum over m >= 1 of
+    exp(-2 pi^2 v m^2) cos(2 pi m t)). So it changes with y only by a factor within
+    1 +- 2.1 exp(-pi^2 V), for v >= V/2: within 1 +- 1e-273. So k shares are the discrete Gaussian
+    of variance k V up to k - 1 such factors (and as many for the normaliser). That Gaussian is,
+    within 1 +- 1e-136, N(0, k V - 16) rounded to integers with a discrete Gaussian of variance 16:
     ``docs/privacy.md``, "Gaussian noise", statement 3. For up to 2^26 coordinates, 10^6 shares and
-    10^5 rounds, all factors together are within 1 +- 1e-110. Modulo anything is post-processing.
+    10^5 rounds, all factors together are within 1 +- 1e-110. Reducing modulo anything is
+    post-processing.
 
     Args:
-        squared_distance: the largest squared L2 distance that replacing one vector can make.
-        variance: of one share in every coordinate, in squared steps, from 64.
-        shares: how many are in the sum and unknown to the adversary, from 1.
+        squared_distance: the largest squared L2 distance that replacing one vector can cause.
+        variance: the variance of one share in every coordinate, in squared steps, from 64.
+        shares: the number of shares in the sum that the adversary does not know, from 1.
 
     Source: Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
     Learning with Secure Aggregation", ICML 2021, Theorem 1, whose bound is for zCDP; Peikert, "An
@@ -240,7 +241,7 @@ def shares_mu(squared_distance: int, variance: int, shares: int) -> float:
 
 
 def discrete_gaussian_rho(sensitivity: float, sigma: float) -> float:
-    """Return the rho of zCDP of discrete Gaussian noise: sensitivity^2/(2 sigma^2), rounded up.
+    """Return the zCDP rho of discrete Gaussian noise: sensitivity^2/(2 sigma^2), rounded up.
 
     Args:
         sensitivity: L2 sensitivity of the integer vector, at least 0, in steps of the grid.
@@ -257,7 +258,7 @@ def discrete_gaussian_rho(sensitivity: float, sigma: float) -> float:
 
 
 def compose_rho(rhos: Iterable[float]) -> float:
-    """Return the rho of all releases together, even adaptive ones: the sum, rounded up.
+    """Return the rho of all releases together, even adaptive ones: their sum, rounded up.
 
     Raises:
         ConfigError: a rho is negative or not finite.
@@ -272,35 +273,35 @@ def compose_rho(rhos: Iterable[float]) -> float:
 
 
 def pure_rho(epsilon: Fraction) -> Fraction:
-    """Return the rho of zCDP of any pure ``epsilon`` mechanism, exact: min(epsilon^2/2, epsilon).
+    """Return the zCDP rho of any pure ``epsilon`` mechanism, exact: min(epsilon^2/2, epsilon).
 
-    The first is Bun, Steinke 2016, Proposition 1.4. For the second, no outcome is likelier by more
-    than e^epsilon under P than under Q, so neither is E_P[(P/Q)^(alpha - 1)] larger than
-    e^(epsilon (alpha - 1)). The Renyi divergence of order alpha, the logarithm of that mean over
-    alpha - 1, is then at most epsilon, for every alpha > 1, and epsilon is below epsilon alpha.
+    The first term is Bun, Steinke 2016, Proposition 1.4. For the second: no outcome is likelier by
+    more than e^epsilon under P than under Q, so E_P[(P/Q)^(alpha - 1)] is at most
+    e^(epsilon (alpha - 1)). The Renyi divergence of order alpha is the logarithm of that mean over
+    alpha - 1. So it is at most epsilon for every alpha > 1, which is below epsilon alpha.
     """
     return min(epsilon**2 / 2, epsilon)
 
 
-# Relative; far more than the errors of the two functions of scipy up to the epsilon below.
+# Relative; far more than the errors of the two scipy functions up to the epsilon below.
 _ROUNDING_OF_MU = 1e-12
 _LARGEST_COMPUTED = 700.0
 
 
 def pure_squared_mu(epsilon: float) -> Fraction:
-    """Return an upper bound of the mu^2 of GDP of any pure ``epsilon`` mechanism.
+    """Return an upper bound on the mu^2 of GDP of any pure ``epsilon`` mechanism.
 
-    The mu at which the trade-off curve of N(0, 1) against N(mu, 1) touches that of randomised
-    response, below which none of an epsilon-DP mechanism lies: -2 Phi^-1(1/(1 + e^epsilon)). mu^2
-    adds up.
+    No trade-off curve of an epsilon-DP mechanism lies below that of randomised response. The bound
+    is the mu at which the curve of N(0, 1) against N(mu, 1) touches the latter:
+    -2 Phi^-1(1/(1 + e^epsilon)). mu^2 is additive.
 
     Source: Dong, Roth, Su 2022.
     """
     if epsilon > _LARGEST_COMPUTED:
         # With h = mu/2, 1/(1 + e^eps) = Phi(-h) <= exp(-h^2/2)/2, so 4 h^2 <= 8 eps.
         return 8 * Fraction(epsilon)
-    # Near 1/2 the inverse loses digits of the probability's distance from it, and for a large
-    # epsilon the probability is too small; hence one formula for each.
+    # Near 1/2 the inverse loses digits of the probability's distance from 1/2, and for a large
+    # epsilon the probability is too small; hence two formulas.
     if epsilon < 1:
         mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
     else:
@@ -311,8 +312,9 @@ def pure_squared_mu(epsilon: float) -> Fraction:
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return an epsilon at ``delta`` of a rho-zCDP mechanism.
 
-    The least over alpha > 1 of alpha rho + (ln(1/delta) + alpha ln(1 - 1/alpha) - ln(alpha - 1))
-    / (alpha - 1). Every alpha is valid, so the search cannot make it too small.
+    It is the least, over alpha > 1, of
+    alpha rho + (ln(1/delta) + alpha ln(1 - 1/alpha) - ln(alpha - 1))/(alpha - 1). Every alpha is
+    valid, so the search cannot make it too small.
 
     Args:
         rho: at least 0.
@@ -341,7 +343,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         terms = (1 + excess) * rho, log_inverse / excess, gain / excess
         return terms[0] + terms[1] - terms[2] + 1e-14 * sum(terms)
 
-    guess = 0.5 * math.log((log_inverse + 1) / rho)  # of the excess, but for the gain
+    guess = 0.5 * math.log((log_inverse + 1) / rho)  # of the excess, ignoring the gain
     return max(bound(minimise(bound, guess - 20, guess + 20, 1e-9)), 0.0)
 
 

@@ -16,7 +16,7 @@ from fedldp.accounting.numerics.binomial import log_pmf, window
 
 Floats = NDArray[np.float64]
 
-# Losses are computed to a few units in the last place; this moves each to the larger side.
+# Losses are computed to within a few units in the last place; this margin rounds each of them up.
 _LOSS_ROUNDING = 2.0**-50
 
 
@@ -28,7 +28,7 @@ class Losses:
         values: privacy losses ln(P/Q), shape (k,).
         log_masses: ln P, shape (k,).
         errors: bounds on the errors of ``log_masses``, shape (k,).
-        missing: a bound on the P-mass of the outcomes that are not listed.
+        missing: a bound on the P-mass of the unlisted outcomes.
     """
 
     values: Floats
@@ -37,7 +37,7 @@ class Losses:
     missing: float = 0.0
 
     def delta(self, at_epsilon: float) -> float:
-        """Return an upper bound, tight to rounding, of the sum of (P - e^e Q)+.
+        """Return an upper bound, tight to rounding, on the sum of (P - e^e Q)+.
 
         Every mass, loss and sum is rounded up, and the unlisted mass is added.
         """
@@ -48,10 +48,10 @@ class Losses:
         return min(1.0, total * (1 + 1e-14) + self.missing)
 
     def epsilon(self, delta: float) -> float:
-        """Return an upper bound of the smallest e >= 0 with delta(e) <= delta.
+        """Return an upper bound on the smallest e >= 0 with delta(e) <= delta.
 
         By the Neyman-Pearson lemma that is the largest ln((P(S) - delta)/Q(S)) over the sets S of
-        the outcomes with losses above a threshold. All of it is rounded up.
+        all outcomes with losses above a threshold. All computations round up.
         """
         left = delta - self.missing
         largest = float(self.values.max())
@@ -63,7 +63,7 @@ class Losses:
         masses = np.exp(self.log_masses[order] + self.errors[order])
         rounding = 1 + len(values) * 2.0**-51  # of a running sum of positive terms
         p_sets = np.cumsum(masses) * rounding
-        # Relative to the smallest loss so far, so that e^-loss neither over- nor underflows.
+        # Relative to the smallest loss so far, so that e^-loss neither overflows nor underflows.
         shrink = np.exp(np.maximum(values - largest, -700.0))
         q_sets = np.cumsum(masses / shrink)
         exceeding = p_sets > left
@@ -76,8 +76,8 @@ class Losses:
 def two_valued_losses(epsilon: float, count: int) -> Losses:
     """Return the losses of ``count`` two-valued ``epsilon``-mechanisms.
 
-    With j of them truthful the loss is (2j - count) epsilon, and j ~ Bin(count, p) under P, with
-    p = e^epsilon/(1 + e^epsilon). Values of j of probability below 2e-321 are left out.
+    If j of them are truthful, the loss is (2j - count) epsilon. Under P, j ~ Bin(count, p) with
+    p = e^epsilon/(1 + e^epsilon). Values of j with probability below 2e-321 are left out.
     """
     p, q = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
     low, high = window(count, p, exponent=740.0)
@@ -89,9 +89,9 @@ def two_valued_losses(epsilon: float, count: int) -> Losses:
 
 
 def telling_losses(epsilon: float, telling: float) -> Losses:
-    """Return the losses of one two-valued ``epsilon``-mechanism whose answer is often withheld.
+    """Return the losses of one two-valued ``epsilon``-mechanism that often withholds its answer.
 
-    With probability ``telling``, below 1, it is put out; else nothing is, and the loss is 0.
+    It gives its answer with probability ``telling``, below 1; otherwise nothing, with a loss of 0.
     """
     values = np.array([epsilon, 0.0, -epsilon])
     of_truth = -math.log1p(math.exp(-epsilon))

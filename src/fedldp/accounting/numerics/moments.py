@@ -1,7 +1,7 @@
-"""The moments accountant as published: it says what papers claim, and proves nothing here.
+"""The moments accountant as published: it reproduces papers' claims and proves nothing here.
 
-It counts neighbours that differ by adding or removing a member, where the guarantees of this
-package replace one, which costs about twice as much.
+Its neighbours differ by adding or removing a member. The guarantees of this package replace one
+member, which costs about twice as much.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Theorem 2; Mironov, Talwar, Zhang, "Renyi Differential Privacy of the Sampled
@@ -19,21 +19,22 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import check_count, check_delta, check_positive
 
 LARGEST_ORDER = 32
-"""Abadi et al. compute the moments of orders up to this."""
+"""The largest order whose moment Abadi et al. compute."""
 
 
 def moments_epsilon(
     noise_multiplier: float, sampling_rate: float, releases: int, delta: float
 ) -> float:
-    """Return the epsilon that the moments accountant gives for sampled sums with Gaussian noise.
+    """Return the moments accountant's epsilon for sampled sums with Gaussian noise.
 
-    The least over the orders l = 1, ..., 32 of (releases alpha(l) + ln(1/delta))/l. With n = l + 1,
-    alpha(l) is ln of the sum over k of binom(n, k) (1 - q)^(n - k) q^k e^(k (k - 1)/(2 s^2)).
+    It is the least, over the orders l = 1, ..., 32, of (releases alpha(l) + ln(1/delta))/l. With
+    n = l + 1, alpha(l) is ln of the sum over k of
+    binom(n, k) (1 - q)^(n - k) q^k e^(k (k - 1)/(2 s^2)).
 
     Args:
         noise_multiplier: s, the noise's standard deviation over the clip of one member's vector.
         sampling_rate: q, above 0 and up to 1.
-        releases: how many sums.
+        releases: the number of sums.
         delta: above 0 and below 1.
 
     Raises:

@@ -1,23 +1,23 @@
-"""Composition of many privacy losses by Fourier transforms, as rigorous upper and lower bounds.
+"""Composition of many privacy losses by Fourier transforms, with rigorous upper and lower bounds.
 
-Everything known about delta comes from sums of independent losses L_1 + ... + L_m, whose law is a
-convolution power. It is computed on a grid, in a tilted measure: masses are multiplied by
-e^(theta L) and normalised, with theta such that the sum lies about the wanted epsilon. So the
-transform's rounding, which is absolute, is relative to the masses that decide; the tilt makes
-delta = 1e-100, or losses of 1e6, no harder than others (plain transforms lose them).
+Delta follows from the law of a sum of independent losses L_1 + ... + L_m, a convolution power. It
+is computed on a grid, in a tilted measure: masses are multiplied by e^(theta L) and normalised, and
+theta is chosen to centre the sum near the wanted epsilon. The transform's rounding is absolute; the
+tilt makes it small relative to the masses that decide. So delta = 1e-100, or losses of 1e6, are no
+harder than other cases (plain transforms lose them).
 
-- Upper bound: an outcome with loss L between two grid points is split between them, so that both
-  its P- and its Q-mass are kept. Its likelihood ratio under Q then has the same mean and more
-  spread, and delta is the Q-mean of a convex function of it. The excess is of second order in the
+- Upper bound: an outcome with loss L between two grid points is split between them, preserving both
+  its P-mass and its Q-mass. Its likelihood ratio under Q then has the same mean and more spread,
+  and delta is the Q-mean of a convex function of that ratio. The excess is of second order in the
   step. (Doroshenko et al., "Connect the Dots", PoPETs 2022, show that this is the tightest way.)
-- Lower bound: each outcome is replaced by the grid point next to its loss. The sum of those is
-  computed from the outcomes, so by post-processing it reveals no more; its laws under P and
-  under Q are computed apart, exactly. The deficit, too, is of second order.
+- Lower bound: each outcome is replaced by the grid point nearest its loss. The sum of these points
+  is computed from the outcomes, so by post-processing it reveals no more. Its laws under P and
+  under Q are computed separately and exactly. The deficit is also of second order.
 
-A high power is taken in stages: sums of 28 losses, say, then sums of 28 of those, and so on. Each
-stage has its own grid, whose step grows with the deviation of what is added; the sums of one stage
-are moved to the grid of the next as outcomes are above, so each stage is a bound of the one before.
-A single grid as fine as the first and as wide as the last would have to be far larger.
+A high power is computed in stages: sums of 28 losses, say, then sums of 28 of those sums, and so
+on. Each stage has its own grid, with a step that grows with the deviation of the summands. The sums
+of one stage are moved to the next grid in the same way as outcomes, so each stage bounds the one
+before. A single grid as fine as the first and as wide as the last would have to be far larger.
 
 Both bounds account, in the safe direction, for rounding of masses and losses, for the errors of
 the transforms and of their powers, and for sums beyond the window (Chernoff bounds).
@@ -51,27 +51,27 @@ from fedldp.accounting.numerics.tilted_pld import (
 
 Points = NDArray[np.int64]
 
-_CUT = 36.0  # sums beyond the window have tilted probability below about e^-36
+_CUT = 36.0  # sums beyond the window have a tilted probability below about e^-36
 _POINTS_PER_DEVIATION = 2000  # enough: the error falls with the square of this
 _MOST_POINTS = 1 << 19
-_MOST_USES = 32  # in one stage
+_MOST_USES = 32  # summands in one stage
 _MARGIN = 40  # grid points on either side of a window
-_NEGLIGIBLE = 60.0  # frequencies at which a power is below e^-60 are left out
+_NEGLIGIBLE = 60.0  # frequencies whose power is below e^-60 are left out
 _ROUNDING = 2.0**-50
 
 ToGrid = Callable[[Law, float], tuple[Points, Floats]]
-"""Moves a law to a grid with some step: returns points, and their weights of shape (rows, k)."""
+"""Moves a law to a grid of some step: returns points and their weights, shape (rows, k)."""
 
 
 @dataclass(frozen=True)
 class _Window:
-    """The grid of a tilted sum, about its mean.
+    """The grid of a tilted sum, around its mean.
 
     Attributes:
-        step: of the grid.
-        below: grid points below the mean.
-        size: grid points in all.
-        rates: of the Chernoff bounds below and above.
+        step: the grid step.
+        below: the number of grid points below the mean.
+        size: the number of grid points.
+        rates: the rates of the Chernoff bounds, below and above.
     """
 
     step: float
@@ -81,15 +81,15 @@ class _Window:
 
 
 def compose_upper(parts: Sequence[Part], delta: float) -> float:
-    """Return an upper bound of the epsilon at ``delta`` of all parts composed.
+    """Return an upper bound on the epsilon at ``delta`` of all parts composed.
 
     Args:
-        parts: losses and how often each occurs, from 1; adaptive composition is covered.
+        parts: losses, each with its number of uses, from 1; adaptive composition is covered.
         delta: from 1e-300 to below 1.
 
     Returns:
-        An epsilon of at least 0. It is infinite if the unlisted mass of the parts is all of delta,
-        or if delta is so small that the largest sum decides.
+        An epsilon of at least 0. It is infinite if the unlisted mass of the parts uses up delta, or
+        if delta is so small that the largest sum decides.
     """
     left = delta - sum(count * part.missing for part, count in parts)
     if left <= 0:
@@ -102,10 +102,10 @@ def compose_upper(parts: Sequence[Part], delta: float) -> float:
 
 
 def compose_lower(parts: Sequence[Part], delta: float) -> float:
-    """Return a lower bound of the epsilon at ``delta`` of all parts composed.
+    """Return a lower bound on the epsilon at ``delta`` of all parts composed.
 
     Args:
-        parts: losses and how often each occurs, from 1; their unlisted outcomes are ignored.
+        parts: losses, each with its number of uses, from 1; unlisted outcomes are ignored.
         delta: from 1e-300 to below 1.
     """
     theta = best_tilt(parts, delta)
@@ -136,7 +136,7 @@ def _compose(terms: Sequence[Term], to_grid: ToGrid) -> tuple[Law, float]:
 
 
 def _folds(count: int) -> list[int]:
-    """Return how many draws are added in each stage but the last: such that few are left over."""
+    """Return how many draws each stage but the last adds, chosen so that few are left over."""
     folds = []
     while count > _MOST_USES:
         even = count ** (1 / math.ceil(math.log(count) / math.log(_MOST_USES)))
@@ -150,13 +150,13 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
     """Choose the grid of a sum.
 
     Args:
-        terms: single losses, and how many of each are in the sum.
+        terms: single losses, each with its number of draws in the sum.
         moved: how many draws, of single losses or of earlier sums, are moved to this grid.
     """
     mean, deviation = mean_and_deviation(terms)
-    # Where single losses are larger than the deviation, they are rare, and decide the window.
+    # Single losses larger than the deviation are rare, and they decide the window.
     slowest = 1e-2 / (deviation + spread(terms))
-    # Each loss has moved by up to a step in each stage: in all by about so many steps.
+    # Each stage moves each loss by up to a step: in total by about this many steps.
     moves = math.sqrt(sum(count for _, count in terms)) / 2
     reach, margin, rates, steep = [0.0, 0.0], [_MARGIN, _MARGIN], [0.0, 0.0], [False, False]
     for i, side in enumerate((-1, 1)):
@@ -167,7 +167,7 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
         rates[i] = best_rate(beyond, slowest, 1e2 / deviation)
         reach[i] = beyond(rates[i])
         end = sum(count * float((side * law.losses).max()) for law, count in terms) - side * mean
-        if end < reach[i]:  # only what has moved is further out, and a steep bound holds there
+        if end < reach[i]:  # only moved losses lie further out, and a steep bound holds there
             reach[i], steep[i] = end, True
             margin[i] += math.ceil(9 * moves)
     wanted = deviation / math.sqrt(moved) / _POINTS_PER_DEVIATION
@@ -181,7 +181,7 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
 
 
 def _split(law: Law, step: float) -> tuple[Points, Floats]:
-    """Divide each loss between the grid points on both sides of it: for an upper bound."""
+    """Divide each loss between the grid points on both sides of it, for an upper bound."""
     lower = np.floor(law.losses / step)
     rest = law.losses - lower * step
     share = np.clip(np.expm1(-rest) / math.expm1(-step), 0.0, 1.0)
@@ -194,14 +194,14 @@ def _split(law: Law, step: float) -> tuple[Points, Floats]:
 
 
 def _round(law: Law, step: float) -> tuple[Points, Floats]:
-    """Move each loss to the grid point next to it: for a lower bound."""
+    """Move each loss to the nearest grid point, for a lower bound."""
     nearest = np.rint(law.losses / step)
     moved = np.exp(np.outer(law.tilts, nearest * step - law.losses))
     return _gathered(nearest, law.weights * moved)
 
 
 def _gathered(points: Floats, weights: Floats) -> tuple[Points, Floats]:
-    """Add up the weights of equal points that follow each other."""
+    """Add up the weights of equal neighbouring points."""
     starts = np.flatnonzero(np.diff(points, prepend=np.nan))
     return points[starts].astype(np.int64), np.add.reduceat(weights, starts, axis=1)
 
@@ -209,8 +209,8 @@ def _gathered(points: Floats, weights: Floats) -> tuple[Points, Floats]:
 def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> Law:
     """Return the law of the sum of all draws, on the window.
 
-    The circular convolution is exact for the sum modulo the window, so all that it can misplace
-    is the mass outside, which Chernoff's bound limits.
+    The circular convolution is exact for the sum modulo the window, so it can misplace only the
+    mass outside, which Chernoff's bound limits.
     """
     step, size, tilts = window.step, window.size, terms[0][0].tilts
     log_scales, errors = np.zeros(len(tilts)), np.zeros(len(tilts))
@@ -224,12 +224,12 @@ def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> Law:
         errors += count * law.errors * np.exp(tilts * step) / totals
         center = float(np.dot(weights[0], points))
         mean += count * center
-        # About its mean, a law has small phases where its power is not negligible.
+        # Centred at its mean, a law has small phases wherever its power is not negligible.
         offset += count * round(center)
         low, high = low + count * int(points.min()), high + count * int(points.max())
         grids.append((points - round(center), weights, count))
     start = math.floor(mean) - window.below
-    # Beyond the extreme sums, the transform leaves nothing but its rounding.
+    # Beyond the extreme sums, the transform leaves only its rounding errors.
     there = slice(max(low - start, 0), min(high + 1 - start, size))
     sums = np.empty((len(tilts), there.stop - there.start))
     errors = np.where(errors < 1, np.expm1(np.minimum(errors, 1.0)), math.inf)
@@ -243,11 +243,11 @@ def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> Law:
 
 
 def _power(laws: Sequence[tuple[Points, Floats, int]], size: int) -> tuple[Floats, float]:
-    """Return the circular convolution of powers of laws, and a bound on its errors in all.
+    """Return the circular convolution of powers of laws, and a bound on its total error.
 
-    A transform is known to within ``rounding`` at every frequency, so its power to within
-    count * rounding times one power less. The sum of errors over the cells is at most the root of
-    the sum of their squares over the frequencies.
+    A transform is known to within ``rounding`` at every frequency, so its power is known to within
+    count * rounding times one power less. The sum of the cells' errors is at most the root of the
+    sum of their squares over the frequencies.
     """
     rounding = _ROUNDING * (math.log2(size) + 1)
     kept = np.arange(size // 2 + 1)
@@ -267,13 +267,13 @@ def _power(laws: Sequence[tuple[Points, Floats, int]], size: int) -> tuple[Float
     squares = np.sum((largest * relative) ** 2) + spectrum.size * math.exp(-2 * _NEGLIGIBLE)
     error = math.sqrt(2 * squares) + rounding * math.sqrt(2 * np.sum(largest**2))
     cells = fft.irfft(spectrum, size)
-    # What may be nothing but error would spoil the Chernoff bounds of the next stage.
+    # Cells that may be nothing but error would spoil the Chernoff bounds of the next stage.
     cells[cells < error / size] = 0.0
     return cells, 2 * error
 
 
 def _outside(laws: Sequence[tuple[Points, Floats, int]], window: _Window, start: int) -> float:
-    """Bound the tilted probability of sums outside the window, by Chernoff on either side."""
+    """Bound the tilted probability of sums outside the window, by Chernoff on each side."""
     total = 0.0
     sides = ((-1, -start, window.rates[0]), (1, start + window.size - 1, window.rates[1]))
     for side, limit, rate in sides:
@@ -286,10 +286,11 @@ def _outside(laws: Sequence[tuple[Points, Floats, int]], window: _Window, start:
 def _epsilon_from_above(law: Law, step: float, log_delta: float) -> float:
     """Return an epsilon that meets delta, as small as the bounds allow.
 
-    Of the sums {S >= a grid point g}, those with g > e make up delta(e). So the first g at which
-    P(S > g) - e^g Q(S > g), rounded up, meets delta is a valid epsilon, and ln((P - delta)/Q) of
-    its set is one too, down to the grid point before. A tilted mass at a loss g + x adds to
-    delta(g) in proportion to e^(-theta x) (1 - e^-x), and the errors no more than at its maximum.
+    Among the sums {S >= a grid point g}, those with g > e make up delta(e). So a valid epsilon is
+    the first g at which P(S > g) - e^g Q(S > g), rounded up, meets delta. Another one is
+    ln((P - delta)/Q) of its set, down to the previous grid point. A tilted mass at a loss g + x
+    adds to delta(g) in proportion to e^(-theta x) (1 - e^-x), and the errors add no more than at
+    the maximum of that factor.
     """
     theta = float(law.tilts[0])
     most = math.exp(-theta * math.log1p(1 / theta) + theta * step) / (1 + theta)
@@ -309,7 +310,7 @@ def _epsilon_from_below(law: Law, step: float, log_delta: float) -> float:
     """Return the largest ln((P(S) - delta)/Q(S)): any set S of sums gives a lower bound."""
     left = _beyond_delta(law, step, log_delta, -1, float(law.errors[0]))
     q_sets = _sums_above(law.weights[1], float(law.tilts[1]), step, 1, float(law.errors[1]))
-    useful = (left > 0) & (q_sets > 0)  # what underflows says nothing
+    useful = (left > 0) & (q_sets > 0)  # underflowed sets say nothing
     if not useful.any():
         return 0.0
     epsilons = law.losses[useful] + np.log(left[useful] / q_sets[useful])
@@ -319,8 +320,8 @@ def _epsilon_from_below(law: Law, step: float, log_delta: float) -> float:
 def _beyond_delta(law: Law, step: float, log_delta: float, sign: int, error: float) -> Floats:
     """Return (P(S >= g) - delta) e^(tilt g - log_scale) at the losses g, rounded by ``sign``.
 
-    The factor makes the masses about a point relative to those at the point, so nothing over- or
-    underflows.
+    The factor makes the masses near a point relative to the mass at the point, so nothing overflows
+    or underflows.
     """
     tilt = float(law.tilts[0])
     exponent = log_delta - float(law.log_scales[0]) + tilt * law.losses
@@ -338,10 +339,10 @@ def _sums_above(weights: Floats, tilt: float, step: float, sign: int, error: flo
 
 
 def _slack(parts: Sequence[Part], theta: float) -> float:
-    """Bound what rounding does to the sum of losses, and to the scales that are added up.
+    """Bound the effect of rounding on the sum of losses and on the scales that are added up.
 
-    An error in a logarithm of a mass moves epsilon by as much (below), or by that over theta. Every
-    stage rounds anew.
+    An error in the logarithm of a mass moves epsilon by as much (for the lower bound), or by that
+    divided by theta. Every stage rounds anew.
     """
     return sum(
         (len(_folds(count)) + 1)

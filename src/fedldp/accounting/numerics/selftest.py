@@ -1,7 +1,7 @@
-"""The self-test of the accounting: known answers, before a guarantee is printed.
+"""The self-test of the accounting: known answers, checked before a guarantee is printed.
 
 A broken special function or transform in a dependency would make guarantees silently wrong. The
-known answers were computed independently of this package; the tests hold many more of them.
+known answers were computed independently of this package. The tests hold many more of them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fedldp.core.errors import FedldpError
 
 @cache
 def selftest() -> None:
-    """Compare a few results with known answers; about 0.1 s, and only the first call does it.
+    """Compare a few results with known answers: about 0.1 s on the first call, nothing afterwards.
 
     Raises:
-        FedldpError: one differs, so that no guarantee can be trusted.
+        FedldpError: a result differs, so no guarantee can be trusted.
     """
     single = [(two_valued_losses(1.0, 1), 100)]
     checks = {

@@ -1,14 +1,14 @@
 """What a trusted shuffler adds: guarantees against an adversary who sees only its output.
 
-The unit is what is shuffled: one message, be it one coordinate's bit, a chunk of bits or a whole
-report, among those of the ``n`` honest participants of the same round. ``n`` counts only
-participants whose reports arrive and who do not collude; the caller subtracts the others. No answer
-exceeds the local guarantee.
+The unit is one shuffled message (one coordinate's bit, a chunk of bits or a whole report) among the
+messages of the ``n`` honest participants of the same round. ``n`` counts only participants whose
+reports arrive and who do not collude; the caller subtracts the others. No answer exceeds the local
+guarantee.
 
 Source: Feldman, McMillan, Talwar, "Hiding Among the Clones: A Simple and Nearly Optimal Analysis of
-Privacy Amplification by Shuffling", FOCS 2021 (arXiv 2012.12803), section 3: the reduction to the
-pair of laws ("clone pair") that is evaluated here numerically. The closed form of the 2023 sequel
-for general randomisers is not used (it has an erratum).
+Privacy Amplification by Shuffling", FOCS 2021 (arXiv 2012.12803), section 3, for the reduction to a
+pair of laws ("clone pair"), which is evaluated here numerically. The closed form of the 2023 sequel
+for general randomisers is not used, because it has an erratum.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from fedldp.core.numbers import (
 )
 
 LARGEST_EPSILON = 30.0
-"""Per report: beyond it a shuffler of fewer than 1e12 reports hides nothing."""
+"""The largest epsilon of one report: beyond it, fewer than 1e12 shuffled reports hide nothing."""
 
-# Outcomes of the clone pair that are listed; with more participants they are put on a grid, and
-# beyond its exponents some clones are given up.
+# The most outcomes of the clone pair that are listed. With more participants they are put on a
+# grid, and beyond the grid's exponents some clones are given up.
 _MOST_OUTCOMES = 4_000_000
 
 
 def clones_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
-    """Return an upper bound of the delta of one shuffled report at ``at_epsilon``.
+    """Return an upper bound on the delta of one shuffled report at ``at_epsilon``.
 
-    For any local randomiser that is pure ``epsilon``-DP, the same for all participants, or chosen
-    from the reports shuffled before; see ``clones_epsilon``.
+    It holds for any pure ``epsilon``-DP local randomiser that is the same for all participants or
+    chosen from the reports shuffled before; see ``clones_epsilon``.
 
     Args:
-        epsilon: local guarantee of one report, above 0 and up to 30.
+        epsilon: the local guarantee of one report, above 0 and up to 30.
         num_reports: n, honest reports of the round, from 1.
         at_epsilon: at least 0.
 
@@ -62,22 +62,23 @@ def clones_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
 
 
 def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 1) -> float:
-    """Return an upper bound of the epsilon of ``count`` shuffled reports at ``delta``.
+    """Return an upper bound on the epsilon of ``count`` shuffled reports at ``delta``.
 
-    For any local randomisers that are pure ``epsilon``-DP. Every other report is, with probability
-    e^-epsilon, a clone that hides the differing one, so the reports of one shuffle are a
-    post-processing of: C ~ Bin(n - 1, e^-epsilon), A ~ Bin(C, 1/2), and
+    It holds for any pure ``epsilon``-DP local randomisers. Every other report is, with probability
+    e^-epsilon, a clone that hides the differing one. So the reports of one shuffle are a
+    post-processing of C ~ Bin(n - 1, e^-epsilon), A ~ Bin(C, 1/2), and
     D ~ Bern(e^epsilon/(1 + e^epsilon)), giving (A + D, C - A + 1 - D) against
     (A + 1 - D, C - A + D).
-    Of one, the delta of that pair is summed exactly and rounded up; of more, the pair is composed
-    ``count`` times, with an excess as that of ``shuffled_composed_upper``.
+    For one shuffle, the delta of that pair is summed exactly and rounded up. For more, the pair is
+    composed ``count`` times, with the same excess as ``shuffled_composed_upper``.
 
     Args:
-        epsilon: local guarantee of one report, above 0 and up to 30.
-        num_reports: n, honest reports of one shuffle, from 1. From some 1e5 on, a few of the
-            clones, a relative 2e-5, are given up for speed, which keeps the bound valid.
+        epsilon: the local guarantee of one report, above 0 and up to 30.
+        num_reports: n, honest reports of one shuffle, from 1. From about 1e5 on, a relative 2e-5 of
+            the clones is given up for speed, which keeps the bound valid.
         delta: from 0 to below 1.
-        count: shuffles that the client takes part in, from 1; adaptive composition is covered.
+        count: the number of shuffles that the client takes part in, from 1; adaptive composition is
+            covered.
 
     Returns:
         At most the epsilon of ``count`` reports without a shuffler (``two_valued_epsilon``).
@@ -92,19 +93,19 @@ def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 
 
 
 def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta: float) -> float:
-    """Return an upper bound of the epsilon of ``count`` shuffled messages of bits at ``delta``.
+    """Return an upper bound on the epsilon of ``count`` shuffled messages of bits at ``delta``.
 
-    A message is a two-valued report, or a chunk of independent ones, with ``epsilon`` the sum of
-    theirs. Composes the clone pair ``count`` times. Such messages hide better than general ones:
-    each other one is, with probability 2/(e^epsilon + 1) and whatever its input, a clone of what
-    the differing one may be (docs/privacy.md, "Chunks"). The numerical excess is a relative 1e-6 or
-    less, and up to 1e-4 for an epsilon of 1e-3 and a count of 1e8.
+    A message is a two-valued report, or a chunk of independent ones with ``epsilon`` the sum of
+    their epsilons. The clone pair is composed ``count`` times. Such messages hide better than
+    general ones: with probability 2/(e^epsilon + 1), whatever its input, each other message is a
+    clone of what the differing one may be (docs/privacy.md, "Chunks"). The numerical excess is a
+    relative 1e-6 or less, and up to 1e-4 for an epsilon of 1e-3 and a count of 1e8.
 
     Args:
         epsilon: of each message, above 0 and up to 30.
         num_reports: n, honest messages shuffled together, from 1.
         count: d T for d coordinates, each shuffled on its own, over T rounds, from 0; adaptive
-            composition is covered. From 0.1 to 3 s.
+            composition is covered. It takes from 0.1 to 3 s.
         delta: from 0 to below 1.
 
     Returns:
@@ -134,9 +135,9 @@ def _composed(
 def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta: float) -> float:
     """Return an epsilon that ``count`` shuffled two-valued reports certainly cost at ``delta``.
 
-    That of inputs that an adversary may choose: in every coordinate the others are all at one end,
-    and the one client is at the same end or at the other. Then the server's count of ones, known
-    to be all that it learns, is Bin(n, q) under one input, and exceeds it under the other. One
+    It is the cost of inputs that an adversary may choose: in every coordinate all others are at one
+    end, and the one client is at the same end or at the other. The server's count of ones, known to
+    be all that it learns, is then Bin(n, q) under one input, and exceeds it under the other. One
     direction is composed exactly up to rounding, which is downwards: by a relative 1e-6 or less,
     but up to 1e-3 for an epsilon of 1e-3 and a count of 1e8.
 
@@ -169,15 +170,15 @@ def clone_losses(
 ) -> Losses:
     """Return the losses of (A + D, C - A + 1 - D), D ~ Bern(p), against D ~ Bern(1 - p).
 
-    C ~ Bin(num_reports - 1, c), A ~ Bin(C, 1/2), p = e^epsilon/(1 + e^epsilon), with c the
+    C ~ Bin(num_reports - 1, c), A ~ Bin(C, 1/2), p = e^epsilon/(1 + e^epsilon). Here c is the
     probability that another report is a clone: 2/(e^epsilon + 1) if reports have two values, and
-    e^-epsilon for any randomiser. Exchanging the inputs exchanges the two outputs, so one
-    direction stands for both.
+    e^-epsilon for any randomiser. Exchanging the inputs exchanges the two outputs, so one direction
+    stands for both.
 
     Args:
-        epsilon: local guarantee.
+        epsilon: the local guarantee.
         num_reports: n.
-        exponent: outcomes of probability below about e^-exponent are left out.
+        exponent: outcomes with probability below about e^-exponent are left out.
         two_valued: whether reports are known to have two values.
     """
     p, q = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
@@ -194,7 +195,7 @@ def clone_losses(
     width = right - left
     if len(clones) * (width + 1) > _MOST_OUTCOMES and exponent <= 590:
         return binned_clone_losses(epsilon, others, clone, own, exponent)
-    # Rounding the number of clones down gives some up: the pair only becomes easier to tell apart.
+    # Rounding the number of clones down gives some up; the pair only gets easier to tell apart.
     group = -(-len(clones) * (width + 1) // _MOST_OUTCOMES)
     starts = np.arange(0, len(clones), group)
     totals = clones[starts] + 1  # a + b
@@ -219,15 +220,15 @@ def clone_losses(
 
 
 def end_losses(epsilon: float, num_reports: int, exponent: float, flipped: bool) -> Losses:
-    """Return the losses of the count of ones, all others being at the low end.
+    """Return the losses of the count of ones if all others are at the low end.
 
-    With q = 1/(1 + e^epsilon) the count is Bin(n, q) if the client is at the low end too; if it is
-    at the high end, the mass at j is larger by (p e^epsilon j + q (n - j))/(p n).
+    With q = 1/(1 + e^epsilon), the count is Bin(n, q) if the client is at the low end too. If the
+    client is at the high end, the mass at j is multiplied by (p e^epsilon j + q (n - j))/(p n).
 
     Args:
         epsilon: of each report.
         num_reports: n.
-        exponent: outcomes of probability below about e^-exponent are left out.
+        exponent: outcomes with probability below about e^-exponent are left out.
         flipped: False for high against low, True for low against high.
     """
     n = num_reports
@@ -245,12 +246,12 @@ def end_losses(epsilon: float, num_reports: int, exponent: float, flipped: bool)
 
 
 def exponent_for(delta: float, count: int) -> float:
-    """Return how unlikely an outcome must be for ``count`` of them not to matter at ``delta``."""
+    """Return the exponent of outcomes too unlikely to matter at ``delta`` in ``count`` releases."""
     return math.log(count) - math.log(delta) + 45.0
 
 
 def check_reports(epsilon: float, num_reports: int) -> None:
-    """Raise ConfigError unless the arguments of the functions on shuffling are in range."""
+    """Raise ConfigError unless the arguments common to the shuffling functions are in range."""
     check_positive("epsilon", epsilon)
     if epsilon > LARGEST_EPSILON:
         raise ConfigError(f"epsilon = {epsilon}: give at most {LARGEST_EPSILON:g} per report")

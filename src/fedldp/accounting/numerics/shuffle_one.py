@@ -1,14 +1,15 @@
-"""One shuffled two-valued report: exactly, or between bounds that are close.
+"""One shuffled two-valued report: its exact guarantee, or close bounds on it.
 
-The server learns the number of ones N = Bin(k, p) + Bin(n - 1 - k, 1 - p) + Bern(p or 1 - p), where
-k of the others are at the high end and the rest at the low end: these are the worst inputs, as
-delta is convex in each participant's probability. The guarantee is the worst k, and is computed
-so, not guessed: a block of values of k is bounded, by data processing, by the same mechanism in
-which the participants whose end differs within the block are left out, but for those of them that
-send a fair coin whatever their end; a best-first search splits the block with the largest bound
-until that is a single k. So the result is the maximum over all k and both directions (exchanging
-the ends turns k into n - 1 - k and one direction into the other). With many participants the
-search stops when the largest bound is close to what some k attains; every bound is valid.
+The server learns the number of ones N = Bin(k, p) + Bin(n - 1 - k, 1 - p) + Bern(p or 1 - p), with
+k of the others at the high end and the rest at the low end. These are the worst inputs, because
+delta is convex in each participant's probability. The guarantee is for the worst k, and that k is
+searched for, not guessed. A block of values of k is bounded by a mechanism that is no more private,
+by data processing: it leaves out the participants whose end differs within the block, except for
+those of them who send a fair coin whatever their end. A best-first search splits the block with the
+largest bound until that block is a single k. So the result is the maximum over all k and both
+directions (exchanging the ends turns k into n - 1 - k and one direction into the other). With many
+participants the search stops once the largest bound is close to a value that some k attains; every
+bound is valid.
 """
 
 from __future__ import annotations
@@ -31,26 +32,27 @@ from fedldp.core.numbers import (
 )
 
 LARGEST_EXACT = 10_000
-"""Participants up to which the search over k goes on to the end."""
+"""The most participants for which the search over k runs to the end."""
 
 LARGEST_SEARCHED = 1_000_000
-"""Participants up to which there is a search; beyond, the clone pair gives an upper bound."""
+"""The most participants for which k is searched; beyond, the clone pair gives an upper bound."""
 
-# How far a bound may lie above what some k attains, and after how many bounds a search ends though
-# it has not come so close. The latter happens in the first case for an epsilon below 0.1 only.
+# How far a bound may lie above a value that some k attains, and the number of bounds after which a
+# search ends even if it has not come so close. In the first case that happens only for an epsilon
+# below 0.1.
 _FEW, _MANY = (0.0, 4000), (1e-3, 1000)
 
-# Of delta, what is given up for a block: the probability that fewer of its participants send coins.
+# The share of delta given up for a block: the probability that fewer participants send coins.
 _LOG_SHARE_GIVEN_UP = -21.0
 
-_STEPS = 8  # from about an epsilon to one that certainly meets delta; two or three are needed
+_STEPS = 8  # from an approximate epsilon to one that certainly meets delta; two or three suffice
 
 
 def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
     """Return the delta at ``at_epsilon`` of one shuffled two-valued report.
 
-    Exact up to 10,000 participants but for rounding up (by about 1e-12 of the probability of the
-    outcomes that make up delta, plus 1e-39); beyond, an upper bound.
+    Exact up to 10,000 participants, apart from rounding up (by about 1e-12 of the probability of
+    the outcomes that make up delta, plus 1e-39). Beyond that, an upper bound.
 
     Args:
         epsilon: of the report without the shuffler, above 0 and up to 30.
@@ -81,9 +83,9 @@ def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> f
 def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> float:
     """Return the smallest epsilon at ``delta`` of one shuffled two-valued report.
 
-    Exact up to 10,000 participants but for rounding up; up to 1,000,000 too large by a relative
-    1e-3, and by 1e-2 in the worst case tried; beyond, the upper bound of the clone pair. It takes a
-    few seconds at most.
+    Exact up to 10,000 participants, apart from rounding up. Up to 1,000,000 it is too large by a
+    relative 1e-3, or 1e-2 in the worst case tried. Beyond that, the upper bound of the clone pair.
+    It takes a few seconds at most.
 
     Args:
         epsilon: of the report without the shuffler, above 0 and up to 30.
@@ -91,7 +93,7 @@ def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> floa
         delta: from 0 to below 1.
 
     Returns:
-        At most ``epsilon``, and that for delta = 0.
+        At most ``epsilon``; exactly ``epsilon`` for delta = 0.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -112,7 +114,7 @@ def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> floa
 def shuffled_one_lower(epsilon: float, num_reports: int, delta: float) -> float:
     """Return an epsilon that one shuffled two-valued report certainly costs at ``delta``.
 
-    That of the worst k that ``shuffled_one_epsilon`` found, with all rounding down.
+    It is the epsilon of the worst k found by ``shuffled_one_epsilon``, rounded down throughout.
 
     Args:
         epsilon: of the report without the shuffler, above 0 and up to 30.
@@ -145,19 +147,19 @@ def _worst(epsilon: float, num_reports: int, delta: float) -> tuple[float, int]:
 
 
 class _Pair:
-    """The number of ones with the differing client at the high end (P), and at the low end (Q).
+    """The number of ones if the differing client is at the high end (P) or the low end (Q).
 
-    Let f(j) and G(j) be the probabilities of j, and of j or more, ones among the others. Then
-    P(j) - e^e Q(j) = (p - e^e q) f(j - 1) - (e^e p - q) f(j), with q = 1 - p. As f is log-concave,
-    that is above 0 from one j on, and the sum is
+    Among the others, let f(j) be the probability of j ones, and G(j) that of j or more. Then
+    P(j) - e^e Q(j) = (p - e^e q) f(j - 1) - (e^e p - q) f(j), with q = 1 - p. Because f is
+    log-concave, this is above 0 from some j on, and the sum is
     delta(e) = max over j of (p - e^e q) f(j - 1) - (e^e - 1) G(j).
 
     Args:
-        epsilon: of each report.
-        high: of the other participants, those at the high end.
-        low: those at the low end.
-        exponent: counts of probability below about e^-exponent are left out.
-        coins: more participants, who send a fair coin.
+        epsilon: the epsilon of each report.
+        high: the number of other participants at the high end.
+        low: the number of other participants at the low end.
+        exponent: counts with probability below about e^-exponent are left out.
+        coins: the number of further participants, who each send a fair coin.
     """
 
     def __init__(
@@ -171,7 +173,7 @@ class _Pair:
         self._noise = 4 * self._others.error  # of a quotient of masses, and more
 
     def delta(self, at_epsilon: float) -> float:
-        """Return sum (P - e^e Q)+, rounded up, at an epsilon of at most that of a report."""
+        """Return sum (P - e^e Q)+, rounded up, for an epsilon of at most a report's epsilon."""
         at = at_epsilon
         for _ in range(_STEPS):
             first = self._q * math.exp(at) * math.expm1(self._epsilon - at)  # p - e^e q
@@ -187,9 +189,9 @@ class _Pair:
         return 1.0
 
     def _threshold(self, first: float, second: float) -> tuple[int, bool]:
-        """Return the first j with first f(j - 1) >= second f(j), and if rounding cannot change it.
+        """Return the first j with first f(j - 1) >= second f(j), and whether rounding is harmless.
 
-        f(j - 1)/f(j) rises with j, so it is certain if it is for the j found and the one before.
+        f(j - 1)/f(j) rises with j, so j is certain if rounding affects neither it nor j - 1.
         """
         f, wide = self._others.mass, 1 + self._noise
         j = self._first(lambda j: first * f(j - 1) >= second * f(j))
@@ -197,7 +199,7 @@ class _Pair:
         return j, here and first * f(j - 2) * wide <= second * f(j - 1)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon with at most ``delta``, rounded up; at most the local one."""
+        """Return the smallest epsilon meeting ``delta``, rounded up, at most the local one."""
         j = self._best(delta)
         base = self._q * self._others.mass(j - 1) + self._others.tail(j)  # Q(N >= j), the slope
         if base > 0:
@@ -214,7 +216,7 @@ class _Pair:
         return solve(self.delta, delta, start=self._epsilon, end=0.0)
 
     def lower(self, delta: float) -> float:
-        """Return ln((P(N >= j) - delta)/Q(N >= j)) for some j, rounded down: all are valid."""
+        """Return ln((P(N >= j) - delta)/Q(N >= j)) for some j, rounded down; any j is valid."""
         j, others = self._best(delta), self._others
         mass, tail = others.mass(j - 1), others.tail(j)
         gain = self._gain * mass * (1 - self._noise) - delta
@@ -222,9 +224,9 @@ class _Pair:
         return math.log1p(gain / base) * (1 - 1e-15) if gain > 0 else 0.0
 
     def _best(self, delta: float) -> int:
-        """Return about the j with the largest (P(N >= j) - delta)/Q(N >= j).
+        """Return approximately the j with the largest (P(N >= j) - delta)/Q(N >= j).
 
-        It is better than j + 1 where P/Q of j alone is above that of j + 1: from one j on.
+        j is better than j + 1 if P/Q of j alone is above P/Q of j + 1; that holds from some j on.
         """
         f, p, q, gain = self._others.mass, self._p, self._q, self._gain
 
@@ -238,16 +240,16 @@ class _Pair:
         return self._first(better)
 
     def _first(self, holds: Callable[[int], bool]) -> int:
-        """Return the first j for which ``holds``, if it does from one j on."""
+        """Return the first j for which ``holds`` is true, if it is true from some j on."""
         counts = range(self._others.first, self._others.last + 1)
         return self._others.first + bisect_left(counts, True, key=holds)
 
 
 class _Block(_Pair):
-    """What is no more private than every k from ``first`` to ``last``: a ``_Pair`` with fewer.
+    """A mechanism no more private than any k from ``first`` to ``last``: a smaller ``_Pair``.
 
-    Whoever is at either end within the block sends a fair coin with probability 2 q, and with
-    probability ``given_up`` at most there are fewer coins than are counted here; it adds to delta.
+    Participants at either end within the block send a fair coin with probability 2 q. With
+    probability at most ``given_up`` there are fewer coins than counted here; it is added to delta.
     """
 
     def __init__(
@@ -267,11 +269,11 @@ class _Block(_Pair):
 
 
 def _maximum(num_reports: int, bound: Callable[[int, int], float]) -> tuple[float, int]:
-    """Return the largest value over k from 0 to n - 1, or a bound on it, and about the best k.
+    """Return the largest value over k from 0 to n - 1 (or a bound), and approximately the best k.
 
     Args:
         num_reports: n.
-        bound: of the values of k from the first to the last that are given; of one k, its value.
+        bound: bounds the values of k from the first to the last that are given; for one k, exact.
     """
     others = num_reports - 1
     close, most = _FEW if num_reports <= LARGEST_EXACT else _MANY

@@ -1,4 +1,4 @@
-"""Bisection whose answer always meets its target, as evaluated; and a search for a least value."""
+"""Bisection whose answer always meets its target as evaluated, and a search for a minimum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fedldp.core.errors import ConfigError
 
 _NEIGHBOURS = 4e-16  # relative width of a bracket of two neighbouring floats
-_PATIENCE = 3  # steps of regula falsi that may leave more than half of a bracket
+_PATIENCE = 3  # steps of regula falsi allowed without halving the bracket
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -19,15 +19,15 @@ def solve(
     end: float,
     precision: float = _NEIGHBOURS,
 ) -> float:
-    """Return the x from ``start`` to ``end`` that is nearest to ``end`` with function(x) <= target.
+    """Return the x closest to ``end``, from ``start`` to ``end``, with function(x) <= target.
 
     Args:
-        function: never decreases on the way from ``start`` to ``end``, whichever is larger.
-        target: what the answer must not exceed.
+        function: never decreases on the way from ``start`` to ``end``, whichever of them is larger.
+        target: the value that the answer must not exceed.
         start: function(start) must meet the target.
         end: returned if it meets the target.
-        precision: relative width of the last bracket; raise it for slow functions, which are then
-            evaluated some ten times where they are smooth (regula falsi, Illinois variant).
+        precision: relative width of the last bracket. Raise it for slow functions: where they are
+            smooth, about ten evaluations are then enough (regula falsi, Illinois variant).
 
     Returns:
         An x with function(x) <= target exactly as evaluated. If the function is monotone, no x
@@ -77,9 +77,10 @@ def solve(
 
 
 def _between(good: float, bad: float, at_good: float, at_bad: float, precision: float) -> float:
-    """Return where a line through both ends crosses, a little towards the farther end.
+    """Return where a line through both ends crosses zero, moved slightly towards the farther end.
 
-    So the nearer end is passed once it is near enough, and the bracket closes from both sides.
+    The crossing is thus overshot once the nearer end is close enough, and the bracket closes from
+    both sides.
     """
     guess = good + (bad - good) * at_good / (at_good - at_bad)
     step = math.copysign(0.4 * precision * abs(good), bad - good)
@@ -90,13 +91,13 @@ def _between(good: float, bad: float, at_good: float, at_bad: float, precision: 
 def minimise(
     function: Callable[[float], float], low: float, high: float, precision: float
 ) -> float:
-    """Return about the x in [low, high] with the least function(x), by golden sections.
+    """Return approximately the x in [low, high] with the least function(x), by golden sections.
 
-    For bounds that hold at every x, so that an inexact answer is a valid one.
+    Use it for bounds that hold at every x: an inexact answer is still a valid one.
 
     Args:
         function: falls and then rises, at most once.
-        low: of the interval.
+        low: the lower end of the interval.
         high: of the interval.
         precision: width of the last bracket.
 

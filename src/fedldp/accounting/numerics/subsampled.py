@@ -1,18 +1,18 @@
-"""Gaussian noise on the sum of a secret random sample: replacing one member of a population.
+"""Gaussian noise on the sum of a secret random sample, if one member of a population is replaced.
 
-A release samples members, adds up one vector of bounded norm (the clip) for each, and adds
-Gaussian noise. In units of the clip, with s the noise's deviation and q the probability that a
-member is in the sample, two populations that differ in one member are no easier to tell apart than
+A release samples members, adds up one vector of bounded norm (the clip) for each, and adds Gaussian
+noise. Measure in units of the clip; s is the noise's deviation, and q the probability that a member
+is in the sample. Two populations that differ in one member are then no easier to tell apart than
 
-- P = (1-q) N(0, s^2) + q N(1, s^2) and Q = (1-q) N(0, s^2) + q N(-1, s^2) for Poisson samples, in
-  which each member is on its own;
-- for samples of a fixed size, P = (1-q) N(-1, s^2) + q N(1, s^2) and Q = N(-1, s^2) as far as P
-  is likelier, and the same with P and Q exchanged as far as Q is.
+- P = (1-q) N(0, s^2) + q N(1, s^2) and Q = (1-q) N(0, s^2) + q N(-1, s^2) for Poisson samples,
+  which include each member independently;
+- for samples of a fixed size, P = (1-q) N(-1, s^2) + q N(1, s^2) and Q = N(-1, s^2) where P is
+  likelier, and the same with P and Q exchanged where Q is likelier.
 
-Either pair looks the same with P and Q exchanged, so it bounds both orders of the populations at
-once, and many releases, even adaptive ones, cost at most what so many of these pairs do. For a
-single release both are attained; for many, the Poisson one is, whereas for fixed sizes no members
-are known that cost quite as much in both directions at once.
+Each pair is unchanged if P and Q are exchanged, so it bounds both orders of the populations at
+once. Many releases, even adaptive ones, cost at most as much as that many of these pairs. For a
+single release both bounds are attained. For many, the Poisson bound is attained; for fixed sizes no
+members are known that cost quite as much in both directions at once.
 
 Source: ``docs/privacy.md`` has the proofs. For fixed sizes also Balle, Barthe, Gaboardi, "Privacy
 Amplification by Subsampling: Tight Analyses via Couplings and Divergences", NeurIPS 2018; for
@@ -48,24 +48,24 @@ from fedldp.core.numbers import (
     round_up,
 )
 
-# Noise multipliers at which sampling is counted; others get the bound without it.
+# Noise multipliers for which sampling is counted; others get the bound without sampling.
 _LEAST_NOISE, _MOST_NOISE = 0.05, 1e6
 
 _BINS_PER_DEVIATION = 500
 _NODES, _WEIGHTS = (np.asarray(a, np.float64) for a in np.polynomial.legendre.leggauss(5))
 _ROUNDING = 1e-11  # of logarithms of masses, and relative of losses: several times what is needed
-_SHARE_ROUNDING = 1e-5  # of how an outcome is split between the ends of its bin
+_SHARE_ROUNDING = 1e-5  # of the share of an outcome that goes to each end of its bin
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledRelease:
-    """One release.
+    """One release of a noisy sum over a sample.
 
     Attributes:
         noise_multiplier: s, the noise's standard deviation over the clip. The clip bounds the norm
             of one member's vector, so replacing a member moves the sum by up to twice the clip.
         sampling_rate: q, above 0 and up to 1.
-        sample: "poisson" or "fixed-size".
+        sample: the kind of sample, "poisson" or "fixed-size".
 
     Raises:
         ConfigError: an argument is out of range.
@@ -85,19 +85,19 @@ class SampledRelease:
     def losses(self, exponent: float) -> Losses:
         """Return losses that bound those of the pair from above, with an excess of second order.
 
-        Outcomes with P > Q are cut into bins, and those of a bin are split between the losses at
-        its ends so that their P- and Q-mass are kept (as in ``pld_fft``), or more at the larger
-        end. The others mirror them: a P-mass m at the loss l has m e^-l at -l beside it.
+        Outcomes with P > Q are cut into bins. Those of a bin are split between the losses at its
+        ends, preserving their P-mass and Q-mass (as in ``pld_fft``) or giving more to the larger
+        end. The others mirror them: a P-mass m at the loss l comes with m e^-l at -l.
 
         Args:
-            exponent: outcomes of probability below about e^-exponent are left out.
+            exponent: outcomes with probability below about e^-exponent are left out.
         """
         end = 1 + self.noise_multiplier * math.sqrt(2 * exponent)
         bins = math.ceil(end / self.noise_multiplier * _BINS_PER_DEVIATION)
         width = end / bins
         ends = np.linspace(0.0, end, bins + 1)
-        # The integrals over a bin by Gauss's rule, whose error for densities as smooth as these is
-        # far below that of rounding.
+        # The integrals over a bin use Gauss's rule. For densities this smooth, its error is far
+        # below rounding.
         nodes = ends[:-1, None] + width / 2 * (1 + _NODES)
         log_weights = self._log_mixture(nodes, 1.0) + np.log(width / 2 * _WEIGHTS)
         log_masses = logsumexp(log_weights, axis=1)
@@ -105,13 +105,13 @@ class SampledRelease:
         upper = self._loss(ends[1:])
         lower = np.append(0.0, upper[:-1])
         reach = upper - lower
-        # Where the two losses are nearly equal their difference has too few digits.
+        # If the two losses are nearly equal, their difference has too few digits.
         clear = reach > _SHARE_ROUNDING * upper
         parts = np.sum(weights * np.expm1(lower[:, None] - self._loss(nodes)), axis=1)
         exact = parts / np.expm1(-np.where(clear, reach, 1.0))
         shares = np.where(clear, np.clip(exact + _SHARE_ROUNDING, 0.0, 1.0), 1.0)
         rests = np.maximum(1 - shares[1:], 1e-300)
-        # What is left of the first bin, and of the probability, has a loss of zero.
+        # The remainder of the first bin, and of the probability, has a loss of zero.
         above = log_masses + np.log(shares)
         above[:-1] = np.logaddexp(above[:-1], log_masses[1:] + np.log(rests))
         below = above - upper
@@ -153,7 +153,7 @@ class SampledRelease:
 
 
 def poisson_sample(noise_multiplier: float, sampling_rate: float) -> SampledRelease:
-    """Return the release of a sum over a sample that each member is in on its own.
+    """Return the release of a sum over a sample that includes each member independently.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -182,13 +182,13 @@ def fixed_size_sample(noise_multiplier: float, sample_size: int, population: int
 
 
 def sampled_epsilon(counts: Mapping[SampledRelease, int], delta: float) -> float:
-    """Return an epsilon at ``delta`` of sampled Gaussian releases, replacing one member.
+    """Return an epsilon at ``delta`` of sampled Gaussian releases if one member is replaced.
 
-    The pairs are composed numerically, rounded up: by a relative 1e-5 or so. Never more than the
-    closed form of as many Gaussian releases that each member is in.
+    The pairs are composed numerically and rounded up, by a relative 1e-5 or so. The result is never
+    more than the closed form for as many Gaussian releases that include every member.
 
     Args:
-        counts: how many releases there are of each kind, from 0; adaptive composition is covered.
+        counts: the number of releases of each kind, from 0; adaptive composition is covered.
         delta: from 0 to below 1.
 
     Returns:
@@ -210,7 +210,7 @@ def _sampled_epsilon(parts: tuple[tuple[SampledRelease, int], ...], delta: float
         return 0.0
     squares = [4 * n / Fraction(one.noise_multiplier) ** 2 for one, n in parts]
     mu = math.nextafter(math.sqrt(round_up(sum(squares, Fraction(0)))), math.inf)
-    # Replacing a member moves each sum by 2, and sampling can only hide it.
+    # Replacing a member moves each sum by 2; sampling can only hide it.
     unsampled = gaussian_epsilon(mu, delta)
     computed = all(_LEAST_NOISE <= one.noise_multiplier <= _MOST_NOISE for one, _ in parts)
     if delta < SMALLEST_DELTA or not computed:
@@ -224,9 +224,9 @@ def poisson_gaussian_epsilon(
 ) -> float:
     """Return an epsilon at ``delta`` of Gaussian noise on Poisson samples, replacing one record.
 
-    Each step takes every record with probability ``sampling_rate``, on its own, and releases the
-    sum of the sampled records' clipped gradients with noise (DP-SGD). Rounded up, by a relative
-    1e-5 or so; the worst gradients attain it.
+    Each step samples every record independently with probability ``sampling_rate``, and releases
+    the sum of the sampled records' clipped gradients with noise (DP-SGD). The epsilon is rounded
+    up, by a relative 1e-5 or so; the worst gradients attain it.
 
     Args:
         noise_multiplier: standard deviation of the noise over the clip of one gradient, positive.
@@ -250,9 +250,9 @@ def poisson_gaussian_epsilon(
 
 @lru_cache(maxsize=256)
 def poisson_noise(epsilon: float, sampling_rate: float, steps: int, delta: float) -> float:
-    """Return a noise multiplier with which Poisson samples cost ``epsilon``, or little less.
+    """Return a noise multiplier for which Poisson samples cost ``epsilon`` or slightly less.
 
-    It is at most a relative 1e-3 larger than it must be.
+    It is at most a relative 1e-3 larger than necessary.
 
     Args:
         epsilon: positive.
@@ -268,8 +268,8 @@ def poisson_noise(epsilon: float, sampling_rate: float, steps: int, delta: float
     True
     """
     check_count("steps", steps, least=1)
-    poisson_sample(1.0, sampling_rate)  # refuses a rate
-    aim = epsilon * (1 - 1e-4)  # what is computed of a slightly larger noise may be rounded up
+    poisson_sample(1.0, sampling_rate)  # refuses an invalid rate
+    aim = epsilon * (1 - 1e-4)  # the result for slightly more noise may be rounded up
     # Without sampling, each sum moves by 2.
     most = 2 * math.sqrt(steps) * gaussian_sigma(aim, delta) * (1 + 1e-6)
 
@@ -287,8 +287,9 @@ def sampled_without_replacement_gaussian_epsilon(
 ) -> float:
     """Return an epsilon at ``delta`` of Gaussian noise on fixed-size samples, replacing one client.
 
-    Each round takes ``sample_size`` clients, every set of them equally likely, and releases the sum
-    of their clipped vectors with noise. Rounded up, by a relative 1e-5 or so.
+    Each round samples ``sample_size`` clients, every set of that size equally likely, and releases
+    the sum of their clipped vectors with noise. The epsilon is rounded up, by a relative 1e-5 or
+    so.
 
     Args:
         noise_multiplier: standard deviation of the noise over the clip of one vector, positive.

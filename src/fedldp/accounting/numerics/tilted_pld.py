@@ -1,7 +1,7 @@
-"""Privacy losses in a tilted measure, about which their sum is composed.
+"""Privacy losses in a tilted measure, in which their sum is composed.
 
-Masses are multiplied by e^(tilt L) and normalised, so that the sum of many losses lies about the
-epsilon that is wanted, and not where P puts it.
+Masses are multiplied by e^(tilt L) and normalised. The sum of many losses then centres on the
+epsilon that is wanted, not where P puts it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedldp.accounting.numerics.losses import Floats, Losses
 from fedldp.accounting.numerics.solve import minimise
 
 Part = tuple[Losses, int]
-"""The losses of a mechanism, and how often it is used."""
+"""The losses of a mechanism and the number of times it is used."""
 
 _NOTHING = 1e-300  # tilted masses below it are left out
 _BINS = 1 << 16  # of an outline
@@ -24,10 +24,10 @@ _BINS = 1 << 16  # of an outline
 
 @dataclass(frozen=True)
 class Law:
-    """The law of a loss, or of a sum of losses, in tilted measures: one, or P's and Q's.
+    """The law of a loss, or of a sum of losses, in tilted measures: one row, or P's and Q's.
 
     The true mass of losses[i] is weights[row, i] e^(log_scale - tilt losses[i]). The weights of a
-    row sum to about 1. What they miss of the tilted measure is at most ``error``, in all.
+    row sum to about 1. In total they miss at most ``error`` of the tilted measure.
     """
 
     losses: Floats  # (k,)
@@ -38,11 +38,11 @@ class Law:
 
 
 Term = tuple[Law, int]
-"""A law, and how many independent draws from it are added."""
+"""A law and the number of independent draws from it that are added."""
 
 
 def tilted(losses: Floats, log_masses: Mapping[float, Floats]) -> Law:
-    """Return the law of one loss, from the logarithms of its masses by the tilt that they get."""
+    """Return the law of one loss, given the logarithms of its masses for each tilt."""
     tilts = np.array(list(log_masses))
     log_weights = np.stack(list(log_masses.values())) + np.outer(tilts, losses)
     largest = log_weights.max(axis=1)
@@ -54,7 +54,7 @@ def tilted(losses: Floats, log_masses: Mapping[float, Floats]) -> Law:
 
 
 def outline(law: Law) -> Law:
-    """Return about the same law with few losses, to choose a tilt or a window by: any is valid."""
+    """Return roughly the same law with few losses, for choosing a tilt or window: any is valid."""
     if len(law.losses) <= _BINS:
         return law
     low, width = float(law.losses.min()), float(np.ptp(law.losses)) / (_BINS - 1)
@@ -65,7 +65,7 @@ def outline(law: Law) -> Law:
 
 def log_mean(weights: Floats, exponents: Floats) -> float:
     """Return ln sum_i weights_i e^(exponents_i)."""
-    # Where all weights count, a plain maximum takes a fraction of the time of a masked one.
+    # If all weights count, a plain maximum takes a fraction of the time of a masked one.
     if weights.min() > 0:
         largest = float(exponents.max())
     else:
@@ -99,7 +99,7 @@ def spread(terms: Sequence[Term]) -> float:
 
 
 def best_rate(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return about the rate in [low, high] with the least value: any rate gives a valid bound."""
+    """Return roughly the rate in [low, high] with the least value; any rate gives a valid bound."""
     found = minimise(lambda x: function(math.exp(x)), math.log(low), math.log(high), 1e-2)
     return math.exp(found)
 
@@ -108,8 +108,8 @@ def best_tilt(parts: Sequence[Part], delta: float) -> float:
     """Return the tilt of the best Renyi bound."""
     laws = [outline(tilted(part.values, {0.0: part.log_masses})) for part, _ in parts]
     terms = [(law, count) for law, (_, count) in zip(laws, parts, strict=True)]
-    # A Gaussian sum wants sqrt(2 ln(1/delta)) deviations; far more tilt would drown in rounding
-    # the outcomes that decide, where the sum is at its largest with probability above delta.
+    # A Gaussian sum needs a tilt of sqrt(2 ln(1/delta)) deviations. If the sum is at its largest
+    # with probability above delta, far more tilt would drown the deciding outcomes in rounding.
     most = (2 + 3 * math.sqrt(-2 * math.log(delta))) / mean_and_deviation(terms)[1]
 
     def renyi_epsilon(tilt: float) -> float:
@@ -117,6 +117,6 @@ def best_tilt(parts: Sequence[Part], delta: float) -> float:
         gain = tilt * math.log1p(1 / tilt) + math.log1p(tilt)
         return (cumulant(terms, tilt) - math.log(delta) - gain) / tilt
 
-    # Where large losses are rare, the deviation is far below them, and so is the best tilt.
+    # If large losses are rare, the deviation is far below them, and so is the best tilt.
     least = min(1e-3 * most, 1e-2 / spread(terms))
     return best_rate(renyi_epsilon, least, most)
