@@ -234,7 +234,7 @@ def test_a_client_with_a_label_outside_the_classes_is_refused_at_the_start(
     own = case.own(0)
     labels = own.labels.copy()
     labels[0] = label
-    line = "^examples: a label is none of 0 to 9; leave it out$"
+    line = "^examples: a label is not one of 0 to 9; remove that example$"
     refused_at_the_start(case, tmp_path, line, examples=Examples(own.features, labels))
 
 

@@ -1,4 +1,4 @@
-"""Named arrays to bytes and back: exactly, in one way only, and at no more cost than their size."""
+"""Named arrays to bytes and back: exactly, in one way only, at a cost bounded by their size."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_spliced(data: st.DataObject, one: Any, other: Any) -> None:
 
 
 def framed(body: bytes) -> bytes:
-    """Return ``body`` behind a frame that says its length truly."""
+    """Return ``body`` behind a frame that states its true length."""
     return b"fedldp\x01\x01" + struct.pack("<Q", 16 + len(body)) + body
 
 

@@ -1,4 +1,4 @@
-"""Questions and answers to bytes and back; and whatever else arrives is refused in one line."""
+"""Requests and replies to bytes and back; anything else that arrives is refused in one line."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_weights_are_views_that_cannot_be_written() -> None:
     assert not weights.flags.writeable
 
 
-# The bytes themselves: who changes these changes VERSION.
+# The bytes themselves: a change to them is a change of VERSION.
 
 
 def test_the_bytes_of_a_report() -> None:
@@ -185,7 +185,7 @@ def test_an_answer_to_another_question_is_refused(answer: Any) -> None:
         pack_reply(answer, run="run 2", phase=2),
         pack_reply(answer, run="run 1", phase=1),
     ):
-        with pytest.raises(WireError, match=r"asked was round 3, exchange 2 of 'run 1'"):
+        with pytest.raises(WireError, match=r"the request was for round 3, phase 2 of 'run 1'"):
             read_reply_to(QUESTION, message)
 
 
@@ -255,7 +255,7 @@ def test_a_reason_of_ones_own_cannot_be_packed() -> None:
 
 
 def ranges_of(**arrays: Any) -> Ranges:
-    """Return ranges whose arrays were changed after they were checked."""
+    """Return ranges whose arrays change after they were checked."""
     ranges = Ranges.fixed(0.0, [0.1, 0.2], (2, 1))
     for name, value in arrays.items():
         object.__setattr__(ranges, name, value)
@@ -380,7 +380,7 @@ def test_cut_and_extended(message: bytes, check: Callable[[bytes], bool]) -> Non
 @every_message
 @given(data=st.data())
 def test_spliced(message: bytes, check: Callable[[bytes], bool], data: st.DataObject) -> None:
-    """A piece of one message in the place of a piece of another; its length said truly."""
+    """A piece of one message replaces a piece of another; the frame states the true length."""
     other = data.draw(st.sampled_from([known for known, _ in MESSAGES]) | st.binary(max_size=60))
     places = st.integers(16, len(message))
     start, end = sorted((data.draw(places), data.draw(places)))

@@ -1,4 +1,4 @@
-"""A client's streams: what is kept comes out again, what is fresh never; secrets stay secret."""
+"""A client's streams: kept ones repeat, fresh ones never do, and secrets stay secret."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_is_kept_comes_out_again_and_differs_by_secret_run_and_purpose() ->
 
 
 def test_kept_streams_are_those_of_hkdf() -> None:
-    """Another computation of them, by RFC 5869 and AES in counter mode."""
+    """A second computation of them, by RFC 5869 and AES in counter mode."""
     info = b"".join(
         len(label).to_bytes(4, "little") + label
         for label in (b"fedldp", b"client", b"run", b"split")
@@ -62,7 +62,7 @@ labels = st.text(max_size=6)
 def test_no_two_runs_or_purposes_share_a_stream(
     first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    """Names that only together are the same text, as "a" and "bc", "ab" and "c", do not either."""
+    """Nor do names that read the same once joined, such as "a" and "bc", "ab" and "c"."""
     made = [start(SecretKeys(SECRET, run).kept(purpose)) for run, purpose in (first, second)]
     assert (made[0] == made[1]) == (first == second)
 
@@ -178,7 +178,7 @@ def test_a_secret_that_others_may_read_is_refused(mode: int, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(31), bytes(33)])
 def test_a_damaged_secret_is_refused_and_left_as_it_is(content: bytes, tmp_path: Path) -> None:
-    """A client that got a new one would draw again what it drew once."""
+    """A client with a new secret would draw its once-only choices again."""
     path = tmp_path / "secret"
     path.write_bytes(content)
     path.chmod(0o600)
@@ -208,7 +208,7 @@ def test_a_secret_that_was_cut_short_by_a_crash_is_refused(
 def test_a_secret_that_a_crash_left_without_a_sync_is_synced_before_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else what follows from it could leave, and a power cut take it."""
+    """Otherwise an answer that follows from it could leave, and a power cut could erase it."""
 
     class Crash(BaseException):
         pass
@@ -239,7 +239,7 @@ def test_a_secret_in_no_folder_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_generators_of_kept_streams_repeat_the_same_choice() -> None:
-    """So a client that has lost its store splits its examples as it did before."""
+    """A client that has lost its store therefore splits its examples as before."""
     once, again = (
         SecretKeys(SECRET, "run").kept("portions").generator().permutation(50) for _ in range(2)
     )

@@ -1,4 +1,4 @@
-"""The round loop: answers that come late, twice, in another's name, or not at all."""
+"""The round loop: answers that are late, repeated, in another's name, or missing."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def report(round: int, value: float, **fields: Any) -> Report:
 
 @dataclass
 class Script:
-    """A transport that delivers what it is told to, whatever is asked.
+    """A transport that delivers what the test prescribes, whatever is asked.
 
     Attributes:
-        deliveries: by round and phase; else every client's number as its report.
-        asked: the questions, and whom they were put to.
+        deliveries: by round and phase; where there are none, every client reports its number.
+        asked: the requests, and the clients that received them.
     """
 
     deliveries: dict[tuple[int, int], Iterable[Delivery]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def loop_of(transport: Any, **parts: Any) -> Loop:
 
 @dataclass
 class Records:
-    """What a loop's recorder was given."""
+    """What a loop's recorder received."""
 
     states: list[State] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
@@ -101,7 +101,7 @@ def one_round(deliveries: Iterable[Delivery], **parts: Any) -> tuple[State, Roun
 
 
 def refused_line(loop: Loop, state: State = FIRST) -> str:
-    """Return the line that the loop ends with."""
+    """Return the line with which the loop ends."""
     with pytest.raises(RunError) as ended:
         loop.go(state, Records())
     line = str(ended.value)
@@ -170,7 +170,7 @@ def test_a_system_has_metrics_and_arrays_of_its_own_and_publishes_what_it_wants(
     for question, _ in script.asked:
         assert set(question.broadcast.public) == {"public"}
     assert mean_metrics(records.rounds) == {"count": 4.0}
-    without = replace(records.rounds[0], metrics={})  # a figure that a round has not got is no 0
+    without = replace(records.rounds[0], metrics={})  # a metric that a round lacks is not 0
     assert mean_metrics([without, *records.rounds[1:]]) == {"count": 4.0}
 
 
@@ -252,7 +252,7 @@ def test_what_is_not_an_answer_to_this_round_is_not_read(deliveries: list[Delive
 
 
 def test_a_forged_name_does_not_keep_the_client_from_answering() -> None:
-    """Client 1 says it was client 2, whose own report comes later."""
+    """Client 1 pretends to be client 2, whose own report comes later."""
     state, record = one_round([(1, report(1, 9.0, client=2)), (2, report(1, 4.0, client=2))])
     assert record.clients == 1
     np.testing.assert_array_equal(state.weights, np.full(SIZE, 4, np.float32))
@@ -280,7 +280,7 @@ def test_messages_without_a_sender_are_read_and_their_senders_counted_apart() ->
 
 
 def test_reports_are_read_as_they_come() -> None:
-    """A server step may hold one at a time: the loop keeps none."""
+    """The loop keeps no report, so a server step may hold one at a time."""
     passed: list[int] = []
 
     def deliver() -> Iterator[Delivery]:
@@ -419,7 +419,7 @@ def test_a_dialogue_cannot_ask_who_does_not_take_part() -> None:
 
 
 def test_the_line_of_a_dialogue_that_ends_counts_every_client_once() -> None:
-    """Two answered at first, and refused later; one refused both times; one never answered."""
+    """Two answer at first and refuse later; one refuses both times; one never answers."""
     first = [(0, report(1, 0.0)), (1, report(1, 1.0)), (2, Refusal(1, Reason.LEDGER))]
     second = [(c, Refusal(1, Reason.OVER_BUDGET)) for c in (0, 1)]
     loop = loop_of(Script({(1, 0): first, (1, 1): second}), server=TALKING, quorum=3)
@@ -450,7 +450,7 @@ def test_a_server_names_no_client_no_simulation_and_no_page(path: Path) -> None:
 
 
 def test_a_server_starts_without_a_client_and_without_torch() -> None:
-    """Nor does anything that it imports bring them along."""
+    """None of its imports brings them along either."""
     program = (
         "import sys, fedldp.protocol.server_loop, fedldp.protocol.server_keys; print(*sys.modules)"
     )

@@ -1,4 +1,4 @@
-"""What a client answers: its own run, its rounds, its model, and numbers that training bears."""
+"""What a client answers: its run, its rounds, its model, and numbers that training can bear."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_other_public_arrays_are_let_pass(array: NDArray[Any]) -> None:
 
 
 def test_a_policy_is_known_by_what_it_says() -> None:
-    """The runtimes of a simulation read a question once, by the policy that they share."""
+    """The runtimes of a simulation read a request once, because they share its policy."""
     same = Policy(run="run", rounds=5, phases=2, layout=Layout(LAYOUT.names, LAYOUT.shapes))
     assert hash(same) == hash(POLICY)
     assert same == POLICY

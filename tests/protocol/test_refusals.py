@@ -1,4 +1,4 @@
-"""What a client refuses, before it looks at an example; and whatever it is sent, it answers."""
+"""What a client refuses before it looks at an example; it answers whatever it is sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fedldp.protocol.wire import (
 
 
 def with_nan(message: bytes) -> bytes:
-    """Return a question whose last weight is NaN, which ``pack_request`` would not pack."""
+    """Return a request whose last weight is NaN, which ``pack_request`` would refuse to pack."""
     return message[:-4] + np.float32(np.nan).tobytes()
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_agreed_is_refused_before_training(
 
 @refused_questions
 def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_path: Path) -> None:
-    """Nor on the client, its keys, or what it was asked before."""
+    """It depends neither on the client, nor its keys, nor earlier requests."""
     sites = [
         Site(tmp_path / "a", examples=examples_of(0.1)),
         Site(tmp_path / "b", examples=examples_of(3e38, 1)),
@@ -134,7 +134,7 @@ valid = question(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0, 1.0, 
 )
 @given(data=st.data())
 def test_no_bytes_make_it_raise(data: st.DataObject, tmp_path: Path) -> None:
-    """Whole messages, cut ones, changed ones and noise: always one whole answer."""
+    """Whole, truncated, changed and random messages: each gets one whole answer."""
     message = bytearray(valid if data.draw(st.booleans()) else data.draw(st.binary(max_size=200)))
     for _ in range(data.draw(st.integers(0, 4))):
         if message:

@@ -1,4 +1,4 @@
-"""One client in one run: what it answers, what that costs, and what its halves are told."""
+"""One client in one run: what it answers, what the answers cost, and what its halves see."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_bytes_that_left_a_disk_ledger_are_not_made_again(tmp_path: Path) -> Non
 
 
 def test_other_bytes_of_the_same_question_are_another_question(tmp_path: Path) -> None:
-    """The digest is of the bytes: of a broadcast's content there is one encoding."""
+    """The digest is of the bytes; a broadcast's content has exactly one encoding."""
     site = Site(tmp_path)
     site.ask(question())
     assert refusal_of(site.ask(question(public={"more": np.zeros(1)}))).reason is (
@@ -147,7 +147,7 @@ def test_over_budget_is_refused_before_training(real: bool, tmp_path: Path) -> N
 
 
 def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
-    """Between the look at the budget and the release another run of the client may spend it."""
+    """Another run of the client may spend the budget after the check and before the release."""
     site = Site(tmp_path, releases=1)
 
     def spend(broadcast: Broadcast, client: Client) -> None:
@@ -160,7 +160,7 @@ def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
-    """Two processes of one client: the first to release decides."""
+    """Of two processes of one client, the first to release decides."""
     site = Site(tmp_path)
     other = replace(site, local_update=MeanStep())
     inner: list[bytes] = []
@@ -251,7 +251,7 @@ def test_a_client_has_as_many_examples_as_it_is_charged_for(real: bool, tmp_path
     assert start(3) is not None
     with pytest.raises(PrivacyError, match="has 4, and what it sends is charged for 3; leave some"):
         start(4)
-    if real:  # in a simulation data say whose they are, and the client has no line
+    if real:  # in a simulation, data name their clients, and there is no such line
         with pytest.raises(PrivacyError, match=r"has 2, and .* 3, no fewer; add public ones"):
             start(2)
     else:
@@ -296,7 +296,7 @@ def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
 
 
 def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) -> None:
-    """A question that many simulated clients are asked is read once for all of them."""
+    """A request to many simulated clients is read once for all of them."""
 
     def write(broadcast: Broadcast, client: Client) -> None:
         broadcast.weights[0] = 1
@@ -306,7 +306,7 @@ def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) 
 
 
 def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
-    """What was read for another client's terms does not count for this one."""
+    """Reading a request under another client's terms does not count for this client."""
     asked = RoundRequest(
         run=RUN, phase=0, broadcast=Broadcast(round=4, weights=np.zeros(40, np.float32))
     )
@@ -341,7 +341,7 @@ def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> N
 
 
 def test_after_training_for_one_question_another_is_refused(tmp_path: Path) -> None:
-    """Where the answer to the first fails after training all the same, there is no second one."""
+    """If the first request's answer fails after training, the round gives no second try."""
     inner: list[bytes] = []
     other = question(weights=np.ones(LAYOUT.size, np.float32))
     site = Site(tmp_path, local_update=MeanStep(lambda *_: inner.append(runtime.answer(other))))

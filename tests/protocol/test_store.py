@@ -1,4 +1,4 @@
-"""What a client keeps comes back as it was, is made once, and is on the disk before it is used."""
+"""A client's store returns what it kept, makes it once, and syncs it before it is used."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_files_do_not_pile_up_over_rounds(tmp_path: Path) -> None:
 
 
 class Disk:
-    """Sees what reaches the disk: every sync of a file or folder, and every name that is given."""
+    """Records what reaches the disk: every sync of a file or folder, and every new name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[tuple[str, int]] = []
@@ -196,7 +196,7 @@ def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after_that(
 def test_new_folders_are_synced_in_those_that_hold_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a power cut could take a whole folder, and with it what was drawn once."""
+    """Otherwise a power cut could take a whole folder, and the once-only choices in it."""
     disk, store = Disk(monkeypatch), FolderStore(tmp_path / "clients" / "one", "run")
     store.arrays("kept", ones)
     for folder in (tmp_path, tmp_path / "clients", tmp_path / "clients" / "one", store.folder):
@@ -206,7 +206,7 @@ def test_new_folders_are_synced_in_those_that_hold_them(
 def test_what_a_crash_left_without_a_sync_is_synced_before_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a release could follow from it, and a power cut take it: it would be drawn again."""
+    """Otherwise a release could follow from it, a power cut take it, and it be drawn again."""
     store, fsync = FolderStore(tmp_path, "run"), os.fsync
 
     def crash_at_a_folder(handle: int) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong on a client: training, encoding, or the whole process."""
+"""Failures on a client: of training, of encoding, or of the whole process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def trouble(broadcast: Broadcast, client: Client) -> None:
 def test_training_that_failed_is_answered_as_training_that_gave_nan(
     real: bool, tmp_path: Path
 ) -> None:
-    """With the broadcast, randomised: whether it failed cannot be told."""
+    """The answer randomises the broadcast, so nobody can tell whether training failed."""
     seen: list[Exception] = []
     given: list[Any] = []
 
@@ -76,7 +76,7 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
     report = answer_of(message)
     assert isinstance(report, Report)
     assert b"42" not in message
-    assert given == [True, True][1 - real :]  # where it is real, the encoder was tried out first
+    assert given == [True, True][1 - real :]  # a real client first tries the encoder
     assert [type(error) for error in seen] == [Trouble]
     assert site.ask(question()) == message
 
@@ -89,7 +89,7 @@ def test_failed_training_costs_what_training_costs(tmp_path: Path) -> None:
 
 
 def test_a_failed_training_and_one_that_did_not_move_give_the_same_bytes(tmp_path: Path) -> None:
-    """Under the same randomness: both randomise the broadcast itself."""
+    """Under the same randomness, because both randomise the broadcast itself."""
     still = Site(tmp_path, real=False, examples=examples_of(0.0))
     failing = Site(tmp_path, real=False, local_update=MeanStep(trouble), failed=lambda error: None)
     nan = Site(tmp_path, real=False, examples=examples_of(np.nan))
@@ -108,7 +108,7 @@ def test_a_simulation_shows_its_user_what_failed(tmp_path: Path) -> None:
 def test_a_real_client_whose_training_fails_answers_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether it answers would tell of its examples; its log says what kind of error, no more."""
+    """A missing answer would tell of its examples; its log gives the type of error alone."""
     site = Site(tmp_path, real=True, local_update=MeanStep(trouble))
     assert isinstance(answer_of(site.ask(question())), Report)
     assert caplog.messages == ["training or encoding failed: Trouble"]
@@ -149,13 +149,13 @@ forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 def drawing_once(broadcast: Broadcast, client: Client) -> None:
-    """Keep something that is drawn once: fresh bytes, so that it differs where it is drawn anew."""
+    """Keep a once-only choice of fresh bytes, which would differ if they were drawn again."""
     drawn = client.fresh("once").bytes(32)
     client.store.arrays(f"once-{broadcast.round}", lambda: {"drawn": drawn})
 
 
 def end_after(name: str, module: Any, when: Callable[..., bool] = lambda *given: True) -> None:
-    """End this process, without a word to anyone, as soon as a function has returned."""
+    """Make a function end this process as soon as it returns, without a word to anyone."""
     original = getattr(module, name)
 
     def ending(*given: Any, **options: Any) -> None:
@@ -224,7 +224,7 @@ def test_a_process_that_ends_and_is_asked_again_lets_one_string_of_bytes_out(
 
 @forks
 def test_a_process_that_ended_once_it_had_drawn_draws_nothing_again(tmp_path: Path) -> None:
-    """Nothing was charged, and another question may come: it finds what was drawn before."""
+    """Nothing was charged, and the next request finds what was drawn before."""
     site = Site(tmp_path, local_update=MeanStep(drawing_once))
     site.start()
 

@@ -1,8 +1,8 @@
-"""What passes between a server and its clients, and both ends of it.
+"""What a server and its clients send each other, and the code that runs at both ends.
 
-``roles`` are the two halves of an algorithm as types, ``wire`` the values that cross and their
-bytes; the client's runtime protects a client, ``server_loop`` runs the rounds. They are the same in
-a simulation and at real sites, which differ in transport, keys and ledger.
+``roles`` has the types of an algorithm's two halves. ``wire`` has the values that cross and how
+they become bytes. ``client_runtime`` protects a client, and ``server_loop`` runs the rounds. A
+simulation and real sites run the same code; they differ in transport, keys and ledger.
 
 It may use core, accounting, data, ledgers.
 """

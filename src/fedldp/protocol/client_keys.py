@@ -1,9 +1,9 @@
-"""A client's randomness: fresh for what is new in every answer, kept for what is drawn once.
+"""A client's randomness: fresh for each answer, kept for choices that are drawn only once.
 
-A simulation derives both from its seed. Outside one, what is fresh comes from the operating system,
-and what is kept from the client's secret: so the same choice comes out again after a restart, and
-another one in another run. Whoever drew a once-only choice afresh would randomise one example in
-several rounds for the price of one.
+A simulation derives both kinds from its seed. A real client takes fresh bytes from the operating
+system, and derives kept streams from its secret: a restart then repeats the same choice, and
+another run makes a different one. A client that drew a once-only choice anew would randomise one
+example several times and pay for it once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fedldp.core.randomness import KEY_BYTES, Stream
 
 
 class Keys(Protocol):
-    """Where a client's streams come from, for one run.
+    """The source of a client's streams in one run.
 
     Attributes:
-        simulated: whether they come from a seed: then they protect nothing by themselves.
+        simulated: whether the keys come from a seed, so that by themselves they protect nothing.
     """
 
     @property
@@ -34,7 +34,7 @@ class Keys(Protocol):
         ...
 
     def kept(self, purpose: str) -> Stream:
-        """Return the stream for a purpose that the client has once in the run."""
+        """Return the stream for a purpose that the client draws only once in the run."""
         ...
 
 
@@ -43,8 +43,8 @@ class SimulationKeys:
     """The keys of one simulated client.
 
     Attributes:
-        seed: the simulation's.
-        client: its number.
+        seed: the seed of the simulation.
+        client: the client's number.
     """
 
     seed: int
@@ -67,12 +67,12 @@ class SecretKeys:
     """The keys of a real client in one run.
 
     Attributes:
-        secret: 32 bytes that only this client has, and keeps; see ``read_secret``.
-        run: the run; other runs have other streams.
+        secret: 32 bytes that this client alone has and keeps; see ``read_secret``.
+        run: the name of the run; each run has its own streams.
         entropy: gives fresh bytes, as ``os.urandom`` does.
 
     Raises:
-        PrivacyError: ``secret`` has another length.
+        PrivacyError: ``secret`` is not 32 bytes long.
     """
 
     secret: bytes = field(repr=False)
@@ -85,7 +85,7 @@ class SecretKeys:
             raise PrivacyError(f"secret: it has {len(self.secret)} bytes, not {KEY_BYTES}")
 
     def fresh(self, round: int, phase: int, purpose: str) -> Stream:
-        """Return a stream that nobody had before; see ``Keys``."""
+        """Return a stream that nobody has used before; see ``Keys``."""
         return Stream(self.entropy(KEY_BYTES), simulated=False)
 
     def kept(self, purpose: str) -> Stream:
@@ -95,16 +95,16 @@ class SecretKeys:
 
 @dataclass(frozen=True)
 class TrialKeys:
-    """The keys of a client that is played in many trials, each with a secret of its own.
+    """The keys of a client that plays many trials, each with its own secret.
 
-    They follow from the secret, so that a trial can be repeated, and yet their streams are of a
-    deployment's kind where that is asked for: a mechanism then draws as it does there.
+    The streams follow from the secret, so a trial can be repeated. They can still be marked as a
+    deployment's, so that a mechanism draws as it does in a deployment.
 
     Attributes:
-        secret: 32 bytes of the trial.
-        streams_simulated: of which kind the streams are.
-        again: whether every stream is a new one, as fresh ones of a deployment are; else the same
-            purpose has the same.
+        secret: 32 bytes, different in every trial.
+        streams_simulated: whether the streams are marked as simulated.
+        again: whether every stream is new, as a deployment's fresh streams are; if not, the same
+            purpose always gets the same stream.
     """
 
     secret: bytes = field(repr=False)
@@ -130,10 +130,10 @@ class TrialKeys:
 
 
 def read_secret(path: Path) -> bytes:
-    """Return the secret in a file, which is made, readable by its owner only, where there is none.
+    """Return the secret in a file; a missing file is made, readable by its owner only.
 
-    A client that loses its secret must not go on with the run: it would draw anew what it drew
-    once. So a file that is empty or cut short is refused, and never replaced.
+    A client that loses its secret must leave the run, because it would draw its once-only choices
+    again. So an empty or truncated file is refused, and never replaced.
 
     Raises:
         PrivacyError: the file cannot be made or read, others may read it, or it is damaged.
@@ -151,7 +151,8 @@ def read_secret(path: Path) -> bytes:
         if path.stat().st_mode & 0o077:
             raise PrivacyError(f"secret {path}: others may read it; run chmod 600 on it")
         secret = path.read_bytes()
-        # Also one that was there: whoever made it may have been killed before this.
+        # Sync a folder that already existed too: whoever made it may have been killed before this
+        # line.
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

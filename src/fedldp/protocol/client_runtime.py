@@ -1,4 +1,4 @@
-"""Clients in one run: from the bytes of a question to the bytes of their answers.
+"""Clients in one run: a request comes in as bytes, and their answers go out as bytes.
 
     question -> policy         did they agree to such a question?
              -> ledgers        was it answered already (the same bytes again), can it be paid?
@@ -7,11 +7,11 @@
              -> ledgers        the answers' bytes are charged, kept and synced
              -> answers
 
-The same code runs in a simulation, in its workers, in the audit and at a site: only the members,
-their keys and stores, and the ledgers differ. A site has one member. Many clients take every step
-together, in groups of those who are asked next; who refuses leaves the group before it trains, and
-those whose reports release something else are encoded and charged apart. Whatever is refused is
-refused in a normal answer, which depends on no example.
+A simulation, its workers, the audit and a site all run this code; they differ only in the members,
+their keys and stores, and the ledgers. A site has one member. Many clients take every step
+together, in groups of clients that are asked one after another. A client that refuses leaves its
+group before it trains, and clients whose reports release something else are encoded and charged
+separately. Every refusal is an ordinary answer that depends on no example.
 """
 
 from __future__ import annotations
@@ -79,19 +79,19 @@ _REASONS: dict[type[PrivacyError], Reason] = {
 
 
 _DRAWN = "drawn-once"
-"""What a store holds once something was drawn that is never drawn again in the run."""
+"""The name under which a store notes that a once-only choice was drawn in the run."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class EncoderGroup:
-    """Those of some clients whose answers release the same, in as many rounds at most.
+    """The clients of a group whose answers release the same, for at most the same number of rounds.
 
     Attributes:
-        encoder: theirs.
+        encoder: the encoder that they share.
         max_rounds: how many rounds of the run each may answer; None for all of them.
-        places: where they stand among those clients, ascending.
+        places: their positions in the group, ascending.
     """
 
     encoder: Encoder
@@ -100,13 +100,13 @@ class EncoderGroup:
 
 
 class Members(Protocol):
-    """The clients of a runtime, and what they have; everything but examples is public.
+    """The clients of a runtime and what belongs to them; everything but the examples is public.
 
     Attributes:
         indices: their numbers.
-        simulated: whether their keys come from a seed: then they protect nothing by themselves.
-        step: what they compute from their examples.
-        trains_in: the phase of a round in which they do.
+        simulated: whether their keys come from a seed, so that by themselves they protect nothing.
+        local_update: what they compute from their examples.
+        trains_in: the phase of a round in which they train.
     """
 
     @property
@@ -122,19 +122,19 @@ class Members(Protocol):
     def trains_in(self) -> int: ...
 
     def check(self, policy: Policy) -> None:
-        """Refuse terms under which the clients would not be protected, before any question.
+        """Refuse terms that would leave the clients unprotected, before any request arrives.
 
         Raises:
-            PrivacyError: they would not be.
+            PrivacyError: the terms would leave a client unprotected.
         """
         ...
 
     def encoder_groups(self, indices: Sequence[int]) -> Sequence[EncoderGroup]:
-        """Return some of the clients by what their answers release."""
+        """Return some of the clients, grouped by what their answers release."""
         ...
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
-        """Return some of the clients for their local update, which a round has once."""
+        """Return some of the clients for their local update, which runs once in a round."""
         ...
 
     def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
@@ -151,11 +151,11 @@ class OneClient:
     """A single client, as a site has it: the ``Members`` of its runtime.
 
     Attributes:
-        index: its number.
-        examples: its private examples.
+        index: the client's number.
+        examples: the client's private examples.
         side: the system's half that runs here.
-        keys: its randomness.
-        kept: what it keeps.
+        keys: the client's randomness.
+        kept: the client's store.
     """
 
     index: int
@@ -166,31 +166,31 @@ class OneClient:
 
     @property
     def indices(self) -> Sequence[int]:
-        """Its own alone."""
+        """The number of this client alone."""
         return [self.index]
 
     @property
     def simulated(self) -> bool:
-        """Whether its keys come from a seed."""
+        """Whether the client's keys come from a seed."""
         return self.keys.simulated
 
     @property
     def local_update(self) -> LocalUpdate:
-        """What it computes from its examples."""
+        """What the client computes from its examples."""
         return self.side.local_update
 
     @property
     def trains_in(self) -> int:
-        """In which phase of a round it does."""
+        """The phase of a round in which the client trains."""
         return self.side.trains_in
 
     def check(self, policy: Policy) -> None:
-        """Refuse what would not protect the client.
+        """Refuse a system, keys or examples that would leave the client unprotected.
 
         Raises:
-            PrivacyError: the system is for simulation only, and the keys are not; or the keys are
-                of another run, the client has not as many examples as its answers are charged for,
-                or a label is outside of the classes.
+            PrivacyError: the system is for simulation only and the keys are not; or the keys belong
+                to another run, the client has more or fewer examples than its answers are charged
+                for, or a label is not one of the classes.
         """
         check_count(len(self.examples), self.side.most_examples)
         if not self.simulated:
@@ -201,15 +201,17 @@ class OneClient:
             raise PrivacyError(f"keys: they are not of the run {policy.run}")
         most, classes = self.side.most_examples, self.side.num_classes
         if most is not None and len(self.examples) < most:
-            # With fewer its answers tell how many: an equal share is what is public, and charged.
+            # With fewer examples its answers would tell how many: the public, charged number is an
+            # equal share.
             raise PrivacyError(
                 f"examples: the client has {len(self.examples)}, and what it sends is charged for "
                 f"{most}, no fewer; add public ones"
             )
         labels = self.examples.labels
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-            # Training would fail on these examples alone, and an answer without training show it.
-            raise PrivacyError(f"examples: a label is none of 0 to {classes - 1}; leave it out")
+            # Training would fail on these examples alone, and an answer without training would show
+            # it.
+            raise PrivacyError(f"examples: a label is not one of 0 to {classes - 1}; remove that example")
         for phase in range(self.side.phases):
             event = self.side.encoder.event(phase)
             if is_idealised(event):
@@ -234,7 +236,7 @@ class OneClient:
         return Batch.of_one(client)
 
     def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
-        """Return the client for its encoder, which draws in its report what it would alone."""
+        """Return the client for its encoder, which draws as it would in a round of one phase."""
         streams = phase - self.side.reporting
         return Senders(
             indices=[self.index],
@@ -252,23 +254,24 @@ class OneClient:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRuntime:
-    """Clients that answer one run's questions, and protect themselves in doing so.
+    """Clients that answer one run's requests, and protect themselves while they do.
 
-    Guarantee: every answer that is no refusal was charged to the client's ledger, at the price of
-    the event that the encoder states, before it left; for one (run, round, phase) there is one
-    such answer of a client at most; and whether an answer is a refusal depends on no example.
+    Guarantee: before an answer other than a refusal leaves, the client's ledger is charged the
+        price of the event that the encoder states. For one (run, round, phase) a client gives at
+        most one such answer. Whether an answer is a refusal depends on no example.
 
     Attributes:
         members: the clients.
         policy: what they agreed to.
-        ledgers: theirs.
-        group: how many take the steps together, those who are asked next; 1 at a site.
-        failed: is shown what goes wrong in training or encoding. Where it returns, training that
-            failed is answered as training that gave NaN is: with a public vector. Where it is None,
-            a simulation raises the error, and a client of its own logs of what kind it is.
+        ledgers: the clients' ledgers.
+        group: how many clients that are asked one after another take the steps together; 1 at a
+            site.
+        failed: is called with any error of training or encoding. If it returns, failed training is
+            answered like training that gave NaN: with a public vector. If it is None, a simulation
+            raises the error, and a real client logs only the error's type.
 
     Raises:
-        PrivacyError: the members would not be protected; see ``Members.check``.
+        PrivacyError: a member would be left unprotected; see ``Members.check``.
     """
 
     members: Members
@@ -277,8 +280,7 @@ class ClientRuntime:
     group: int = 1
     failed: Callable[[Exception], None] | None = None
     trained: dict[tuple[int, int], bytes] = field(default_factory=dict, init=False, repr=False)
-    """Of a single client the questions of the latest round that it trained for, by (round,
-    phase)."""
+    """A single client's requests of the latest round that it trained for, by (round, phase)."""
 
     def __post_init__(self) -> None:
         self.members.check(self.policy)
@@ -296,12 +298,12 @@ class ClientRuntime:
         ledgers: Ledgers,
         failed: Callable[[Exception], None] | None = None,
     ) -> Self:
-        """Return the runtime of a single client, as at a site: see ``OneClient``."""
+        """Return the runtime of a single client, as a site has it; see ``OneClient``."""
         one = OneClient(index=index, examples=examples, side=side, keys=keys, kept=store)
         return cls(members=one, policy=policy, ledgers=ledgers, failed=failed)
 
     def answer(self, message: bytes) -> bytes:
-        """Return the only client's answer to a question; both are bytes as ``wire`` packs them."""
+        """Return the only client's answer to a request, both as bytes that ``wire`` packs."""
         (index,) = self.members.indices
         ((_, (answer,)),) = self.answers(message, [index])
         return bytes(answer)
@@ -309,15 +311,15 @@ class ClientRuntime:
     def answers(
         self, message: bytes, indices: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Rows]]:
-        """Yield the answers of clients to a question, a group at a time, in their order.
+        """Yield the clients' answers to a request in their order, one group at a time.
 
         Args:
             message: the question, packed.
-            indices: who is asked; no client twice in a group.
+            indices: the clients that are asked; no client appears twice in a group.
 
         Raises:
-            FedldpError: (a simulation) training or encoding failed, or gave NaN; the error says in
-                which round, and whose it was.
+            FedldpError: in a simulation, training or encoding failed or gave NaN; the error names
+                the round and the client.
         """
         for start in range(0, len(indices), self.group):
             some = indices[start : start + self.group]
@@ -340,7 +342,7 @@ class ClientRuntime:
             return asked.answers()
 
     def fails(self, error: Exception) -> None:
-        """Show an error of training or encoding, or raise it; see ``failed``."""
+        """Report an error of training or encoding, or raise it; see ``failed``."""
         if self.failed is not None:
             self.failed(error)
         elif self.members.simulated:
@@ -351,12 +353,12 @@ class ClientRuntime:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question to a group of clients.
+    """A request to a group of clients.
 
     Attributes:
-        runtime: theirs.
-        question: which their policy let pass.
-        digest: SHA-256 of the question's bytes.
+        runtime: the runtime of these clients.
+        question: the request, which their policy let pass.
+        digest: SHA-256 of the request's bytes.
         indices: who is asked.
     """
 
@@ -382,7 +384,7 @@ class _Asked:
         for group in encoder_groups:
             try:
                 event = group.encoder.event(self.question.phase)
-            except Exception as error:  # of a mechanism that states now what it may not
+            except Exception as error:  # from a mechanism that now states an event it may not state
                 self.runtime.fails(error)
                 refusal = _refusal(self.question, Reason.POLICY)
                 found.update(dict.fromkeys(group.places, refusal))
@@ -406,7 +408,7 @@ class _Asked:
     def _may_train(
         self, group: EncoderGroup, event: Event, found: dict[int, bytes]
     ) -> Sequence[int]:
-        """Return the places of those who are to answer; put what the others answer in ``found``."""
+        """Return the places of those who must answer; put the others' answers in ``found``."""
         runtime, members = self.runtime, self.runtime.members
         verdicts = runtime.ledgers.check(
             self.place,
@@ -433,10 +435,10 @@ class _Asked:
         return places
 
     def _is_answerable(self, group: EncoderGroup, index: int) -> bool:
-        """Return whether the encoder can answer what is asked: it is tried out without an example.
+        """Return whether the encoder can answer the request, by a trial without an example.
 
-        Nothing of that is kept or sent. Else it would turn out after training, whose time tells of
-        the examples, and a server could have that as often as it likes, at no cost.
+        The trial's output is neither kept nor sent. Without it, a failure would show only after
+        training, whose duration tells of the examples, and a server could repeat that for free.
         """
         members, broadcast = self.runtime.members, self.broadcast
         nothing = Stream(bytes(KEY_BYTES), simulated=False)
@@ -453,9 +455,9 @@ class _Asked:
         return True
 
     def _is_first(self) -> bool:
-        """Return whether nothing else was trained for here.
+        """Return whether the client has not trained for another request in this round.
 
-        Where an answer fails after training all the same, there is no second one in the round.
+        If an answer fails after training all the same, the round gives no second try.
         """
         _, round, phase, digest = self.place
         trained = self.runtime.trained
@@ -479,7 +481,7 @@ class _Asked:
             return _no_update(broadcast, len(indices))
 
     def _released(self, group: EncoderGroup, event: Event, update: Sensitive[Update]) -> Rows:
-        """Return what leaves those of a cohort: their reports, once they are charged."""
+        """Return what leaves the clients of a group: their reports, once they are charged."""
         runtime, question, indices = self.runtime, self.question, self._at(group.places)
         phase = question.phase
 
@@ -495,9 +497,9 @@ class _Asked:
             rows = runtime.ledgers.release(self.place, event, indices, make, group.max_rounds)
         except tuple(_REASONS) as error:
             if isinstance(error, LedgerUnusable):
-                _log.error("nothing was released: %s", error)  # for whose disk is full
+                _log.error("nothing was released: %s", error)  # for the person whose disk is full
             return [_refusal(question, _reason_of(error))] * len(indices)
-        except Exception as error:  # of the encoder, whose refusals depend on the question alone
+        except Exception as error:  # from the encoder, which may refuse by the request alone
             runtime.fails(error)
             return [_refusal(question, Reason.POLICY)] * len(indices)
         if isinstance(rows, np.ndarray):
@@ -528,9 +530,9 @@ def check_count(num_examples: int, most: int | None) -> None:
 
 @lru_cache(maxsize=1)
 def read(policy: Policy, message: bytes) -> tuple[RoundRequest, bytes, Reason | None]:
-    """Read a question, which groups of clients are asked in the same words, once.
+    """Read a request once, though several groups of clients are asked in the same words.
 
-    The latest alone is kept: of a large model each is large.
+    Only the latest is kept, because the request of a large model is large.
     """
     question = read_request(message)
     return question, hashlib.sha256(message).digest(), policy.refuses(question)
@@ -538,7 +540,7 @@ def read(policy: Policy, message: bytes) -> tuple[RoundRequest, bytes, Reason | 
 
 @contextmanager
 def naming(round: int, client: int) -> Iterator[None]:
-    """Let an error say in which round of a simulation and for which client it arose."""
+    """Make an error name the round of a simulation and the client in which it arose."""
     try:
         yield
     except FedldpError as error:
@@ -549,14 +551,14 @@ def naming(round: int, client: int) -> Iterator[None]:
 
 
 def _no_update(broadcast: Broadcast, count: int) -> Sensitive[Update]:
-    """Return what stands for the updates of clients that have none: encoders send public ones."""
+    """Return the stand-in for updates that failed; encoders send public values for it."""
     return Sensitive(Update(rows=np.full((count, broadcast.weights.size), np.nan, np.float32)))
 
 
 def _part(
     update: Sensitive[Update], waiting: Sequence[int], places: Sequence[int]
 ) -> Sensitive[Update]:
-    """Return the rows of those who stand at ``places``, of the rows of all who waited."""
+    """Return the rows of those who stand at ``places``, from the rows of all who waited."""
     if len(places) == len(waiting):
         return update
     return rows_of(update, np.searchsorted(waiting, places))

@@ -19,23 +19,24 @@ from fedldp.core.errors import RunError
 from fedldp.protocol.roles import Arrays, Store
 
 _synced: set[Path] = set()
-"""What this process has synced, so that it is not synced again at each use."""
+"""The paths that this process has synced, so that it does not sync them at each use."""
 
 
 class FolderStore:
-    """A folder that is the client's own, for one run; nothing in it leaves unless it is encoded.
+    """A client's own folder for one run; nothing in it leaves the client unless it is encoded.
 
-    Guarantee: what ``arrays`` returned once, it returns again for the same run and name, also after
-    a crash or a power cut: the file is whole, and it and its folder are synced, before it is used.
+    Guarantee: what ``arrays`` returned once for a run and name, it returns again, even after a
+        crash or a power cut: before the arrays are used, the file is whole, and the file and its
+        folder are synced.
 
     Args:
-        folder: made when something is first kept.
-        run: what is kept in one run is never seen in another.
-        lasting: whether files are synced. Not where the folder goes with the process.
+        folder: the client's folder, made when something is first kept.
+        run: the run's name; what one run keeps is invisible to every other.
+        lasting: whether files are synced; false where the folder is removed with the process.
     """
 
     def __init__(self, folder: Path, run: str, *, lasting: bool = True) -> None:
-        # A server chooses the name of a run: it is no path.
+        # A server chooses the name of a run, so it must not be used as a path.
         self.folder = folder / hashlib.sha256(run.encode()).hexdigest()[:32]
         self._lasting = lasting
 
@@ -49,10 +50,10 @@ class FolderStore:
         return load_file(path) if path.exists() else None
 
     def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
-        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
+        """Return the arrays kept as ``name``; if there are none, keep what ``make`` returns.
 
-        What is kept for a ``round`` goes once something is kept for a later one. Two processes that
-        make the same at once get what the first one kept.
+        Arrays kept for a ``round`` are removed once something is kept for a later one. If two
+        processes make the same arrays at once, both get those that were kept first.
         """
         path = self._path(name, round)
         if not path.exists():
@@ -61,7 +62,7 @@ class FolderStore:
             if round is not None:
                 self._forget_before(round)
         elif self._lasting and path not in _synced:
-            self._sync(path)  # whoever kept it may have been killed before it was
+            self._sync(path)  # whoever kept it may have been killed before the sync
         return load_file(path)
 
     def _path(self, name: str, round: int | None) -> Path:
@@ -69,12 +70,12 @@ class FolderStore:
         return folder / f"{name}.safetensors"
 
     def files(self) -> dict[str, bytes]:
-        """Return all that is kept for the run, by path below ``folder``: to be carried away."""
+        """Return all files kept for the run, by path below ``folder``, to carry them elsewhere."""
         paths = sorted(self.folder.rglob("*.safetensors"))
         return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
 
     def add(self, files: Mapping[str, bytes]) -> None:
-        """Keep what ``files`` gave elsewhere, for the same client; what is kept already stays."""
+        """Keep the result of ``files`` for the same client; a file that exists already stays."""
         for name, content in files.items():
             path = self.folder / name
             if not path.exists():
@@ -83,10 +84,10 @@ class FolderStore:
                 self._forget_before(_round_of(path.parent))
 
     def forget(self) -> None:
-        """Remove all that is kept for the run: all at once, so that no part of it is used again.
+        """Remove all that is kept for the run, in one step, so that no part of it is used again.
 
         Raises:
-            RunError: it cannot be removed.
+            RunError: the folder cannot be removed.
         """
         if self.folder.exists():
             try:
@@ -101,12 +102,12 @@ class FolderStore:
         _synced.difference_update({path for path in _synced if path.is_relative_to(self.folder)})
 
     def forget_rounds(self) -> None:
-        """Remove all that is kept for a round alone."""
+        """Remove everything that is kept for one round only."""
         for folder in self.folder.glob("round-*"):
             shutil.rmtree(folder)
 
     def _keep(self, made: Arrays, path: Path) -> None:
-        # safetensors writes the memory as it lies, and would scramble a view with strides.
+        # safetensors writes memory as it lies, and would scramble a view with strides.
         arrays = {n: np.require(made[n], requirements="C") for n in made}
         self._place(path, lambda partial: save_file(arrays, partial))
 
@@ -117,13 +118,13 @@ class FolderStore:
         if self._lasting:
             _sync(partial)
         with suppress(FileExistsError):
-            os.link(partial, path)  # which never replaces what is there
+            os.link(partial, path)  # a link never replaces an existing file
         partial.unlink()
         if self._lasting:
             self._sync(path)
 
     def _sync(self, path: Path) -> None:
-        """Sync a file, and the folders down to it that may be new."""
+        """Sync a file and every folder above it that may be new."""
         above = self.folder.parents[2]
         for each in (path, *(p for p in path.parents if p.is_relative_to(above))):
             _sync(each)
@@ -136,10 +137,10 @@ class FolderStore:
 
 
 class MemoryStore:
-    """What a client keeps, in memory: for clients that are played, and for encoders tried out.
+    """A client's store in memory, for played clients and for encoders that are tried out.
 
     Args:
-        kept: what is read where nothing was made here, such as the client's own; it is not changed.
+        kept: read for what was not made here, such as the client's own store; it is never changed.
     """
 
     def __init__(self, kept: Store | None = None) -> None:
@@ -158,9 +159,9 @@ class MemoryStore:
         return found
 
     def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
-        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
+        """Return the arrays kept as ``name``; if there are none, keep what ``make`` returns.
 
-        What is kept for a ``round`` goes once something is kept for a later one.
+        Arrays kept for a ``round`` are removed once something is kept for a later one.
         """
         found = self.known(name, round)
         if found is None:

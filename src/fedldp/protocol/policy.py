@@ -1,4 +1,4 @@
-"""What a client agreed to answer, checked before it looks at an example."""
+"""What a client has agreed to answer, checked before it looks at an example."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from fedldp.protocol.wire import Layout, Reason, RoundRequest, Vector
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """One run's terms; a question that is outside of them is refused.
+    """One run's terms; a request outside them is refused.
 
     Attributes:
-        run: the run.
-        rounds: how many it has.
-        phases: questions in one round.
-        layout: of the model.
-        trains_in: the phase in which the client trains: its question has the weights. Others may
-            have none.
-        initial: digest of the weights that the run begins with; None: whatever the server says.
+        run: the run's name.
+        rounds: how many rounds it has.
+        phases: requests in one round.
+        layout: the model's layout.
+        trains_in: the phase in which the client trains, whose request carries the weights; requests
+            of other phases may carry none.
+        initial: digest of the weights that the run begins with; None accepts any that the server
+            sends.
     """
 
     run: str
@@ -31,11 +32,11 @@ class Policy:
     initial: bytes | None = None
 
     def refuses(self, question: RoundRequest) -> Reason | None:
-        """Return why a question is refused, if it is; this depends on nothing private.
+        """Return why a request is refused, or None; this depends on nothing private.
 
-        Weights and all that is public with them lie within ``core.bounding.LARGEST_WEIGHT``: a
-        server could choose larger ones, finite but so that training overflows for some examples
-        only.
+        The weights and every public number sent with them must lie within
+        ``core.bounding.LARGEST_WEIGHT``. Otherwise a server could choose finite weights so large
+        that training overflows for some examples only.
         """
         broadcast = question.broadcast
         if question.run != self.run:
@@ -57,5 +58,5 @@ class Policy:
 
 
 def digest_of_weights(weights: Vector) -> bytes:
-    """Return the SHA-256 of weights, 32 bytes: of float32, little-endian, in a layout's order."""
+    """Return the 32-byte SHA-256 of float32 weights, little-endian, in the order of a layout."""
     return hashlib.sha256(weights.astype("<f4", copy=False).tobytes()).digest()

@@ -1,13 +1,13 @@
 """The two halves of a system, and what each may know.
 
-    ClientRole    step      (Broadcast, Batch) -> Sensitive        private data stays behind this
+    ClientRole    update    (Broadcast, Batch) -> Sensitive        private data stays behind this
                   encoder   (Sensitive, Broadcast, Senders) -> Reports     and states its own event
     ServerRole    initial   randomness -> State
                   publish   State -> Broadcast
                   aggregate (State, reports, randomness) -> the next State, and metrics
 
-A local update sees examples, and what it returns is sealed. An encoder opens that, and sees no
-example. The server's state is its own: clients see what it publishes of it.
+A local update sees examples and returns a sealed value. An encoder opens that value and sees no
+example. The server's state is its own: clients see only what it publishes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Draw = Callable[[str], Stream]
 """Gives the stream for a purpose, such as "batches" or "mechanism"."""
 
 Draws = Callable[[int], Draw]
-"""Gives the server's streams of a round; 0 is before the first."""
+"""Gives the server's streams of a round; round 0 is before the first."""
 
 
 class Store(Protocol):
-    """What a client keeps for the length of a run, on its own side."""
+    """What a client keeps on its own side for the length of a run."""
 
     def holds(self, name: str) -> bool:
         """Return whether arrays are kept as ``name`` for the run."""
@@ -48,9 +48,9 @@ class Store(Protocol):
         ...
 
     def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
-        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
+        """Return the arrays kept as ``name``; if there are none, keep what ``make`` returns.
 
-        What is kept for a ``round`` goes once something is kept for a later one.
+        Arrays kept for a ``round`` are removed once something is kept for a later one.
         """
         ...
 
@@ -60,11 +60,11 @@ class Client:
     """One client in one round, as its local update sees it.
 
     Attributes:
-        index: its number, from 0; public.
-        examples: its private examples.
+        index: the client's number, from 0; public.
+        examples: the client's private examples.
         fresh: streams of this round, for noise and for the order of examples.
         kept: streams that are the same throughout the run, for what is drawn once.
-        store: what it keeps from round to round.
+        store: what the client keeps from round to round.
     """
 
     index: int
@@ -76,15 +76,15 @@ class Client:
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """The same client as its encoder sees it: without an example.
+    """The same client as its encoder sees it: without examples.
 
     Attributes:
-        index: its number, from 0; public.
-        num_examples: how many examples it has.
+        index: the client's number, from 0; public.
+        num_examples: how many examples the client has.
         fresh: see ``Client``.
         kept: see ``Client``.
         store: see ``Client``.
-        phase: of a round that has several, from 0.
+        phase: the phase of a round that has several, from 0.
     """
 
     index: int
@@ -101,16 +101,16 @@ Rows: TypeAlias = "NDArray[np.float32] | torch.Tensor"
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Clients as their local update sees them: the only type that holds examples of several.
+    """Clients as their local update sees them; no other type holds examples of several clients.
 
     Attributes:
         indices: their numbers, from 0; public.
-        examples: those of all of them, and perhaps of others.
-        rows: for each of them, which examples are its own.
-        fresh: gives for a purpose the stream of each; see ``Client``.
+        examples: the examples of all of them, and perhaps of others.
+        rows: which of these examples belong to each client.
+        fresh: gives the stream of each client for a purpose; see ``Client``.
         kept: likewise.
-        alone: gives one of them by its place, with its store: for what is drawn once, and for what
-            is done for one after the other.
+        alone: gives one client by its place, with its store: for once-only choices, and for work
+            that takes the clients one after another.
     """
 
     indices: Sequence[int]
@@ -141,14 +141,14 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Senders:
-    """Clients as their encoder sees them: without an example. One client is the case n = 1.
+    """Clients as their encoder sees them: without examples. One client is the case n = 1.
 
     Attributes:
         indices: their numbers, from 0; public.
-        num_examples: how many examples each has, shape (n,).
-        fresh: gives for a purpose the stream of each; see ``Client``.
+        num_examples: how many examples each client has, shape (n,).
+        fresh: gives the stream of each client for a purpose; see ``Client``.
         kept: likewise.
-        store: gives what one of them keeps, by its place.
+        store: gives what one client keeps, by its place.
         phase: see ``Sender``.
     """
 
@@ -168,7 +168,7 @@ class Update:
     """What clients computed from their examples; always sealed, see ``Sensitive``.
 
     Attributes:
-        rows: the weights of each after training, shape (n, d); a row holds NaN where training
+        rows: each client's weights after training, shape (n, d); a row holds NaN where training
             failed or diverged.
         aux: whatever else was computed, by name, with n rows each.
     """
@@ -185,7 +185,7 @@ class Update:
 
         Args:
             found: the update itself, or the weights, shape (d,); None where training failed.
-            size: d, of the model.
+            size: d, the size of the model.
         """
         if isinstance(found, Update):
             return found
@@ -207,10 +207,10 @@ class LocalUpdate(Protocol):
     """Compute clients' sensitive updates from the broadcast and their private examples."""
 
     def group(self, most_examples: int) -> int:
-        """Return how many clients of a simulation train at once, by configuration alone.
+        """Return how many clients of a simulation train together; the configuration alone decides.
 
         Args:
-            most_examples: of a client.
+            most_examples: the largest number of examples that a client has.
 
         Returns:
             ``batched_sgd.GROUP`` where training together is faster, else 1.
@@ -221,10 +221,10 @@ class LocalUpdate(Protocol):
         """Return a row for each client.
 
         Args:
-            broadcast: of the round.
-            batch: the clients; ``group`` of them at most, unless that is 1.
-            group: what the method ``group`` returns; or 1, to train clients one after the other,
-                which agrees with training together to float rounding.
+            broadcast: the broadcast of the round.
+            batch: the clients; at most ``group`` of them, unless ``group`` is 1.
+            group: the result of the method ``group``; or 1 to train clients one after another, with
+                the same result up to float rounding.
         """
         ...
 
@@ -236,15 +236,15 @@ class Encoder(Protocol):
     """
 
     def event(self, phase: int = 0) -> Event:
-        """Return what one client's answer releases, whatever the broadcast was: it is charged."""
+        """Return what one client's answer releases, whatever the broadcast was; this is charged."""
         ...
 
     def __call__(
         self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
     ) -> Reports:
-        """Return a report for each row of the update, in their order.
+        """Return a report for each row of the update, in the order of the rows.
 
-        Each is the one that the client would send on its own, to the last bit.
+        Each report equals, to the last bit, the one that the client would send on its own.
         """
         ...
 
@@ -255,14 +255,15 @@ class ClientRole:
 
     Attributes:
         local_update: see ``LocalUpdate``.
-        encoder: see ``Encoder``; it is one client's own.
-        phases: questions in one round.
-        reporting: the one of them whose answer is the system's report: its encoder draws in it what
-            it would draw in the only one.
-        trains_in: the one of them in which the client trains.
-        max_participations: how many rounds what the client sends is protected for, where that is
-            fewer than all.
-        most_examples: of a client, where what its answers release counts so many at most.
+        encoder: see ``Encoder``; each client has its own.
+        phases: requests in one round.
+        reporting: the phase whose answer is the system's report; its encoder draws there what it
+            would draw in a round of one phase.
+        trains_in: the phase in which the client trains.
+        max_participations: how many rounds the protection covers what the client sends, where that
+            is fewer than all.
+        most_examples: the largest number of a client's examples, where the charged event counts on
+            it.
         num_classes: labels are 0 to num_classes - 1.
     """
 
@@ -281,9 +282,9 @@ class State:
     """What the server keeps from round to round.
 
     Attributes:
-        round: the one that comes next, from 1.
+        round: the next round, from 1.
         weights: the global model, float32, shape (d,).
-        arrays: whatever else a system keeps, by name.
+        arrays: what else the system keeps, by name.
     """
 
     round: int = 1
@@ -301,7 +302,7 @@ class State:
 
 
 Metrics = Mapping[str, float]
-"""A system's own figures on a round, by name."""
+"""A system's own metrics of a round, by name."""
 
 
 class Initial(Protocol):
@@ -317,7 +318,7 @@ class Aggregate(Protocol):
 
 
 class Ask(Protocol):
-    """Put one phase's question to clients; yield their reports, in any order, perhaps fewer."""
+    """Send one phase's request to clients; yield their reports, in any order, perhaps fewer."""
 
     def __call__(
         self,
@@ -326,7 +327,7 @@ class Ask(Protocol):
         clients: Sequence[int],
         own: Mapping[int, Arrays] = ...,
     ) -> Incoming:
-        """Ask; ``own`` has by client what that one is told alone: see ``RoundRequest``."""
+        """Ask; ``own`` maps a client to what it alone is told: see ``RoundRequest``."""
         ...
 
 
@@ -339,12 +340,12 @@ class Dialogue(Protocol):
 
 
 def publish_weights(state: State) -> Broadcast:
-    """Return a broadcast of the weights and nothing else, which is all that most systems tell."""
+    """Return a broadcast of the weights alone, which is all that most systems publish."""
     return Broadcast(round=state.round, weights=state.weights)
 
 
 def last_weights(state: State) -> Vector:
-    """Return the weights of a state: of most servers the model is what they broadcast last."""
+    """Return the weights of a state: most servers keep the last broadcast as their model."""
     return state.weights
 
 
@@ -356,12 +357,12 @@ class ServerRole:
         initial: see ``Initial``.
         publish: gives the round's broadcast from the state.
         aggregate: see ``Aggregate``.
-        dialogue: of a round; one phase where it is None.
-        downlink: what one broadcast releases of the clients to those who see nothing else and
-            trust the server, where the server itself adds noise.
-        result: gives the weights that are tested, and kept as the run's model.
-        plain: ``aggregate`` without an optimiser, by which one report can be read, where there is
-            one.
+        dialogue: of a round with several phases; None for a round of one phase.
+        downlink: what one broadcast releases about the clients to someone who sees nothing else and
+            trusts the server, where the server adds noise itself.
+        result: gives the weights that are tested and kept as the run's model.
+        plain: ``aggregate`` without the optimiser, for reading a single report; None if there is no
+            optimiser.
     """
 
     initial: Initial
@@ -373,14 +374,14 @@ class ServerRole:
     plain: Aggregate | None = None
 
     def tested(self, state: State) -> Broadcast:
-        """Return what a test is given: the broadcast, with the weights of ``result``."""
+        """Return what is tested: the broadcast, with the weights of ``result``."""
         return replace(self.publish(state), weights=self.result(state))
 
     def read(self, state: State, reports: Incoming, draw: Draw) -> Vector:
-        """Return the weights that reports lead to where no optimiser comes after their mean.
+        """Return the weights that reports lead to if no optimiser follows their mean.
 
-        It is for those who look at reports one by one, for which a server's own memory of earlier
-        rounds means nothing.
+        This serves those who examine single reports, for whom the server's memory of earlier rounds
+        has no meaning.
         """
         aggregate = self.aggregate if self.plain is None else self.plain
         return aggregate(state, reports, draw)[0].weights
@@ -388,19 +389,19 @@ class ServerRole:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """How a model did on some test examples.
+    """A model's score on some test examples.
 
     Attributes:
-        right: how many it classified rightly.
-        loss: its summed cross-entropy.
-        total: how many there were.
-        confusion: how many of each true class (row) were taken for each class (column), shape
-            (classes, classes); None where the test or its classes are not for a record.
-        own_right: how many of them a model of the client's own classified rightly, if it has one
-            that this test may show.
-        labels: of the examples, shape (total,); None where ``confusion`` is, and for the same
+        right: how many examples it classified correctly.
+        loss: its cross-entropy, summed over the examples.
+        total: how many examples there were.
+        confusion: how many examples of each true class (row) were assigned to each class (column),
+            shape (classes, classes); None where the test or its classes must not be recorded.
+        own_right: how many examples the client's own model classified correctly, if it has one that
+            this test may show.
+        labels: the examples' labels, shape (total,); None where ``confusion`` is None, for the same
             reasons.
-        probabilities: of each class, as the model has them, shape (total, classes); or None.
+        probabilities: the model's probability of each class, shape (total, classes); or None.
     """
 
     right: int
@@ -413,11 +414,11 @@ class Score:
 
 
 class Tester(Protocol):
-    """Measure the global model on one simulated client's side; ``test`` is the public test set.
+    """Measure the global model at one simulated client; ``test`` is the public test set.
 
-    A measurement of the simulator: its result is no message. Who is shown it learns of whatever it
-    passes through, which is a release if that was trained on private examples: the system's event
-    says so then.
+    This is a measurement of the simulator, and its result is not a message. Whoever sees the result
+    learns about every part of the client that the test passes through. If such a part was trained
+    on private examples, the result is a release, and the system's event states it.
     """
 
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score: ...

@@ -1,8 +1,8 @@
-"""The server's randomness: first weights, who takes part, its own noise, its secret selections.
+"""The server's randomness: first weights, choice of clients, its own noise, secret selections.
 
-It is never part of the public configuration: whoever knew it could take the server's noise off. A
-simulation derives it from the seed, a real server from a secret of its own, so that a round that is
-begun again after a crash draws the same.
+It is never part of the public configuration: anyone who knew it could subtract the server's noise.
+A simulation derives it from the seed. A real server derives it from its own secret, so that a round
+that is restarted after a crash draws the same values.
 """
 
 from __future__ import annotations

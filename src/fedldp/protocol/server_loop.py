@@ -1,9 +1,9 @@
-"""The one round loop: who takes part, question, answers, next state, record.
+"""The only round loop: choose clients, ask, aggregate their answers, test, record.
 
     state -> publish -> Broadcast -> transport: answers in any order, some refused, some missing
           -> aggregate -> next state -> evaluator -> recorder, observer
 
-How clients are reached, how a model is tested and what is written are arguments.
+The transport, the test and the recorder are arguments.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ _REASONS = tuple(Reason)
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What one round gave.
+    """The record of one round.
 
     Attributes:
         round: counted from 1.
-        clients: how many took part: sent a report.
-        accuracy: of the new global model, 0 to 1, on what ``RunConfig.tested_on`` says; None
-            where it was not tested.
-        loss: its mean cross-entropy there.
-        uplink_bits_per_client: mean bits that a client sent, position labels included.
-        seconds: wall-clock time, without ``waited``.
+        clients: how many clients took part, that is, sent a report.
+        accuracy: of the new global model, 0 to 1, on the test data that ``RunConfig.tested_on``
+            names; None where it was not tested.
+        loss: the model's mean cross-entropy on the same data.
+        uplink_bits_per_client: mean bits that a client sent, including position labels.
+        seconds: wall-clock time without ``waited``.
         arrivals: for shuffled rounds, in seconds: T (delay), T_S (response), the first and last of
             the clients' T_W (wait) and of all arrivals.
-        metrics: a system's own figures, by name.
+        metrics: the system's own metrics, by name.
         refused: how many clients refused, by reason.
-        radii: of the ranges that clients were told, the smallest and the largest of all tensors;
-            None where there were none.
+        radii: the smallest and the largest radius over all tensors of the ranges that clients were
+            told; None where there were no ranges.
         auc: area under the ROC curve; see ``Evaluation``.
         average_precision: see ``Evaluation``.
         balanced_accuracy: see ``Evaluation``.
         brier: see ``Evaluation``.
-        waited: seconds until enough clients were there to be asked, 0 where that needs no time;
-            None in records of earlier versions.
+        waited: seconds until enough clients were there to ask, 0 where no waiting is needed; None
+            in records of earlier versions.
         calibration_error: see ``Evaluation``.
-        spent: what all rounds up to this one cost at most, by unit and adversary; see
+        spent: an upper bound on what all rounds so far cost, by unit and adversary; see
             ``accounting.statement.spent_by_unit``.
-        budgets: what the client that spent most has spent, and what it has left, by unit; empty at
-            real sites, whose budgets are in their own ledgers.
+        budgets: how much the client that spent most has spent and has left, by unit; empty at real
+            sites, whose own ledgers hold the budgets.
     """
 
     round: int
@@ -89,20 +89,20 @@ class Round:
 
 
 class Evaluation(NamedTuple):
-    """What a test said of a broadcast's weights.
+    """The result of testing a broadcast's weights.
 
     Attributes:
         accuracy: 0 to 1.
         loss: mean cross-entropy, in nats.
-        figures: what a system has it measure besides, by name.
-        auc: area under the ROC curve, 0 to 1: of two classes that of class 1; of more the mean of
-            each class against all others. None where a class has no example in the test; and where
-            the test gives accuracy and loss alone, as the other figures are then.
-        average_precision: area under the steps of precision over recall; as ``auc``.
+        figures: further metrics that the system asks for, by name.
+        auc: area under the ROC curve, 0 to 1: with two classes, that of class 1; with more, the
+            mean over each class against all others. None where a class has no example in the test.
+            Like the metrics below, None where the test gives accuracy and loss alone.
+        average_precision: area under the steps of precision over recall; classes as for ``auc``.
         balanced_accuracy: mean recall of the classes that are in the test, 0 to 1.
-        brier: mean squared error of the probabilities: of two classes that of class 1, 0 to 1; of
-            more the sum over the classes, 0 to 2.
-        calibration_error: how far probabilities are from what happens, 0 to 1; see
+        brier: mean squared error of the probabilities: with two classes, that of class 1, 0 to 1;
+            with more, the sum over the classes, 0 to 2.
+        calibration_error: distance of the probabilities from the observed frequencies, 0 to 1; see
             ``reporting.scores.calibration_error``.
     """
 
@@ -117,7 +117,7 @@ class Evaluation(NamedTuple):
 
 
 Evaluator = Callable[[Broadcast], Evaluation | None]
-"""Tests a broadcast's weights; None where nothing does."""
+"""Tests a broadcast's weights; returns None where nothing is tested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,17 +125,18 @@ class Loop:
     """A server's rounds.
 
     Attributes:
-        run: the run's name, which every question carries.
+        run: the run's name, which every request carries.
         server: the system's half.
-        rounds: how many.
+        rounds: how many rounds.
         participants: gives the clients to ask in a round.
         transport: reaches them.
         draws: the server's randomness.
         evaluate: see ``Evaluator``.
         quorum: how many clients must take part in a round, at least 1.
-        arrivals: gives the shuffler's times of the last phase, where there is one.
-        waited: gives how long, in all rounds so far, there were too few clients to ask, in seconds.
-        ends: says before a round whether the run ends without it.
+        arrivals: gives the shuffler's times of the latest phase, where there is a shuffler.
+        waited: gives the seconds, over all rounds so far, in which too few clients were there to
+            ask.
+        ends: tells before a round whether the run ends without it.
     """
 
     run: str
@@ -151,15 +152,15 @@ class Loop:
     ends: Callable[[], bool] = lambda: False
 
     def go(self, state: State, record: Callable[[State, Round], None]) -> State:
-        """Go on from ``state`` to the last round, and return the last state.
+        """Continue from ``state`` to the last round, and return the last state.
 
         Args:
-            state: the first, or what ``record`` was given last.
-            record: is given the new state and the record of every complete round.
+            state: the first state, or the last one that ``record`` received.
+            record: receives the new state and the record of every complete round.
 
         Raises:
-            RunError: too few clients took part in a round, or (Diverged) it gave no usable weights.
-                What was recorded stays valid, and a run can be continued from there.
+            RunError: too few clients took part in a round, or (Diverged) a round gave no usable
+                weights. What was recorded stays valid, and the run can continue from there.
         """
         while state.round <= self.rounds and not self.ends():
             state, round = self._one_round(state)
@@ -242,9 +243,9 @@ class Loop:
 
 
 class _Tally:
-    """Counts what passes on its way to the server step, without holding it.
+    """Counts the messages on their way to the server step, without holding them.
 
-    A client is a place among those asked: a byte each, whatever they are.
+    It keeps one byte for each client that was asked, whatever the client's number.
     """
 
     def __init__(self, round: int, clients: Sequence[int]) -> None:
@@ -253,7 +254,7 @@ class _Tally:
         self.bits = 0
         self.radii: list[float] | None = None
         self.broken = False
-        """Whether the transport or the server itself failed, which has a reason of its own."""
+        """Whether the transport or the server itself failed; such an error has its own reason."""
         self._asked = np.sort(_numbers(clients))
         self._took_part = np.zeros(self._asked.size, np.bool_)
         self._refused = np.zeros(self._asked.size, np.uint8)  # 0, or a reason's number, from 1
@@ -275,7 +276,7 @@ class _Tally:
     def passing(
         self, transport: Transport, question: RoundRequest, clients: Sequence[int]
     ) -> Iterator[Report | Reports | Shuffled | Counted]:
-        """Yield what the server step may read: of each client asked one report at most."""
+        """Yield what the server step may read: at most one report of each client that was asked."""
         waiting = np.full(self._asked.size, clients is self.clients)
         if clients is not self.clients:
             waiting[self._places(clients)] = True
@@ -284,7 +285,7 @@ class _Tally:
                 continue  # late
             if sender is not None:
                 if isinstance(content, Report) and content.client not in (None, sender):
-                    continue  # in another's name
+                    continue  # under another client's name
                 places = self._places(sender)
                 expected = (places >= 0) & waiting[places] & _first(places)  # not unasked or twice
                 if isinstance(content, Reports) and content.client is not None:
@@ -296,7 +297,7 @@ class _Tally:
                     content = content.chosen(expected)
                 if isinstance(content, Refusal):
                     self._refused[places] = 1 + _REASONS.index(content.reason)
-                    self._took_part[places] = False  # of a dialogue it may have answered a part
+                    self._took_part[places] = False  # it may have answered part of a dialogue
                     continue
                 self._took_part[places[expected]] = True
             if content is not None and not isinstance(content, Refusal):
@@ -304,7 +305,7 @@ class _Tally:
                 yield content
 
     def _places(self, clients: int | Sequence[int]) -> NDArray[np.intp]:
-        """Return where clients stand among those asked, shape (n,); -1 for one who was not."""
+        """Return where clients stand among those asked, shape (n,); -1 for one that was not."""
         if not self._asked.size:
             return np.full(np.size(clients), -1)
         given = _numbers(clients)
@@ -312,7 +313,7 @@ class _Tally:
         return np.where(self._asked[near] == given, near, -1)
 
     def _is_of_round(self, content: Content) -> bool:
-        # Who cannot read a question refuses in round 0.
+        # A client that cannot read a request refuses it as round 0.
         unread = isinstance(content, Refusal) and content.round == 0
         return content is None or unread or content.round == self.round
 
@@ -344,7 +345,7 @@ class _Tally:
 
 
 def _first(places: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Return which of some places stand there for the first time."""
+    """Return which entries of ``places`` are the first with their value."""
     first = np.zeros(places.size, np.bool_)
     first[np.unique(places, return_index=True)[1]] = True
     return first
@@ -357,11 +358,11 @@ def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
 
 
 def stops_early(rounds: Sequence[Round], patience: int | None) -> bool:
-    """Return whether the last rounds' losses were no lower than one before them.
+    """Return whether the last ``patience`` losses were no lower than the lowest before them.
 
     Args:
-        rounds: all so far; a round that was not tested counts as no better.
-        patience: how many; None: it never stops.
+        rounds: all rounds so far; a round that was not tested counts as no better.
+        patience: how many rounds; None never stops.
     """
     if patience is None or len(rounds) <= patience:
         return False
@@ -370,12 +371,12 @@ def stops_early(rounds: Sequence[Round], patience: int | None) -> bool:
 
 
 def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:
-    """Return the means of the system's own figures, by name, over the rounds that have them."""
+    """Return the mean of each of the system's own metrics over the rounds that have it."""
     return means_of([one.metrics for one in rounds])
 
 
 def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each figure over the rounds that have it."""
+    """Return the mean of each metric over the rounds that have it."""
     found: dict[str, list[float]] = {}
     for one in rounds:
         for name, value in one.items():

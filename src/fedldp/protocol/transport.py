@@ -1,4 +1,4 @@
-"""Ways from the server to clients and back. Simulation and deployment differ in the transport."""
+"""How requests reach clients and answers return; simulation and deployment differ in this."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Protocol
 from fedldp.protocol.wire import Counted, Refusal, Report, Reports, RoundRequest, Shuffled
 
 Content = Report | Reports | Refusal | Shuffled | Counted | None
-"""What came in; None for clients whose reports come unnamed."""
+"""What came in; None for clients whose reports come without a name."""
 
 Delivery = tuple[int | Sequence[int] | None, Content]
-"""Whose it is, where that is seen, and what came. Several clients bring Reports, or None."""
+"""Who sent it, where that is visible, and what came. Several clients bring Reports, or None."""
 
 
 class Transport(Protocol):
-    """Carries a question to clients and their answers back."""
+    """Carries a request to clients and their answers back."""
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Ask ``clients``; yield what comes in, in any order. Some may not answer."""
+        """Ask ``clients``; yield what comes in, in any order. Some clients may not answer."""
         ...
 
 
 def one_by_one(deliveries: Iterable[Delivery]) -> Iterator[tuple[int | None, Content]]:
-    """Yield ``deliveries``, those of several clients apart."""
+    """Yield ``deliveries`` one client at a time."""
     for sender, content in deliveries:
         if sender is None or isinstance(sender, int):
             yield sender, content

@@ -1,4 +1,4 @@
-"""Encoders of many clients for one of them, and reports that a server reads as a whole."""
+"""Use an encoder of many clients for one client, and read reports one by one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedldp.protocol.wire import Broadcast, Incoming, Report, Reports, Sensitive
 
 
 def alone(encoder: Encoder, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
-    """Return the report of one client, which is encoded as the only one of many.
+    """Return the report of one client, encoded as a group of one.
 
     Args:
-        encoder: the client's.
-        update: of it: an ``Update``, or weights of shape (d,), or None where training failed.
-        broadcast: that it answers.
+        encoder: the client's encoder.
+        update: the client's ``Update``, or weights of shape (d,), or None where training failed.
+        broadcast: the broadcast that the report answers.
         sender: the client.
     """
     sealed = Sensitive(Update.of_one(update.open(), broadcast.weights.size))
@@ -41,15 +41,16 @@ def row_of(update: Sensitive[Update], place: int) -> Sensitive[Update]:
 
 
 def check_shape(update: Sensitive[Update], count: int, size: int) -> Sensitive[Update]:
-    """Return an update, or refuse one whose encoding would fail, and tell of the examples by that.
+    """Return the update; refuse one whose encoding would fail and so tell of the examples.
 
     Args:
-        update: of clients.
-        count: how many these are.
-        size: of the model, d.
+        update: the clients' update.
+        count: the number of clients.
+        size: d, the size of the model.
 
     Raises:
-        RunError: it does not have a row of ``size`` weights, and of all else, for each of them.
+        RunError: the update lacks, for each client, a row of ``size`` weights and of each other
+            array.
     """
     opened = update.open()
     if tuple(opened.rows.shape) != (count, size):
@@ -71,7 +72,7 @@ def each_alone(
     broadcast: Broadcast,
     senders: Senders,
 ) -> Reports:
-    """Return the reports of clients that are encoded one after the other, by ``encode``."""
+    """Return the reports of clients that ``encode`` handles one after another."""
     counts = senders.num_examples.open()
 
     def report(place: int) -> Report:
@@ -89,10 +90,10 @@ def each_alone(
 
 
 def whole(reports: Incoming) -> Iterator[Report]:
-    """Yield ``reports``, for a server step that must have each of them as one.
+    """Yield each of ``reports`` on its own, for a server step that needs whole reports.
 
     Raises:
-        RunError: they went through a shuffler.
+        RunError: the reports passed through a shuffler.
     """
     for report in reports:
         if isinstance(report, Reports):

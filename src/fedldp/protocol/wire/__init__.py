@@ -1,4 +1,4 @@
-"""What crosses a client's boundary: its types, how they become bytes, and a model as one vector."""
+"""What crosses a client's boundary: its types, their bytes, and a model as one vector."""
 
 from fedldp.protocol.wire.arrays import pack_arrays, read_arrays
 from fedldp.protocol.wire.codec import (

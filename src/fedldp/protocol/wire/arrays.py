@@ -1,4 +1,4 @@
-"""Named arrays to bytes and back: the body of a question, and of a run's checkpoint.
+"""Named arrays to bytes and back: the body of a request and of a run's checkpoint.
 
 All numbers are little-endian, and everything starts at a multiple of 8 bytes:
 
@@ -10,13 +10,14 @@ All numbers are little-endian, and everything starts at a multiple of 8 bytes:
         the length of each axis, 8 bytes
         the elements in C order, and zeros up to a multiple of 8
 
-One set of arrays has one encoding, and no other is read: two messages with the same content are the
-same bytes, so that a client that kept the digest of a question knows it again.
+A set of arrays has exactly one encoding, and the reader refuses any other. Messages with the same
+content are therefore the same bytes, and a client that kept a request's digest recognises the
+request.
 
-safetensors, which the model's file uses, cannot serve here. Its header is JSON, so that spaces, the
-order of fields and repeated names (of which the last one counts) give one content many encodings;
-its reader accepts a shape of (0, 2^62), copies every array, and needs thirty times the size of a
-message that holds nothing but names (0.8.0); and its errors are of several kinds.
+safetensors, the format of the model's file, cannot serve here. Its header is JSON, so spaces, the
+order of fields and repeated names (the last one counts) give one content many encodings. Its reader
+accepts a shape of (0, 2^62), copies every array, and needs thirty times the size of a message that
+holds nothing but names (0.8.0). It also raises errors of several types.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ Arrays = dict[str, NDArray[Any]]
 
 MOST_AXES = 32
 
-# By their numbers in a message: add at the end only. Types that need no other library to be read.
+# Numbered by their place in a message: add at the end only. All can be read without a further
+# library.
 _TYPES = tuple(
     np.dtype(name)
     for name in ("?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")
@@ -63,10 +65,10 @@ def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
     Args:
         arrays: by name, 1 to 255 printable characters; of booleans, integers, float32 or float64.
-            An array may have no axis, but without an element it has one axis.
+            An array may have no axis; an empty array has exactly one.
 
     Raises:
-        WireError: an array is of another type or shape, or a name is not printable.
+        WireError: an array has a different type or shape, or a name is not printable.
     """
     parts = array_parts(arrays)
     return b"".join([frame(Kind.ARRAYS, FRAME.size + total(parts)), *parts])
@@ -75,18 +77,18 @@ def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 def read_arrays(message: bytes) -> Arrays:
     """Return the arrays of ``pack_arrays``, by name, ascending.
 
-    They are read-only views of ``message``. This needs memory for their headers alone: at most ten
-    times the size of a message of nothing but headers, and next to nothing beside a model.
+    The arrays are read-only views of ``message``. Reading needs memory for their headers alone: at
+    most ten times the size of a message of nothing but headers, and next to nothing beside a model.
 
     Raises:
-        WireError: ``message`` is malformed, or of another version.
+        WireError: ``message`` is malformed or of another version.
     """
     check_kind(message, Kind.ARRAYS)
     return arrays_at(Reader(message, FRAME.size))
 
 
 def array_parts(arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
-    """Return what ``arrays_at`` reads, in pieces: bytes, and arrays whose memory is as it is sent.
+    """Return the pieces that ``arrays_at`` reads: bytes, and arrays whose memory is sent as it is.
 
     Raises:
         WireError: see ``pack_arrays``.
@@ -110,13 +112,13 @@ def array_parts(arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
 
 
 def total(parts: list[Any]) -> int:
-    """Return the bytes that ``parts`` have together."""
+    """Return the length of ``parts`` together, in bytes."""
     return sum(part.nbytes if isinstance(part, np.ndarray) else len(part) for part in parts)
 
 
 def _as_sent(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array`` as it lies in a message; a copy only where it does not lie so."""
-    # No subclass: a masked array would send what its mask hides.
+    """Return ``array`` with the memory layout of a message, copied only if its own differs."""
+    # No subclasses: a masked array would send what its mask hides.
     if type(array) is not np.ndarray:
         raise cannot_pack(f"{name!a} is a {type(array).__name__}: give a numpy array")
     dtype = array.dtype.newbyteorder("<")
@@ -136,12 +138,12 @@ def _as_sent(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _sound(array: NDArray[Any]) -> bool:
-    # A byte that is neither 0 nor 1 is True to one part of numpy and not to another.
+    # One part of numpy takes a byte that is neither 0 nor 1 as True, and another does not.
     return array.dtype != np.bool_ or array.size == 0 or array.view(np.uint8).max() <= 1
 
 
 def arrays_at(reader: Reader) -> Arrays:
-    """Return the arrays that fill what is left of a message.
+    """Return the arrays that fill the rest of a message.
 
     Raises:
         WireError: see ``read_arrays``.
@@ -165,7 +167,8 @@ def arrays_at(reader: Reader) -> Arrays:
 
 def _next_array(reader: Reader, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     count = math.prod(shape)
-    # Such a shape may hold any number and no element: whoever sums over it would need that memory.
+    # Such a shape can hold any number without an element; summing over that axis would need the
+    # memory.
     if count == 0 and len(shape) != 1:
         raise malformed("an array without elements has several axes")
     place = reader.take(count * dtype.itemsize)

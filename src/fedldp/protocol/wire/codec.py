@@ -1,8 +1,9 @@
-"""Questions and answers to bytes and back.
+"""Requests and replies to bytes and back.
 
-Every message is read as if an attacker had written it: what is not exactly as ``pack_request`` and
-``pack_reply`` write it is a WireError, before it costs more memory than a small multiple of its
-own size. One value has one encoding: what is read packs to the same bytes. Nothing is pickled.
+The reader assumes that an attacker wrote every message. It raises WireError for anything that
+``pack_request`` and ``pack_reply`` would not write, before it uses more memory than a small
+multiple of the message's size. A value has one encoding: what is read packs to the same bytes.
+Nothing is pickled.
 
 All numbers are little-endian. Every message begins with
 
@@ -10,14 +11,14 @@ All numbers are little-endian. Every message begins with
     a number, 2 bytes; the length of the run's name, 2; the phase, 4; the round, 8
     the run's name in UTF-8
 
-A question's number is 0. It goes on with
+A request's number is 0. It goes on with
 
     zeros up to a multiple of 8 bytes
     the broadcast's arrays (see ``arrays``): weights; ranges/centers, ranges/radii and ranges/sizes
         where it has ranges; public/NAME for each public array
 
-A refusal's number is that of its reason, and it ends there. A report's number says what it has: 1
-for a weight, 2 for an epsilon, 4 for a client, added up. It goes on with
+A refusal's number is its reason's, and it ends there. A report's number is a sum: 1 for a weight, 2
+for an epsilon, 4 for a client. It goes on with
 
     size, 8 bytes; chunk, 8; weight, epsilon and client, 8 each where it has them
     the payload, to the end
@@ -62,10 +63,10 @@ from fedldp.protocol.wire.types import (
 )
 
 REPORT_HEADER = 48
-"""Bytes of a report's message besides the run's name, weight, epsilon, client and payload."""
+"""Bytes of a report's message without the run's name, weight, epsilon, client and payload."""
 
 _HEAD = struct.Struct("<HHIq")
-# By a report's number: with or without a weight, an epsilon, a client.
+# Indexed by a report's number: with or without a weight, an epsilon, a client.
 _REPORTS = [
     struct.Struct("<qq" + "d" * (number & 1) + "d" * (number >> 1 & 1) + "q" * (number >> 2))
     for number in range(8)
@@ -80,8 +81,8 @@ def pack_request(question: RoundRequest) -> bytes:
     """Return ``question`` as bytes.
 
     Raises:
-        WireError: a part of it is of the wrong type, out of range, or not finite; or clients are
-            asked different ones, see ``RoundRequest.to``.
+        WireError: a part of it has the wrong type, is out of range or is not finite; or it tells
+            clients different things, see ``RoundRequest.to``.
     """
     if question.own:
         raise cannot_pack("it has arrays for single clients: pack question.to(client) for each")
@@ -95,13 +96,13 @@ def pack_request(question: RoundRequest) -> bytes:
     try:
         head = _HEAD.pack(0, len(raw), question.phase, broadcast.round)
     except struct.error as error:
-        raise cannot_pack(f"its round or its exchange is out of range ({error})") from error
+        raise cannot_pack(f"its round or its phase is out of range ({error})") from error
     parts = [head, raw + bytes(padding(len(raw))), *body]
     return b"".join([frame(Kind.QUESTION, FRAME.size + total(parts)), *parts])
 
 
 def broadcast_digest(broadcast: Broadcast) -> bytes:
-    """Return the SHA-256 digest, 32 bytes, of all that ``broadcast`` tells but its round.
+    """Return the SHA-256 digest, 32 bytes, of all of ``broadcast`` but its round.
 
     Raises:
         WireError: see ``pack_request``.
@@ -123,13 +124,13 @@ def _arrays_of(broadcast: Broadcast) -> Arrays:
 
 
 def read_request(message: bytes) -> RoundRequest:
-    """Return the question that ``message`` holds.
+    """Return the request that ``message`` holds.
 
-    Its arrays are read-only views of ``message``. Weights are finite, and ranges are sound, and for
-    these weights. What public arrays should be, only the system that reads them knows.
+    The arrays are read-only views of ``message``. The weights are finite, and the ranges are valid
+    and match the weights. Public arrays are not checked: only the system that reads them knows how.
 
     Raises:
-        WireError: ``message`` is malformed, or of another version.
+        WireError: ``message`` is malformed or of another version.
     """
     check_kind(message, Kind.QUESTION)
     reader = Reader(message, FRAME.size)
@@ -164,7 +165,7 @@ def _wrong_place(run: str, round: int) -> str:
 
 
 def _wrong_arrays(arrays: Arrays) -> str:
-    """Return what is wrong with a broadcast's arrays; nothing where nothing is."""
+    """Return what is wrong with a broadcast's arrays, or an empty text."""
     own = {name for name in arrays if not name.startswith(_PUBLIC)}
     if own not in ({_WEIGHTS}, {_WEIGHTS, *_RANGES}) or _PUBLIC in arrays:
         return "its arrays are not those of a broadcast"
@@ -182,20 +183,20 @@ def _wrong_arrays(arrays: Arrays) -> str:
     if not one_each or [array.dtype for array in found] != [np.float64, np.float64, np.int64]:
         return "its ranges are not a float64 centre, a float64 radius and a size for each tensor"
     sizes = found[2].tolist()
-    # As integers of Python: a sum of int64 could come round to d again.
+    # In Python's integers, because a sum of int64 could wrap around to d.
     if min(sizes, default=0) < 1 or sum(sizes) != weights.size:
         return f"its ranges are not for the {weights.size} weights that it has"
     return ""
 
 
 def pack_reply(answer: RoundReply, *, run: str, phase: int) -> bytes:
-    """Return the bytes of ``answer`` to the question of this run and phase, and of its round.
+    """Return ``answer`` as bytes, for the request with the answer's round and this run and phase.
 
-    Of a question that cannot be read, nothing is known: the answer to it is a refusal because it is
-    malformed, of round 0, the run "" and phase 0.
+    A request that cannot be read gets a refusal with the reason malformed, the round 0, the run ""
+    and the phase 0, because nothing else is known.
 
     Raises:
-        WireError: a part of it is of the wrong type, out of range, or not finite.
+        WireError: a part of it has the wrong type, is out of range or is not finite.
     """
     wrong = _wrong_answer(answer, run, phase)
     if wrong:
@@ -218,12 +219,12 @@ def pack_reply(answer: RoundReply, *, run: str, phase: int) -> bytes:
 
 
 def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
-    """Return the run, the phase and the answer that ``message`` holds.
+    """Return the run, the phase and the reply that ``message`` holds.
 
-    A server uses ``read_reply_to``, which checks them.
+    A server uses ``read_reply_to``, which checks all three.
 
     Raises:
-        WireError: ``message`` is malformed, or of another version.
+        WireError: ``message`` is malformed or of another version.
     """
     kind = kind_of(message)
     is_report = kind == Kind.REPORT
@@ -257,12 +258,12 @@ def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
 
 
 def read_reply_to(question: RoundRequest, message: bytes) -> RoundReply:
-    """Return the answer to ``question`` that ``message`` holds.
+    """Return the reply to ``question`` that ``message`` holds.
 
-    A refusal of a client that could not read the question names none, and answers any.
+    A client that could not read the request names none in its refusal, which fits every request.
 
     Raises:
-        WireError: ``message`` is malformed, of another version, or answers another question.
+        WireError: ``message`` is malformed, of another version, or answers another request.
     """
     run, phase, answer = read_reply(message)
     if not run:
@@ -270,8 +271,8 @@ def read_reply_to(question: RoundRequest, message: bytes) -> RoundReply:
     asked = question.broadcast.round
     if (run, answer.round, phase) != (question.run, asked, question.phase):
         raise WireError(
-            f"an answer to round {answer.round}, exchange {phase} of the run {run!a}: "
-            f"asked was round {asked}, exchange {question.phase} of {question.run!a}"
+            f"an answer to round {answer.round}, phase {phase} of the run {run!a}: "
+            f"the request was for round {asked}, phase {question.phase} of {question.run!a}"
         )
     return answer
 
@@ -280,7 +281,7 @@ def pack_reports(reports: Reports, *, run: str, phase: int) -> NDArray[np.uint8]
     """Return the bytes that ``pack_reply`` gives for each of ``reports``, as rows of one array.
 
     Raises:
-        WireError: as ``pack_reply``; or there is no report.
+        WireError: as for ``pack_reply``; or there is no report.
     """
     first = next(iter(reports), None)
     if first is None:
@@ -300,11 +301,11 @@ def pack_reports(reports: Reports, *, run: str, phase: int) -> NDArray[np.uint8]
 
 
 def read_reports_to(question: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
-    """Return the answers to ``question`` that the rows of an array hold; see ``pack_reports``.
+    """Return the replies to ``question`` in the rows of an array; see ``pack_reports``.
 
     Raises:
-        WireError: as ``read_reply_to``; or they differ in more than their payloads, weights and
-            senders.
+        WireError: as for ``read_reply_to``; or the replies differ in more than their payloads,
+            weights and senders.
     """
     first = read_reply_to(question, rows[0].tobytes())
     if not isinstance(first, Report):
@@ -335,7 +336,7 @@ def read_reports_to(question: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
 def _places(
     head: int, weight: object, epsilon: object, client: object
 ) -> Iterator[tuple[str, str, slice]]:
-    """Yield name, type and place of the columns in answers whose payloads begin at ``head``."""
+    """Yield name, type and place of the columns in replies whose payloads begin at ``head``."""
     if client is not None:
         head -= 8
         yield "client", "<i8", slice(head, head + 8)
@@ -346,7 +347,7 @@ def _places(
 
 
 def _wrong_columns(reports: Reports) -> str:
-    """Return what is wrong with the columns of reports; nothing where nothing is."""
+    """Return what is wrong with the columns of reports, or an empty text."""
     weight, client = reports.weight, reports.client
     if weight is not None and not (np.isfinite(weight) & (weight >= 0)).all():
         return "a weight is not a finite number of at least 0"
@@ -356,7 +357,7 @@ def _wrong_columns(reports: Reports) -> str:
 
 
 def _wrong_answer(answer: RoundReply, run: str, phase: int) -> str:
-    """Return what is wrong with an answer; nothing where nothing is."""
+    """Return what is wrong with a reply, or an empty text."""
     if isinstance(answer, Refusal):
         if answer.reason not in _REASONS:
             return "its reason is not one of the list"

@@ -1,4 +1,4 @@
-"""The frame of every message: what it is, of which version, and how long; and small checks."""
+"""The frame of every message (its kind, version and length), and small checks."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class Kind(IntEnum):
 
 
 def malformed(what: str) -> WireError:
-    """Return the error of a message of which ``what`` is wrong."""
+    """Return the error for a message; ``what`` says what is wrong with it."""
     return WireError(f"a malformed message: {what}; send what fedldp packed, unchanged")
 
 
 def cannot_pack(what: str) -> WireError:
-    """Return the error of a value that no message can hold."""
+    """Return the error for a value that no message can hold."""
     return WireError(f"cannot be packed into a message: {what}")
 
 
 def frame(kind: Kind, length: int) -> bytes:
-    """Return the frame of a message of ``length`` bytes, itself included."""
+    """Return the frame of a message of ``length`` bytes, which include the frame."""
     return FRAME.pack(MAGIC, VERSION, kind, length)
 
 
 def kind_of(message: bytes) -> int:
-    """Return the number after the version, once the frame is known to be whole and of this version.
+    """Return the number after the version, once the frame is whole and of this version.
 
     Raises:
-        WireError: it is no message of fedldp, of another version, or not as long as it says.
+        WireError: it is not a message of fedldp, has another version, or not the length it states.
     """
-    if type(message) is not bytes:  # another may change under the views that are taken of it
+    if type(message) is not bytes:  # another type may change under the views of it
         raise malformed(f"it is a {type(message).__name__}, not bytes")
     if len(message) < FRAME.size:
         raise malformed(f"it has {len(message)} bytes, fewer than any message")
@@ -72,15 +72,15 @@ def check_kind(message: bytes, kind: Kind) -> None:
 
 
 def is_name(text: str, longest: int) -> bool:
-    """Return whether ``text`` is 1 to ``longest`` printable characters, and nothing else."""
+    """Return whether ``text`` is exactly 1 to ``longest`` printable characters."""
     return 0 < len(text) <= longest and text.isprintable()
 
 
 def to_text(raw: bytes, longest: int) -> str:
-    """Return the name that ``raw`` is in UTF-8.
+    """Return the name that ``raw`` holds in UTF-8.
 
     Raises:
-        WireError: it is not UTF-8, empty, too long, or not printable.
+        WireError: it is not UTF-8, or is empty, too long or not printable.
     """
     try:
         text = raw.decode()
@@ -92,12 +92,12 @@ def to_text(raw: bytes, longest: int) -> str:
 
 
 def padding(length: int) -> int:
-    """Return how many zero bytes follow ``length`` bytes, so that what comes next is aligned."""
+    """Return how many zero bytes follow ``length`` bytes to align what comes next."""
     return -length % 8
 
 
 class Reader:
-    """A place in a message that only moves on, and never beyond the end.
+    """A position in a message that only moves forward, and never past the end.
 
     Attributes:
         message: the whole message.
@@ -110,7 +110,7 @@ class Reader:
         self._place = start
 
     def take(self, length: int) -> int:
-        """Return where the next ``length`` bytes begin, and move beyond them."""
+        """Return where the next ``length`` bytes begin, and move past them."""
         place = self._place
         if length > len(self.message) - place:
             raise malformed("it ends before its content does")
@@ -118,7 +118,7 @@ class Reader:
         return place
 
     def numbers(self, form: struct.Struct) -> tuple[Any, ...]:
-        """Return the next numbers, as ``form`` has them."""
+        """Return the next numbers, in the format of ``form``."""
         return form.unpack_from(self.message, self.take(form.size))
 
     def raw(self, length: int) -> bytes:
@@ -127,22 +127,22 @@ class Reader:
         return self.message[place : place + length]
 
     def rest(self) -> bytes:
-        """Return all bytes that are left."""
+        """Return all remaining bytes."""
         place, self._place = self._place, len(self.message)
         return self.message[place:]
 
     def padded(self, length: int) -> bytes:
-        """Return the next ``length`` bytes, and move beyond their padding."""
+        """Return the next ``length`` bytes, and move past their padding."""
         found = self.raw(length)
         self.padding(length)
         return found
 
     def padding(self, length: int) -> None:
-        """Move beyond the padding after ``length`` bytes."""
+        """Move past the padding after ``length`` bytes."""
         if any(self.raw(padding(length))):
             raise malformed("bytes that must be zero are not")
 
     def finish(self) -> None:
-        """Refuse what is left."""
+        """Refuse a message that has bytes left."""
         if self._place != len(self.message):
             raise malformed("bytes follow its content")

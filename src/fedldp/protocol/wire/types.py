@@ -1,11 +1,11 @@
 """What crosses a client's boundary: a RoundRequest comes in, one RoundReply goes out.
 
-Nothing else crosses it. A RoundRequest is a Broadcast, the run that it belongs to, and which
-phase of the round it opens. The RoundReply is a Report or a Refusal. ``codec`` turns both into
-bytes and back.
+Nothing else crosses it. A RoundRequest holds a Broadcast, the name of its run, and the number of
+the phase that it opens. A RoundReply is a Report or a Refusal. ``codec`` turns both into bytes and
+back.
 
-``Sensitive`` marks what must stay inside. Only an encoder opens it, and it refuses to be pickled,
-so a sensitive value cannot even reach another process of the simulator.
+``Sensitive`` marks a value that must stay inside. Only an encoder opens it. It refuses to be
+pickled, so it cannot reach even another process of the simulator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Sensitive(Generic[T_co]):
-    """A value computed from private data, which has not been randomised yet."""
+    """A value computed from private data and not randomised yet."""
 
     __slots__ = ("_value",)
 
@@ -48,15 +48,15 @@ class Sensitive(Generic[T_co]):
 class Broadcast:
     """What the server tells every client at the start of a round; all of it is public.
 
-    The arrays of one that came as bytes are read-only.
+    The arrays of a broadcast that was read from bytes are read-only.
 
     Attributes:
         round: the round, counted from 1.
         weights: the global model, float32, finite, shape (d,), in the order of the model's layout;
             shape (0,) in a phase of a dialogue that needs none.
         ranges: the centre and radius of every parameter tensor, where the system needs them.
-        public: whatever else a system tells its clients, by name: computed from what was already
-            released, or set before the run.
+        public: what else a system tells its clients, by name: computed from earlier releases, or
+            set before the run.
     """
 
     round: int
@@ -70,11 +70,11 @@ class RoundRequest:
     """What a client is asked: the run, the phase and the broadcast; all of it is public.
 
     Attributes:
-        run: the run that it belongs to, 1 to 200 printable characters.
-        phase: which phase of the round, counted from 0; most systems have one a round.
-        broadcast: what the server tells, with the round.
-        own: what is told to one client alone, beside that: public arrays by name, by client. Only
-            a server has it; a client's message holds its own.
+        run: the name of its run, 1 to 200 printable characters.
+        phase: which phase of the round, counted from 0; most systems have one phase in a round.
+        broadcast: what the server tells, including the round.
+        own: what single clients are told besides: public arrays by name, by client. Only the
+            server's request has it; a client's message holds that client's arrays alone.
     """
 
     run: str
@@ -83,28 +83,28 @@ class RoundRequest:
     own: Mapping[int, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
 
     def to(self, client: int) -> RoundRequest:
-        """Return the question as one client is asked it."""
+        """Return the request as one client receives it."""
         if not self.own:
             return self
         public = {**self.broadcast.public, **self.own.get(client, {})}
         return replace(self, broadcast=replace(self.broadcast, public=public), own={})
 
     def only(self, clients: Iterable[int]) -> RoundRequest:
-        """Return the question with what is told to some of the clients alone."""
+        """Return the request, with what only these clients are told."""
         own = {client: self.own[client] for client in clients if client in self.own}
         return replace(self, own=own)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All that one client releases in one phase of a round.
+    """Everything that one client releases in one phase of a round.
 
     Attributes:
         round: the round of the broadcast that it answers.
         size: the number of coordinates, d.
-        payload: the packed content; its meaning is the mechanism's.
-        chunk: coordinates in one message. A report travels as ceil(size/chunk) messages, each
-            labelled with its position, where chunk < size; as one message where it is not.
+        payload: the packed content, which the mechanism defines.
+        chunk: coordinates in one message. If chunk < size, a report travels as ceil(size/chunk)
+            messages, each labelled with its position; otherwise it is one message.
         weight: the weight in the server's average, where the client releases one.
         epsilon: the budget that the payload was randomised with, where clients' budgets differ.
         client: the sender, where the server must tell clients apart; never with a shuffler.
@@ -120,27 +120,28 @@ class Report:
 
     @property
     def num_messages(self) -> int:
-        """The number of messages that the report travels as."""
+        """The number of messages in which the report travels."""
         return -(-self.size // self.chunk)
 
     @property
     def label_bits(self) -> int:
-        """Bits of the position labels of all messages that the report travels as."""
+        """Bits of the position labels of all messages in which the report travels."""
         return label_bits(self.size, self.chunk)
 
     @property
     def uplink_bits(self) -> int:
         """Bits sent: the payload, the position label of every message, and a weight in 64 bits.
 
-        This counts what a mechanism sends, and is not 8 times the length of ``pack_reply``, which
-        packs the report as a whole: that has no labels, which belong to the messages that a
-        shuffler takes in, and it has an envelope besides. Exactly, with ``run`` in UTF-8,
+        This counts what a mechanism sends. It differs from 8 times the length of ``pack_reply``,
+        which packs the report as a whole: the packed report has an envelope, and has no position
+        labels, which belong to the messages that a shuffler takes in. Exactly, with ``run`` in
+        UTF-8,
 
             8 * len(pack_reply(report, run=run, phase=phase))
                 = uplink_bits - label_bits + 8 * (REPORT_HEADER + len(run) + more),
 
-        where REPORT_HEADER is 48 bytes, and ``more`` is 8 bytes for an ``epsilon`` and 8 for a
-        ``client``, where the report has them.
+        where REPORT_HEADER is 48 bytes, and ``more`` is 8 bytes for an ``epsilon`` plus 8 for a
+        ``client``, if the report has them.
         """
         return 8 * len(self.payload) + self.label_bits + (0 if self.weight is None else 64)
 
@@ -153,7 +154,7 @@ def label_bits(size: int, chunk: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """Reports of several clients in columns: of one round, size, chunk and budget.
+    """Reports of several clients in columns, all of one round, size, chunk and budget.
 
     Attributes:
         round: see ``Report``, here and below.
@@ -162,7 +163,7 @@ class Reports:
         chunk: of each report.
         weight: of each report, float64, shape (n,), where clients release weights.
         epsilon: of each report.
-        client: the sender of each, int64, shape (n,), where they are told.
+        client: the sender of each, int64, shape (n,), where senders are told.
     """
 
     round: int
@@ -175,7 +176,7 @@ class Reports:
 
     @classmethod
     def of(cls, reports: Sequence[Report]) -> Reports:
-        """Return reports that differ in payloads, weights and senders alone, at least one."""
+        """Return reports that differ only in payloads, weights and senders; at least one report."""
         first = reports[0]
         return cls(
             round=first.round,
@@ -203,7 +204,7 @@ class Reports:
             )
 
     def chosen(self, which: NDArray[np.bool_]) -> Reports:
-        """Return some of the reports, which shape (n,) marks."""
+        """Return the reports that ``which``, shape (n,), marks."""
         return replace(
             self,
             payloads=self.payloads[which],
@@ -219,7 +220,7 @@ class Reports:
 
 
 class Reason(StrEnum):
-    """Why a client refuses. The order is that of the codec's numbers: add at the end only."""
+    """Why a client refuses. The order gives the codec's numbers: add at the end only."""
 
     MALFORMED = "malformed"
     UNKNOWN_RUN = "unknown-run"
@@ -235,10 +236,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A client's answer where it gives no report.
+    """A client's answer when it gives no report.
 
-    It has no text of its own: a code from a short list depends on nothing private, as long as the
-    decision to refuse does not.
+    It has no free text. A code from a short list depends on nothing private if the decision to
+    refuse does not.
 
     Attributes:
         round: the round of the broadcast that it answers; 0 where the question could not be read.
@@ -254,7 +255,7 @@ RoundReply = Report | Refusal
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffled:
-    """Messages of one round as a shuffler puts them out: in order of arrival, without senders.
+    """Messages of one round as a shuffler emits them: in order of arrival, without senders.
 
     Attributes:
         round: the round.
@@ -285,7 +286,7 @@ class Shuffled:
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What is left of one round's shuffled messages where nobody asks for their order: counts.
+    """The counts that remain of one round's shuffled messages when nobody needs their order.
 
     Attributes:
         round: the round.
@@ -305,7 +306,7 @@ class Counted:
 
     @property
     def num_messages(self) -> int:
-        """The number of messages that each report travelled as."""
+        """The number of messages in which each report travelled."""
         return -(-self.size // self.chunk)
 
     @property
