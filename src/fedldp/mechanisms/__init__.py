@@ -1,7 +1,7 @@
 """Local randomisers: one file each, found by a scan of this package.
 
 A mechanism is one frozen object. It works on normalised coordinates (``core.bounding.Ranges``),
-bounds them itself, and turns them into bytes whose distribution it answers for.
+bounds them itself, turns them into bytes, and guarantees how those bytes are distributed.
 
 It may use core, accounting, protocol.
 """
@@ -76,16 +76,17 @@ EpsilonUnit = Literal["weight", "client-round"]
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismSettings:
-    """What a run's configuration says about its mechanism.
+    """The settings of a run that its mechanism depends on.
 
     Attributes:
         epsilon: the budget, of one weight or of a client's report in one round; see
             ``Mechanism.epsilon_unit``.
         delta: for mechanisms with an approximate guarantee.
-        clip: the norm bound on the normalised vector; which norm is the mechanism's.
+        clip: the bound on the norm of the normalised vector; the mechanism says which norm.
         size: the number of coordinates, d.
-        integer_bits: of a random comparison, where the mechanism makes them.
-        blocks: of the coordinates, of which the longest alone is reported, for ``KClosest``.
+        integer_bits: the bits of a random comparison, for mechanisms that make them.
+        blocks: into how many blocks the coordinates are split, for ``KClosest``, which reports only
+            the longest block.
     """
 
     epsilon: float
@@ -101,13 +102,13 @@ class Aggregate(ABC):
 
     @abstractmethod
     def add(self, payload: bytes) -> None:
-        """Take in one whole report."""
+        """Add one whole report."""
 
     @abstractmethod
     def mean(self) -> NDArray[np.float64]:
         """Return the estimate of the mean input, shape (d,), in normalised coordinates.
 
-        Its expectation is the mean of what ``Mechanism.expected`` gives for the inputs.
+        The expectation of the estimate is the mean of ``Mechanism.expected`` over the inputs.
 
         Raises:
             RunError: nothing was added.
@@ -115,11 +116,11 @@ class Aggregate(ABC):
 
 
 class SumAggregate(Aggregate):
-    """An aggregate that takes in the sum of several reports as well, in the form of one."""
+    """An aggregate that also takes a sum of several reports, encoded like one report."""
 
     @abstractmethod
     def add(self, payload: bytes, clients: int = 1) -> None:
-        """Take in one report, or the sum of those of so many clients."""
+        """Add one report, or the sum of the reports of ``clients`` clients."""
 
 
 class Mechanism(ABC):
@@ -130,9 +131,9 @@ class Mechanism(ABC):
 
     name: ClassVar[str]
     epsilon_unit: ClassVar[EpsilonUnit]
-    """What the setting ``epsilon`` is the budget of."""
+    """The unit that the setting ``epsilon`` is the budget of."""
     is_setting: ClassVar[bool] = True
-    """Whether the setting ``mechanism`` may name it; else it is made by systems alone."""
+    """Whether the setting ``mechanism`` may name it; otherwise only systems make it."""
     costly: ClassVar[bool] = False
     """Whether a report of a few coordinates costs as much as one of thousands. The audit then makes
     fewer trials, as it does for mechanisms that encode one report at a time."""
@@ -150,19 +151,19 @@ class Mechanism(ABC):
     def event(self, size: int) -> Event:
         """Return what a report of ``size`` values releases: the mechanism's privacy claim as data.
 
-        It must hold for every value of whatever ranges the broadcast carries. ``stated_event``
-        says what may be stated.
+        It must hold for all ranges that the broadcast may carry. ``stated_event`` says which events
+        may be stated.
         """
 
     def category(self, size: int) -> SubsetResponse | None:
-        """Return how a report of ``size`` values is drawn, where it is one category and no more.
+        """Return how a report of ``size`` values is drawn, if it is one category and no more.
 
-        Beside it a payload may hold a seed from the fresh stream, drawn without a look at the
-        values, which says what the categories are. All payloads have one length. A shuffler of
-        whole reports takes mechanisms that define this; see ``stated_category``.
+        A payload may also hold a seed that says what the categories are. The seed comes from the
+        fresh stream and is drawn independently of the values. All payloads have the same length. A
+        shuffler of whole reports accepts mechanisms that define this; see ``stated_category``.
 
         Raises:
-            ConfigError: no such report is hidden: see ``numerics.blanket.Subset``.
+            ConfigError: a shuffler cannot hide such a report; see ``numerics.blanket.Subset``.
         """
         return None
 
@@ -181,13 +182,13 @@ class Mechanism(ABC):
 
         Args:
             values: in normalised coordinates, shape (n, d).
-            streams: n of them, each of its own.
+            streams: n streams, one for each vector.
 
         Returns:
             Shape (n, bytes of a report).
 
         Raises:
-            PrivacyError: some of ``values`` may not be released: nothing is drawn or returned.
+            PrivacyError: some of ``values`` may not be released; nothing is drawn or returned.
         """
         check_block(values, streams)
         reports = [self.encode(row, stream) for row, stream in zip(values, streams, strict=True)]
@@ -202,25 +203,25 @@ class Mechanism(ABC):
         """Return an empty aggregate of reports of ``size`` values."""
 
     def summing(self, size: int, most: int) -> Summing | None:
-        """Return how reports of ``size`` values add up; None where no sum of them has a meaning.
+        """Return how reports of ``size`` values add up; None if their sum has no meaning.
 
         Args:
             size: coordinates of a report.
-            most: reports in one sum.
+            most: the largest number of reports in one sum.
 
         Raises:
-            ConfigError: a sum of so many is too large.
+            ConfigError: a sum of that many reports is too large.
         """
         return None
 
     @abstractmethod
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values`` as bounded: what is randomised, shape (d,); once bounded, they stay."""
+        """Return ``values`` as bounded before randomising, shape (d,); bounding is idempotent."""
 
     def expected(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return what a report is an unbiased estimate of, shape (d,).
+        """Return the vector that a report estimates without bias, shape (d,).
 
-        It is ``bound(values)``, but for a mechanism that its source defines with a bias.
+        It is ``bound(values)``, except for a mechanism whose source defines it with a bias.
         """
         return self.bound(values)
 
@@ -231,11 +232,11 @@ class Mechanism(ABC):
     @classmethod
     @abstractmethod
     def examples(cls) -> Sequence[Mechanism]:
-        """Return instances, with extreme parameters among them, for the contract tests."""
+        """Return instances for the contract tests, including some with extreme parameters."""
 
 
 def check_block(values: Any, streams: Sequence[Stream]) -> None:
-    """Refuse a block of vectors of which one may not be released, or that has not its streams.
+    """Refuse a block of vectors if one may not be released, or if a row lacks its stream.
 
     Raises:
         PrivacyError: see ``core.bounding.check_releasable``.
@@ -251,9 +252,9 @@ def check_block(values: Any, streams: Sequence[Stream]) -> None:
 class Counts(Aggregate):
     """Counts of ones for each coordinate; with the scale K they give the mean.
 
-    Reports of several budgets may follow each other: a change of scale folds the counts so far
-    into a float64 sum, so memory stays O(d). Up to 252 whole reports, of at most 1 MiB together,
-    or else 60 (7.5 d bytes) wait to be counted at once.
+    Reports of different budgets may follow each other: when the scale changes, the counts so far
+    are folded into a float64 sum, so memory stays O(d). Up to 252 whole reports, if these take at
+    most 1 MiB, or else 60 reports (7.5 d bytes) wait and are then counted together.
     """
 
     def __init__(self, size: int, scale: float) -> None:
@@ -269,16 +270,16 @@ class Counts(Aggregate):
         self._waiting: list[bytes] = []
 
     def use_scale(self, scale: float) -> None:
-        """Decode what follows with this scale."""
+        """Decode all further reports with this scale."""
         if scale != self._scale:
             self._fold()
             self._scale = scale
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report: packed bits, most significant first.
+        """Add one whole report: packed bits, most significant first.
 
         Raises:
-            RunError: the payload has not the length of a report.
+            RunError: the payload has the wrong length for a report.
         """
         if len(payload) != self._payload_bytes:
             raise RunError(
@@ -290,23 +291,23 @@ class Counts(Aggregate):
             self._count_waiting()
 
     def add_many(self, payloads: NDArray[np.uint8]) -> None:
-        """Take in whole reports, one in a row, shape (n, bytes of a report).
+        """Add whole reports, one in each row, shape (n, bytes of a report).
 
         Raises:
-            RunError: the rows have not the length of a report, or are not of bytes.
+            RunError: the rows have the wrong length for a report, or do not hold bytes.
         """
         self._ones += count_ones(payloads, self.size)
         self._whole += len(payloads)
 
     def add_counts(self, ones: NDArray[np.int64], reports: int) -> None:
-        """Take in the counts of ones of whole reports, made elsewhere.
+        """Add the counts of ones of whole reports that were counted elsewhere.
 
         Args:
             ones: shape (d,), from 0 to ``reports``.
-            reports: how many they are.
+            reports: the number of these reports.
 
         Raises:
-            RunError: ``ones`` are no such counts.
+            RunError: ``ones`` cannot be such counts.
         """
         if ones.shape != (self.size,) or ones.dtype != np.int64:
             raise RunError(
@@ -322,7 +323,7 @@ class Counts(Aggregate):
         self._whole += reports
 
     def add_bits(self, positions: NDArray[np.int64], bits: NDArray[np.uint8]) -> None:
-        """Take in single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,).
+        """Add single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,).
 
         Raises:
             RunError: a position is not one of 0 to d - 1.
@@ -336,7 +337,7 @@ class Counts(Aggregate):
         self._ones += np.bincount(positions[bits != 0], minlength=self.size)
 
     def ones(self) -> NDArray[np.int64]:
-        """Return how many ones each coordinate has had in reports of the present scale."""
+        """Return the number of ones of each coordinate in reports of the present scale."""
         self._count_waiting()
         return self._ones.copy()
 
@@ -366,7 +367,7 @@ class Counts(Aggregate):
 
 
 class BitMechanism(Mechanism):
-    """A mechanism whose report is one bit for each coordinate, so that it can travel in pieces.
+    """A mechanism whose report is one bit for each coordinate, and so can travel in pieces.
 
     A bit b estimates its coordinate by scale * (2 b - 1).
     """
@@ -374,7 +375,7 @@ class BitMechanism(Mechanism):
     @property
     @abstractmethod
     def scale(self) -> float:
-        """K, the size of the two values that a bit stands for."""
+        """K: a bit stands for K or -K."""
 
     def payload_bits(self, size: int) -> int:
         """Return ``size``: one bit for each coordinate."""
@@ -390,24 +391,24 @@ class BitMechanism(Mechanism):
 
 
 def stated_event(mechanism: Mechanism, size: int) -> Event:
-    """Return what a mechanism states of a report of ``size`` values, if it may state that.
+    """Return the event that a mechanism states for a report of ``size`` values, if it may.
 
-    That a release tells nothing, is drawn once, or counts less for one record, is known by whoever
-    decides what a mechanism is given and how often: an encoder. A mechanism that could say so would
-    set its own price. It states an event of a class that is in the table of accountants and that
-    mechanisms may state, of all its coordinates, and of some cost.
+    Whether a release reveals nothing, is drawn once, or costs less for one record is known only to
+    the code that decides what a mechanism is given and how often: an encoder. A mechanism that
+    could say so would set its own price. So it may only state an event whose class is in the table
+    of accountants as one for mechanisms, which counts all coordinates, and which costs something.
 
     Raises:
-        UnfitEvent: it states anything else.
+        UnfitEvent: the mechanism states any other event.
     """
     event, cls = mechanism.event(size), type(mechanism)
     what = f"mechanism = {cls.__module__}:{cls.__qualname__}: it states"
-    found = ACCOUNTANTS.get(type(event))  # of the very class: a subclass says anything of itself
+    found = ACCOUNTANTS.get(type(event))  # the exact class: a subclass may redefine anything
     if found is None or not found.by_mechanism:
         known = ", ".join(each.__name__ for each, row in ACCOUNTANTS.items() if row.by_mechanism)
         raise UnfitEvent(f"{what} {type(event).__name__} of a report; state one of {known}")
     try:
-        event = replace(event)  # which checks all fields again, whatever was done to them
+        event = replace(event)  # checks all fields again, whatever was done to them
     except ConfigError as error:
         raise UnfitEvent(f"{what} a {type(event).__name__} that is none: {error}") from error
     counted = size if found.size is None else found.size(event)
@@ -424,7 +425,7 @@ def stated_event(mechanism: Mechanism, size: int) -> Event:
 
 
 def sends_category(kind: type[Mechanism]) -> bool:
-    """Return whether mechanisms of a class say of their reports that each is one category."""
+    """Return whether mechanisms of a class state that each of their reports is one category."""
     return kind.category is not Mechanism.category
 
 
@@ -432,8 +433,8 @@ def stated_category(mechanism: Mechanism, size: int) -> SubsetResponse:
     """Return how a report of ``size`` values is drawn, for a shuffler of whole reports.
 
     Raises:
-        UnfitEvent: the mechanism says nothing of the kind, or less than its event says.
-        ConfigError: no such report is hidden.
+        UnfitEvent: the mechanism states no category, or one that costs less than its event.
+        ConfigError: a shuffler cannot hide such a report.
     """
     event, found, cls = stated_event(mechanism, size), mechanism.category(size), type(mechanism)
     what = f"mechanism = {cls.__module__}:{cls.__qualname__}"
@@ -442,7 +443,7 @@ def stated_category(mechanism: Mechanism, size: int) -> SubsetResponse:
             f"{what}: a report of {size} values is not one category, as a shuffler of whole "
             "reports needs; set channel = named"
         )
-    found = replace(found)  # which checks all fields again, whatever was done to them
+    found = replace(found)  # checks all fields again, whatever was done to them
     if cost(found, "pure") < cost(event, "pure"):
         raise UnfitEvent(
             f"{what}: its category says epsilon {found.subset.epsilon!r} of a report, less than its"
@@ -461,7 +462,7 @@ def find_mechanism(name: str) -> type[Mechanism]:
     """Return the mechanism called ``name``: one of ``mechanisms()``, or the user's "module:Class".
 
     Raises:
-        ConfigError: there is none, or it cannot be a mechanism: see ``Mechanism``.
+        ConfigError: there is no such mechanism, or the class cannot be one: see ``Mechanism``.
     """
     if is_address(name):
         return _checked(load(name, "mechanism"), name)
@@ -472,13 +473,13 @@ def find_mechanism(name: str) -> type[Mechanism]:
 
 
 def _checked(found: object, name: str) -> type[Mechanism]:
-    """Return what a user's address names if it can be a mechanism; else say what it lacks."""
+    """Return the object that a user's address names if it can be a mechanism; else refuse it."""
     if not (isinstance(found, type) and issubclass(found, Mechanism)):
         raise ConfigError(f"mechanism = {name}: it is no subclass of fedldp.mechanisms.Mechanism")
     lacking = sorted(getattr(found, "__abstractmethods__", ()))
     if lacking:
         raise ConfigError(f"mechanism = {name}: it does not define {', '.join(lacking)}")
-    # By itself, not by a parent: the randomiser and its claim must be one value that stays.
+    # Declared on the class itself: the randomiser and its claim must be one value that stays fixed.
     parameters = vars(found).get("__dataclass_params__")
     if parameters is None or not parameters.frozen:
         raise ConfigError(f"mechanism = {name}: write @dataclass(frozen=True) above its class")

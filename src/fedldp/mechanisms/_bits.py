@@ -1,4 +1,4 @@
-"""Bits that become 0 or 1 by integer comparisons: what the mechanisms of bits share."""
+"""Randomised bits by integer comparison: shared by the mechanisms that report bits."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from fedldp.core.randomness import Stream
 
 FULL = 1 << 64
 
-# Bits randomised at a time: the working arrays stay in the second-level cache.
+# Bits randomised at a time, so that the working arrays stay in the second-level cache.
 _BLOCK = 1 << 17
-# U < T is decided by the high bits of both, and by the low ones where the high ones are equal.
+# The high bits of U and T decide U < T; if they are equal, the low bits do.
 _LOW_BITS = 48
 
 
 @dataclass(frozen=True)
 class BitLaw:
-    """How one bit is randomised: to a 1 with probability T/2^64, where T depends on the bit.
+    """How one bit is randomised: to 1 with probability T/2^64, where T depends on the bit.
 
     Attributes:
-        if_one: T of a 1, from 1 to 2^64 - 1.
-        if_zero: T of a 0, likewise, and another number.
+        if_one: T for a 1, from 1 to 2^64 - 1.
+        if_zero: T for a 0, in the same range but different.
 
     Raises:
-        ConfigError: an outcome is impossible, or tells nothing.
+        ConfigError: an outcome is impossible, or reveals nothing.
     """
 
     if_one: int
@@ -49,9 +49,9 @@ class BitLaw:
 
     @classmethod
     def of_odds(cls, zero_if_one: Fraction, zero_if_zero: Fraction) -> BitLaw:
-        """Return the law of two odds P(0)/P(1), those of a 1 and of a 0.
+        """Return the law given by the odds P(0)/P(1) for a 1 and for a 0.
 
-        T = 2^64/(1 + odds) is rounded so that the two come closer, which costs no privacy.
+        T = 2^64/(1 + odds) is rounded so that the two values move closer, which costs no privacy.
         """
         one, zero = FULL / (1 + zero_if_one), FULL / (1 + zero_if_zero)
         if one > zero:
@@ -69,7 +69,7 @@ class BitLaw:
 
     @property
     def one_hot_epsilon(self) -> float:
-        """The pure epsilon of a vector with a single 1, which may move: then two bits change."""
+        """The pure epsilon of a one-hot vector: if its single 1 moves, two bits change."""
         ones = Fraction(self.if_one, self.if_zero)
         zeros = Fraction(FULL - self.if_one, FULL - self.if_zero)
         return log_up(max(ones / zeros, zeros / ones))
@@ -86,16 +86,16 @@ class BitLaw:
 
 
 def randomise(bits: NDArray[np.uint8], laws: Sequence[BitLaw], stream: Stream) -> NDArray[np.uint8]:
-    """Return randomised copies of rows of bits: about a second for 10^8 of them.
+    """Return randomised copies of rows of bits: about a second for 10^8 bits.
 
-    Every bit has a uniform integer U of 64 bits to itself, and becomes U < T. The low 48 bits of U
-    are drawn where its high 16 are those of T: for one bit in 65,536, whatever the bits are. They
-    are independent of the high ones, so drawing them late changes nothing in the distribution.
+    Every bit has its own uniform 64-bit integer U, and becomes 1 if U < T. The low 48 bits of U are
+    drawn only if its high 16 bits equal those of T: for one bit in 65,536, whatever the bits are.
+    They are independent of the high bits, so drawing them late does not change the distribution.
 
     Args:
         bits: zeros and ones, shape (n, l); see ``check_bits``.
         laws: the bit in column j has law j modulo their number.
-        stream: where U comes from.
+        stream: the source of U.
     """
     columns = bits.shape[1]
     high, low = _thresholds(laws, columns)
@@ -114,10 +114,10 @@ def randomise(bits: NDArray[np.uint8], laws: Sequence[BitLaw], stream: Stream) -
 
 
 def check_bits(bits: object) -> None:
-    """Refuse what is no matrix of bits.
+    """Refuse anything but a matrix of bits.
 
     Raises:
-        PrivacyError: ``bits`` is no uint8 array of two axes with zeros and ones alone.
+        PrivacyError: ``bits`` is not a uint8 array of two axes with only zeros and ones.
     """
     if type(bits) is not np.ndarray or bits.dtype != np.uint8 or bits.ndim != 2 or not bits.size:
         raise PrivacyError("pass bits as a uint8 array of shape (n, l) that is not empty")
@@ -128,7 +128,7 @@ def check_bits(bits: object) -> None:
 def _thresholds(
     laws: Sequence[BitLaw], columns: int
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint64]]:
-    """Return the high and the low bits of T, each of shape (2, columns): of zeros, of ones."""
+    """Return the high and the low bits of T, each of shape (2, columns): for zeros, for ones."""
     pairs = np.array([[law.if_zero for law in laws], [law.if_one for law in laws]], np.uint64)
     all_columns = pairs[:, np.arange(columns) % len(laws)]
     high = (all_columns >> np.uint64(_LOW_BITS)).astype(np.uint16)

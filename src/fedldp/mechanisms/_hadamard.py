@@ -12,26 +12,27 @@ from scipy.linalg import hadamard
 Floats = TypeVar("Floats", NDArray[np.float32], NDArray[np.float64])
 
 _FACTOR_BITS = 4
-"""Of the largest matrix: measured, as the order of sizes, for vectors of 2^11 to 2^17."""
+"""The size of the largest matrix, as a power of two: measured, as is the order of sizes, for
+vectors of 2^11 to 2^17 coordinates."""
 
 
 def transform(rows: Floats, spare: Floats) -> tuple[Floats, Floats]:
-    """Return H x for each row x; H has entries +1 and -1, and its natural order.
+    """Return H x for each row x; H has entries +1 and -1, in natural order.
 
-    The sums are exact, and so the same in any order, where each row holds integers whose absolute
-    values add up to at most 2^24 (float32) or 2^53 (float64).
+    The sums are exact, and so the same in any order, if the absolute values of each row are
+    integers that add up to at most 2^24 (float32) or 2^53 (float64).
 
     Args:
         rows: shape (n, P), P a power of two; contiguous, and overwritten.
-        spare: another array of that shape and type; contiguous, and overwritten.
+        spare: another array of the same shape and type; contiguous, and overwritten.
 
     Returns:
-        The result and the array that is free: ``rows`` and ``spare``, or the other way round.
+        The result and the free array: ``rows`` and ``spare``, or the other way round.
     """
     bits = rows.shape[1].bit_length() - 1
     found, free, inner = rows, spare, 1
     for turns in range(-(-bits // _FACTOR_BITS), 0, -1):
-        take = -(-bits // turns)  # factors of about the same size, the largest first
+        take = -(-bits // turns)  # factors of about equal size, the largest first
         bits -= take
         small = _small(take, rows.dtype)
         if inner == 1:

@@ -1,4 +1,4 @@
-"""Working memory that a thread keeps: to ask for new pages costs as much as to compute in them."""
+"""Working memory that a thread keeps: allocating new pages costs as much as computing in them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _kept = _Kept()
 
 
 def kept_array(use: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Return an array of any content, valid until the thread asks for another for the same use.
+    """Return an array with arbitrary content, valid until the thread's next call for the same use.
 
-    Ask for blocks of bounded size alone: the memory is not given back.
+    Ask only for blocks of bounded size: the memory is never given back.
     """
     array: NDArray[Any] | None = _kept.arrays.get(use)
     if array is not None and array.shape == shape and array.dtype == dtype:

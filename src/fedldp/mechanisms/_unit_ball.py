@@ -1,4 +1,4 @@
-"""Vectors of bounded L2 norm as unit vectors of one dimension more."""
+"""Vectors of bounded L2 norm as unit vectors with one more dimension."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from numpy.typing import NDArray
 
 
 def complete(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a vector of norm 1 at most, shape (d,), with what it lacks of 1, shape (d + 1,)."""
+    """Extend a vector of norm at most 1, shape (d,), to a unit vector, shape (d + 1,)."""
     return np.append(vector, math.sqrt(max(0.0, 1 - float((vector * vector).sum()))))

@@ -1,4 +1,4 @@
-"""Vectors clipped in L2 norm, as whole grid steps without noise: a server adds that to their sum.
+"""Vectors clipped in L2 norm, as whole grid steps without noise; a server adds noise to their sum.
 
 Source: Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy", NeurIPS 2020.
 """
@@ -23,18 +23,19 @@ from fedldp.mechanisms.summing import INTEGER, Summing, sums_of_integers
 
 @dataclass(frozen=True)
 class BoundedSteps(Mechanism):
-    """The grid vectors of ``noise``, of norm at most its clip, as they are: 64 bits a coordinate.
+    """The grid vectors of ``noise``, with norm at most its clip, unprotected: 64 bits a coordinate.
 
-    Guarantee of a report: none. ``noised`` is that of a sum with the noise: replacing one client's
-    whole input moves the sum of all by 2 radius steps at most, for each vector is in the ball after
-    it was rounded, by a comparison of integers (``GridBall.clip``). So a sum with discrete Gaussian
-    noise is what ``Gaussian`` states of one vector, whoever the others are and whatever they send.
-    That holds modulo 2^64, too: sums, sums of sums and the noise are all added in that ring
-    (``noisy``). In a smaller one, a sum that others have pushed to where it wraps, and that was
-    read as signed numbers before the noise was on it, would tell neighbours apart whatever that is.
+    Guarantee of a report: none. ``noised`` is the guarantee of a sum with the noise. Replacing one
+    client's whole input moves the sum of all vectors by at most 2 radius steps, because a
+    comparison of integers puts each vector into the ball after rounding (``GridBall.clip``). So a
+    sum with discrete Gaussian noise has the guarantee that ``Gaussian`` states for one vector,
+    whoever the other clients are and whatever they send. That also holds modulo 2^64: sums, sums of
+    sums and the noise are all added in that ring (``noisy``). A smaller ring would not do. Other
+    clients could push the sum to where it wraps; if it were read as signed numbers before the noise
+    was added, it would tell neighbours apart whatever the noise.
 
     Args:
-        noise: that the server adds to a sum; its grid and its clip are those of the vectors.
+        noise: the noise that the server adds to a sum; its grid and clip apply to the vectors.
     """
 
     name: ClassVar[str] = "bounded_steps"
@@ -45,16 +46,16 @@ class BoundedSteps(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> BoundedSteps:
-        """Return that for the noise of ``settings.epsilon`` and ``settings.delta``."""
+        """Return the mechanism for the noise of ``settings.epsilon`` and ``settings.delta``."""
         return cls(Gaussian.from_settings(settings))
 
     @property
     def ball(self) -> GridBall:
-        """The vectors that are sent."""
+        """The set of vectors that may be sent."""
         return self.noise.ball
 
     def event(self, size: int) -> InClear:
-        """Return that they are in clear.
+        """Return the event of vectors in clear.
 
         Raises:
             ConfigError: a vector of ``size`` is too long (see ``GridBall.check_size``).
@@ -63,7 +64,7 @@ class BoundedSteps(Mechanism):
         return InClear(what="clipped updates (in a secure sum their exact sum)")
 
     def noised(self, size: int) -> GaussianReport:
-        """Return what a sum of such vectors with the noise releases of one of them."""
+        """Return what a sum of such vectors with the noise releases about one of them."""
         return self.noise.event(size)
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
@@ -80,7 +81,7 @@ class BoundedSteps(Mechanism):
         return StepSum(size, self.ball.step)
 
     def summing(self, size: int, most: int) -> Summing:
-        """Return how reports are added up: modulo 2^64, however few there are; see the class."""
+        """Return how reports add up: modulo 2^64, however few there are; see the class."""
         return sums_of_integers(size, 8 * INTEGER.itemsize)
 
     def noisy(self, total: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
@@ -88,7 +89,7 @@ class BoundedSteps(Mechanism):
 
         Args:
             total: the sum.
-            stream: of the server.
+            stream: the server's stream.
         """
         return total + self.noise.noise(total.size, stream)
 
@@ -107,11 +108,11 @@ class BoundedSteps(Mechanism):
 
 
 class StepSum(IntegerSum):
-    """The sum of whole grid steps: exact, in any order.
+    """The sum of whole grid steps, exact in any order.
 
     Args:
         size: coordinates of a report.
-        step: of the grid, in the unit of the values.
+        step: the grid step, in the unit of the values.
     """
 
     def __init__(self, size: int, step: float) -> None:

@@ -1,4 +1,4 @@
-"""What the randomisers of one category of k share: how they randomise the numbers of a vector."""
+"""Shared by randomisers of one category among k: how they randomise the numbers of a vector."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _GRID = np.linspace(0, 1, 101)
 
 
 class CategoryMechanism(Mechanism):
-    """A randomiser of one category of k, for labels; and for vectors, coordinate by coordinate.
+    """A randomiser of one category among k: for labels, or for a vector, coordinate by coordinate.
 
     A coordinate is clipped to [-1, 1] and rounded at random, without bias, to one of the k levels
-    2 i/(k - 1) - 1; the number i of its level is its category. The setting ``clip`` does not apply.
+    2 i/(k - 1) - 1. The number i of its level is its category. The setting ``clip`` does not apply.
     """
 
     epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "weight"
@@ -46,7 +46,7 @@ class CategoryMechanism(Mechanism):
     def from_settings(cls, settings: MechanismSettings) -> Self:
         """Return the mechanism of ``settings.epsilon`` for a weight, with the least variance.
 
-        The number of levels makes the largest variance over all values smallest.
+        The number of levels minimises the largest variance over all values.
         """
         check_between("epsilon", settings.epsilon, SMALLEST_EPSILON, LARGEST_EPSILON)
         return min(cls.candidates(settings.epsilon), key=lambda m: float(m.variance(_GRID).max()))
@@ -54,25 +54,25 @@ class CategoryMechanism(Mechanism):
     @classmethod
     @abstractmethod
     def candidates(cls, epsilon: float) -> Iterable[Self]:
-        """Return mechanisms of a budget to choose from."""
+        """Return mechanisms with a given budget to choose from."""
 
     @property
     @abstractmethod
     def realised_epsilon(self) -> float:
-        """The pure epsilon of one category, from the integers that are compared; rounded up."""
+        """The pure epsilon of one category, from the integers that are compared, rounded up."""
 
     @property
     @abstractmethod
     def telling(self) -> float:
-        """The probability of reports that tell one category from another; rounded up.
+        """The probability of reports that distinguish two categories, rounded up.
 
-        All others are as likely under both, whichever two these are.
+        All other reports are equally likely under both, whichever two categories these are.
         """
 
     @property
     @abstractmethod
     def gain(self) -> float:
-        """What the true category's probability p has over that of another one, q: p - q."""
+        """The gain p - q: p is the probability of the true category, q that of any other one."""
 
     @abstractmethod
     def randomise(self, categories: NDArray[np.integer], stream: Stream) -> NDArray[np.integer]:
@@ -99,7 +99,7 @@ class CategoryMechanism(Mechanism):
 
     @abstractmethod
     def _pack(self, reports: NDArray[np.integer]) -> bytes:
-        """Return what ``randomise`` returned as bytes."""
+        """Return the result of ``randomise`` as bytes."""
 
     @abstractmethod
     def _levels(self, payload: bytes, size: int) -> NDArray[np.int64]:
@@ -117,7 +117,7 @@ class CategoryMechanism(Mechanism):
 
 
 class IntegerSums(Aggregate):
-    """The sum of the whole numbers that reports hold; over a scale it gives the mean."""
+    """The sum of the whole numbers in reports; divided by a scale it gives the mean."""
 
     def __init__(
         self,
@@ -133,10 +133,10 @@ class IntegerSums(Aggregate):
         self._reports = 0
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report.
+        """Add one whole report.
 
         Raises:
-            RunError: the payload has not the length of a report, or holds what no report holds.
+            RunError: the payload has the wrong length, or holds what no report can hold.
         """
         if len(payload) != self._num_bytes:
             raise RunError(
@@ -154,10 +154,11 @@ class IntegerSums(Aggregate):
 
 
 def check_categories(categories: Any, count: int) -> None:
-    """Refuse what is no list of categories.
+    """Refuse anything but an array of categories.
 
     Raises:
-        PrivacyError: ``categories`` is no integer array of shape (n,) with values below ``count``.
+        PrivacyError: ``categories`` is not an integer array of shape (n,), with values from 0 to
+            below ``count``.
     """
     if type(categories) is not np.ndarray or categories.dtype.kind not in "iu":
         raise PrivacyError("pass categories as an integer array")
@@ -170,7 +171,7 @@ def check_categories(categories: Any, count: int) -> None:
 def round_at_random(values: NDArray[np.float64], last: int, stream: Stream) -> NDArray[np.uint64]:
     """Return random integers from 0 to ``last`` with mean (x + 1)/2 last, for x in [-1, 1].
 
-    This only prepares the input of a randomiser, so its rounding errors cost no privacy; they shift
+    This only prepares the input of a randomiser, so its rounding errors cost no privacy. They shift
     a mean by less than 2^-32.
     """
     part = (stream.integers(values.size, np.uint32) + 0.5) * 2.0**-32
@@ -179,7 +180,7 @@ def round_at_random(values: NDArray[np.float64], last: int, stream: Stream) -> N
 
 
 def rounded_square(values: NDArray[np.float64], last: int) -> NDArray[np.float64]:
-    """Return the mean of (i - last/2)^2 for what ``round_at_random`` makes of ``values``."""
+    """Return the mean of (i - last/2)^2 for the integers i that ``round_at_random`` returns."""
     part = (values + 1) * (last / 2) % 1
     square: NDArray[np.float64] = (values * (last / 2)) ** 2 + part * (1 - part)
     return square

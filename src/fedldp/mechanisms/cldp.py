@@ -1,4 +1,4 @@
-"""Condensed local privacy: whole numbers near the true one are likelier, farther ones less so.
+"""Condensed local privacy: whole numbers near the true one are likelier than distant ones.
 
 Source: Gursoy, Tamersoy, Truex, Wei, Liu 2019, "Secure and Utility-Aware Data Collection with
 Condensed Local Differential Privacy", the ordinal exponential mechanism; Truex, Liu, Chow, Gursoy,
@@ -31,11 +31,11 @@ SMALLEST_ALPHA, LARGEST_ALPHA = 1e-9, 1e3
 SMALLEST_PRECISION, LARGEST_PRECISION = -9, 15
 _EPSILON_LIMITS = (1e-4, 32.0)
 
-# All weights of one value add up to less than this, so that a 64-bit word is seldom drawn again.
+# The weights of one value add up to less than this, so a 64-bit word is seldom drawn again.
 _LARGEST_TOTAL = 1 << 60
 _LARGEST_END = 1 << 40
 _LARGEST_TABLE = 1 << 18
-_UNIFORM_SHARE = 1 << 16  # at most 1/2^16 of the total is what all whole numbers get alike
+_UNIFORM_SHARE = 1 << 16  # at most 1/2^16 of the total is spread evenly over all whole numbers
 _FRACTION_BITS = 128
 
 Floats = NDArray[np.float64]
@@ -46,13 +46,13 @@ Integers = NDArray[np.int64]
 class Table:
     """The exact law of a report of the whole number v, from -end to end: weights by distance.
 
-    A report is v' with probability w(|v - v'|)/total(v), where w(k) = floor(W r^k) + floor_weight,
-    r is a number just above e^(-alpha/2) and ``floor_weight`` = u is at least 1 + 1/(1 - r).
+    A report is v' with probability w(|v - v'|)/total(v), where w(k) = floor(W r^k) + floor_weight.
+    Here r is a number just above e^(-alpha/2), and ``floor_weight`` = u is at least 1 + 1/(1 - r).
 
     Guarantee: w(k) <= e^(alpha/2) w(k + 1), exactly. Proof: with g = W r^k, w(k) <= g + u and
-    w(k + 1) > r g - 1 + u >= r (g + u), with room for the truncation of g. So probabilities of a
-    report for v and v + 1 differ by a factor of at most e^alpha: e^(alpha/2) for the weight, and as
-    much for the total.
+    w(k + 1) > r g - 1 + u >= r (g + u), with room for the truncation of g. So the probabilities of
+    a report for v and v + 1 differ by a factor of at most e^alpha: e^(alpha/2) for the weight, and
+    the same factor for the total.
 
     Attributes:
         end: M.
@@ -73,20 +73,20 @@ class Table:
         return len(self.cumulative) - 1
 
     def up_to(self, distances: Integers) -> Integers:
-        """Return w(1) + ... + w(k) of each distance k, from 0 to 2 M."""
+        """Return w(1) + ... + w(k) for each distance k, from 0 to 2 M."""
         beyond: Integers = np.maximum(distances - self.last, 0)
         return self.cumulative[np.minimum(distances, self.last)] + self.floor_weight * beyond
 
     def totals(self, values: Integers) -> Integers:
-        """Return total(v) of each whole number v."""
+        """Return total(v) for each whole number v."""
         return self.peak + self.up_to(self.end + values) + self.up_to(self.end - values)
 
     def draw(self, values: Integers, stream: Stream) -> Integers:
-        """Return a report of each whole number, by integers alone.
+        """Return a report of each whole number, computed with integers alone.
 
         The remainder of a 64-bit word by total(v) is uniform, unless the word is one of the last
-        few that would make it uneven; then it is drawn again. That is at most one in 16, and only
-        this share of the stream that is read depends on v.
+        few that would make it uneven; then it is drawn again. That happens for at most one word in
+        16, and only this part of the amount of stream read depends on v.
         """
         totals = self.totals(values).astype(np.uint64)
         limits = np.uint64(2**64 - 1) // totals * totals
@@ -103,7 +103,7 @@ class Table:
         return values + np.where(down, -distances, distances)
 
     def moments(self, values: Integers) -> tuple[Floats, Floats]:
-        """Return mean and variance of the report of each whole number."""
+        """Return the mean and variance of the report of each whole number."""
         (first_down, second_down), (first_up, second_up) = (
             self._moments_up_to(distances) for distances in (self.end + values, self.end - values)
         )
@@ -126,15 +126,17 @@ class Table:
     def epsilon(self) -> float:
         """The pure epsilon of a report, rounded up: the largest over all v1, v2 and v'.
 
-        It is attained, but for 1e-9 of it. With N = 2 M + 1 whole numbers:
+        It is attained up to 1e-9 of it. There are N = 2 M + 1 whole numbers:
 
         - w(d) total(v') <= w(0) (total(v1) + N + 1) for d = |v1 - v'|. Proof: g(k) = W r^k + u has
-          g(d) g(k) <= g(0) g(d + k), so w(d) w(k) <= w(0) (w(d + k) + 1); sum over all numbers at a
-          distance k from v', which are at most d + k from v1. (The other 1 is for the truncation
-          of W r^k to 128 binary digits behind the point.)
-        - So P(v'|v1) <= w(0)/total(v') times 1 + (N + 1)/total(-M), and v1 = v' attains the rest.
+          g(d) g(k) <= g(0) g(d + k), so w(d) w(k) <= w(0) (w(d + k) + 1). Sum over all numbers at a
+          distance k from v', which are at most d + k from v1. (The other 1 covers the truncation of
+          W r^k to 128 binary digits after the point.)
+        - So P(v'|v1) is at most w(0)/total(v') times 1 + (N + 1)/total(-M), and v1 = v' attains it
+          without the second factor.
         - w(0)/total(v') total(v2)/w(|v2 - v'|) is largest for v' at an end, where total is least
-          and |v2 - v'| largest. All v2 are tried; beyond the table, that with the largest total.
+          and |v2 - v'| largest. All v2 are tried; beyond the table, only the v2 with the largest
+          total.
         """
         distances = np.arange(self.last + 1)
         if self.last < 2 * self.end:
@@ -151,7 +153,7 @@ class Table:
 
     @property
     def excess(self) -> Fraction:
-        """(N + 1)/total(-M), see ``epsilon``."""
+        """(N + 1)/total(-M); see ``epsilon``."""
         return Fraction(2 * self.end + 2, int(self.totals(np.array([-self.end]))[0]))
 
 
@@ -160,13 +162,13 @@ def table(alpha: float, end: int) -> Table:
     """Return the table of condensed privacy ``alpha`` on the whole numbers from -end to end.
 
     Raises:
-        ConfigError: it would be too long, or leave too little between two weights.
+        ConfigError: the table would be too long, or two weights would be too close.
     """
-    # Just above e^(-alpha/2): the reciprocal of what is just below e^(alpha/2).
+    # Just above e^(-alpha/2): the reciprocal of a number just below e^(alpha/2).
     decay = 1 / exp_below(Fraction(alpha) / 2)
     ratio = -(-(decay.numerator << _FRACTION_BITS) // decay.denominator)
     floor_weight = math.ceil(1 / (1 - Fraction(ratio, 1 << _FRACTION_BITS))) + 1
-    # 1 + 2 (r + ... + r^M), the total of the middle over W, and what all numbers get alike.
+    # 1 + 2 (r + ... + r^M), the total of the middle over W, and the weight spread evenly.
     total = 1 + 2 * math.exp(-alpha / 2) * math.expm1(-alpha / 2 * end) / math.expm1(-alpha / 2)
     uniform = floor_weight * (2 * end + 1)
     peak = math.floor((_LARGEST_TOTAL - uniform) / total * (1 - 2.0**-20))
@@ -194,20 +196,21 @@ class CLDP(Mechanism):
     """Round every coordinate to a whole number v of steps 10^-precision, and send one close to it.
 
     v' is sent with probability proportional to exp(-alpha |v - v'|/2), from -M to M, where M is
-    clip in steps. The sampler is exact for slightly other weights, which fill 60 bits; see
-    ``Table``. A report is v', as in the papers: its mean is ``expected``, and near the ends it is
+    clip in steps. The sampler is exact for slightly different weights, which fill 60 bits; see
+    ``Table``. A report is v', as in the papers: its mean is ``expected``, which near the ends lies
     further inside than v.
 
     Guarantee: ``alpha``-condensed privacy, as claimed: probabilities differ by a factor of at most
-    e^(alpha |v1 - v2|) for two numbers v1 and v2. That is no protection in the usual sense, as it
-    vanishes where the numbers are far apart. What holds between any two values is pure epsilon for
-    one coordinate, ``Table.epsilon``, and d times that for a report of d coordinates. It is about
-    alpha M, at most 2 alpha M, and no more than 64 bits of a random integer can tell. How many
-    words are drawn again, and so how long it takes, depends a little on the values: do not show it.
+    e^(alpha |v1 - v2|) for two numbers v1 and v2. That is no protection in the usual sense, because
+    it vanishes for numbers that are far apart. Between any two values, pure epsilon holds:
+    ``Table.epsilon`` for one coordinate, and d times that for a report of d coordinates. It is
+    about alpha M, at most 2 alpha M, and no more than a random 64-bit integer can reveal. The
+    number of words drawn again, and so the time taken, depends slightly on the values: do not show
+    it.
 
     Args:
-        alpha: of one step, from 1e-9 to 1,000.
-        clip: bound on a coordinate, from 1e-9 to 1e9; it is rounded to whole steps.
+        alpha: for one step, from 1e-9 to 1,000.
+        clip: the bound on a coordinate, from 1e-9 to 1e9; it is rounded to whole steps.
         precision: decimal digits, from -9 to 15; M must be from 1 to 2^40.
 
     Raises:
@@ -240,8 +243,8 @@ class CLDP(Mechanism):
     def from_settings(cls, settings: MechanismSettings) -> CLDP:
         """Return the mechanism whose pure epsilon for a weight is ``settings.epsilon``.
 
-        That bounds more than condensed privacy does. The precision is such that ``clip`` is between
-        1,000 and 10,000 steps; a finer one would hardly change the mechanism.
+        That bounds more than condensed privacy does. The precision makes ``clip`` between 1,000 and
+        10,000 steps; a finer one would hardly change the mechanism.
         """
         check_between("clip", settings.clip, SMALLEST_CLIP, LARGEST_CLIP)
         check_between("epsilon", settings.epsilon, *_EPSILON_LIMITS)
@@ -314,7 +317,9 @@ class CLDP(Mechanism):
     def _reports(self, payload: bytes) -> Integers:
         reports = np.frombuffer(payload, self._word)
         if reports.max() > 2 * self.end:
-            raise RunError("a report of numbers beyond the clip: its client does not agree")
+            raise RunError(
+                "a report of numbers beyond the clip: client and server run different mechanisms"
+            )
         return reports.astype(np.int64) - self.end
 
     @classmethod

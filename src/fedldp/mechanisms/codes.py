@@ -22,18 +22,18 @@ LARGEST_BITS = 52
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedCodes(Mechanism):
-    """Codes of values in [-clip, clip], each in 64 bits. They protect nothing by themselves.
+    """Codes of values in [-clip, clip], 64 bits each. By themselves they protect nothing.
 
-    A value v, clipped to that range, has the code round(v / clip * L), L = 2^(bits - 1) - 1, to the
-    nearest integer, halves to even. A decoded sum is off by at most clip/(2 L) for each client, by
-    rounding alone.
+    A value v, clipped to that range, has the code round(v / clip * L), L = 2^(bits - 1) - 1,
+    rounded to the nearest integer, halves to even. Rounding shifts a decoded sum by at most
+    clip/(2 L) for each client.
 
-    Guarantee: none. The event says that the sum is in clear, which is what they are for.
+    Guarantee: none. The event says that the sum is sent in clear, which is the purpose of codes.
 
     Attributes:
-        clip: bound on the magnitude of a value, from 1e-9 to 1e9.
-        bits: of one code, from 2 to 52.
-        what: the values are, for the reader.
+        clip: the bound on the magnitude of a value, from 1e-9 to 1e9.
+        bits: the bits of one code, from 2 to 52.
+        what: what the values are, for the reader.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -61,10 +61,10 @@ class ClippedCodes(Mechanism):
         return (1 << (self.bits - 1)) - 1
 
     def sum_bits(self, num_clients: int) -> int:
-        """Return the bits of a modulus under which the sum of so many codes is exact.
+        """Return the number of bits of a modulus that holds the sum of so many codes exactly.
 
         Raises:
-            ConfigError: they are more than 64.
+            ConfigError: more than 64 bits would be needed.
         """
         more = (num_clients - 1).bit_length()
         if self.bits + more > 64:
@@ -131,13 +131,13 @@ class ClippedCodes(Mechanism):
 
 
 class IntegerSum(SumAggregate):
-    """The sum of reports of one integer for each coordinate: exact, in any order.
+    """The sum of reports with one integer for each coordinate, exact in any order.
 
     Args:
         size: coordinates of a report.
 
     Attributes:
-        clients: whose reports are in it.
+        clients: the number of clients whose reports are in the sum.
     """
 
     def __init__(self, size: int) -> None:
@@ -145,7 +145,7 @@ class IntegerSum(SumAggregate):
         self.clients = 0
 
     def add(self, payload: bytes, clients: int = 1) -> None:
-        """Take in one report, or the sum of those of some clients.
+        """Add one report, or the sum of the reports of some clients.
 
         Raises:
             RunError: it has the wrong length for a report.
@@ -162,7 +162,7 @@ class IntegerSum(SumAggregate):
         """Return the sum, shape (d,).
 
         Raises:
-            RunError: there is no report in it.
+            RunError: no report is in the sum.
         """
         if not self.clients:
             raise RunError("no report came in: there is no mean to take")
@@ -173,7 +173,7 @@ class CodesSum(IntegerSum):
     """The sum of codes.
 
     Args:
-        codes: of the reports.
+        codes: the mechanism of the reports.
         size: coordinates of a report.
     """
 

@@ -1,4 +1,4 @@
-"""Random bits U < T, with thresholds from numbers in [-1, 1]: the machine of the two-point bits."""
+"""Random bits U < T with thresholds computed from numbers in [-1, 1], for the two-point bits."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms._memory import kept_array
 
 DRAWN = 1 << 16
-"""Coordinates whose high words are drawn together; then come the low words of their ties. What is
-computed from so many stays in the second-level cache."""
+"""The number of coordinates whose high words are drawn together; then come the low words of their
+ties. The working arrays of this many coordinates stay in the second-level cache."""
 
-# How far a quick threshold may be above the exact one: by the last place of a float32 below 2^31,
-# and by two roundings to whole numbers.
+# How far a quick threshold may lie above the exact one: the last place of a float32 below 2^31,
+# plus two roundings to whole numbers.
 _ABOVE = 128 + 2
 
 
 class Quick(NamedTuple):
-    """How floats become the high words of thresholds, but for the last few units.
+    """How floats become the high words of thresholds, up to the last few units.
 
-    The word is that of ``factor`` x, for x clipped to ``lowest`` and ``highest``, rounded towards
-    zero, plus ``raised``: never below the exact one, and at most ``margin`` above it.
+    The word is ``factor`` x, with x clipped to ``lowest`` and ``highest``, rounded towards zero,
+    plus ``raised``: never below the exact word, and at most ``margin`` above it.
     """
 
     factor: np.floating
@@ -39,15 +39,15 @@ class Quick(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Bits that are 1 where U < T, for a uniform integer U of B bits and a threshold T.
+    """Bits that are 1 if U < T, for a uniform integer U of B bits and a threshold T.
 
-    T is 2^(B-1) + floor(h x), for x clipped to [-1, 1], and clamped to 2^(B-1) - h and 2^(B-1) + h
-    whatever floating point made of the product. U and T are compared by their high words. Those of
-    T are computed quickly, up to a few units; the coordinates for which that could matter are
-    settled one by one, in exact integers. The random words alone decide how many they are, with
-    probability (margin + 1)/2^32 each: no value takes more time than another. That is said of the
-    time by itself: whoever sees the microseconds of an answer, and its bits, learns of those few
-    that each was close to its threshold.
+    T is 2^(B-1) + floor(h x) for x clipped to [-1, 1], then clamped to 2^(B-1) - h and 2^(B-1) + h
+    whatever floating point did to the product. U and T are compared by their high words. The high
+    words of T are computed quickly, up to a few units. Coordinates for which that could matter are
+    settled one by one, in exact integers. Only the random words decide how many there are, with
+    probability (margin + 1)/2^32 each, so no value takes more time than another. That is true of
+    the time alone: an observer who sees both the microseconds of an answer and its bits learns
+    that these few coordinates were each close to their threshold.
 
     Attributes:
         half: h, from 1 to 2^(B-1) - 1.
@@ -65,17 +65,18 @@ class Comparison:
         # In units of 2^32 (of one for B = 32): the integer part is compared with a random word.
         half = dtype(math.ldexp(self.half, self._shift))
         if math.ldexp(float(half), -self._shift) < self.half:
-            # Rounded up, so that -1 and 1 reach the last thresholds, where all are clamped.
+            # Rounded up, so that -1 and 1 reach the last thresholds, where all values are clamped.
             half = np.nextafter(half, dtype(math.inf))
         return half
 
     def _quick(self, dtype: type[np.floating]) -> Quick:
         factor, one = self._factor(dtype), dtype(1)
         below_one = np.nextafter(one, dtype(0))
-        # The product of -1 may be below the lowest threshold, that of its neighbour is not.
+        # The product of -1 may be below the lowest threshold; the product of its neighbour is not.
         if factor < 2**31:
             return Quick(factor, -below_one, one, np.int32(0), _ABOVE)
-        # Only of float32. That of 1 would be 2^31, which int32 does not hold; the next is 128 less.
+        # Only for float32. The word of 1 would be 2^31, which int32 cannot hold; the next is 128
+        # less.
         return Quick(factor, -below_one, below_one, np.int32(128), _ABOVE + 128)
 
     @cached_property
@@ -87,7 +88,7 @@ class Comparison:
         return self._quick(np.float64)
 
     def quick(self, single: bool) -> Quick:
-        """Return how float32 (or else float64) values become high words."""
+        """Return how values of type float32 (or else float64) become high words."""
         return self._quick_single if single else self._quick_double
 
     def offset(self, value: np.floating) -> int:
@@ -100,13 +101,13 @@ class Comparison:
     def settle(self, value: np.floating, word: int, stream: Stream) -> bool:
         """Return U < T for one value, in exact integers.
 
-        The low word of a uniform integer is independent of its high word, so drawing it late
-        changes nothing in the distribution; it is needed once in 2^32 coordinates.
+        The low word of a uniform integer is independent of its high word, so drawing it late does
+        not change the distribution; it is needed once in 2^32 coordinates.
 
         Args:
             value: finite, of type float32 or float64.
             word: the high word of U, less 2^31.
-            stream: where the low word comes from, if the high words are equal and B = 64.
+            stream: the source of the low word, if the high words are equal and B = 64.
         """
         offset = self.offset(value)
         high = offset >> -self._shift
@@ -119,7 +120,7 @@ class Comparison:
 
         Args:
             values: finite, float32 or float64, shape (n, d).
-            streams: n of them; the bits of row i come from stream i alone.
+            streams: n streams; the bits of row i come from stream i alone.
 
         Returns:
             Shape (n, ceil(d/8)).

@@ -1,4 +1,4 @@
-"""How a server counts reports of bits, in whatever way they come."""
+"""How a server counts reports of bits, in whatever form they arrive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedldp.protocol.wire import Counted, Report, Reports, Shuffled
 
 
 def count(counts: Counts, report: Report | Reports | Shuffled | Counted) -> None:
-    """Take reports of bits into ``counts``, in whatever way they come."""
+    """Add reports of bits to ``counts``, in whatever form they arrive."""
     if isinstance(report, Report):
         counts.add(report.payload)
     elif isinstance(report, Reports):

@@ -1,4 +1,4 @@
-"""Exact samplers of discrete noise, from random integers alone: no float enters.
+"""Exact samplers of discrete noise, from random integers alone: no floats are involved.
 
 A sample is a count of grid steps. Scales are powers of two, so most comparisons need no division.
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from fedldp.core.randomness import Stream
 
 LARGEST_SCALE_BITS = 22
-"""All arithmetic is in 64 bits. It overflows with a probability below 2^-1000 for a sample."""
+"""All arithmetic is in 64 bits. It overflows with a probability below 2^-1000 for each sample."""
 
-# Samples drawn at a time, which bounds the memory.
+# Samples drawn at a time; this bounds the memory.
 _BLOCK = 1 << 16
 
 
@@ -26,9 +26,9 @@ def discrete_laplace(count: int, scale_bits: int, stream: Stream) -> NDArray[np.
     """Return independent integers y with probability proportional to exp(-|y|/t), t = 2^scale_bits.
 
     Args:
-        count: of samples.
+        count: the number of samples.
         scale_bits: from 0 to ``LARGEST_SCALE_BITS``.
-        stream: how much of it is read depends on the samples, never on a client's data.
+        stream: the amount read depends on the samples, never on a client's data.
 
     Source: Algorithm 2. |y| = u + t v; u is below t and kept with probability exp(-u/t), v counts
     successes of probability 1/e, and one of the two zeros is dropped.
@@ -50,7 +50,7 @@ def discrete_gaussian(count: int, sigma_bits: int, stream: Stream) -> NDArray[np
     """Return independent integers y with probability proportional to exp(-y^2/(2 sigma^2)).
 
     Args:
-        count: of samples.
+        count: the number of samples.
         sigma_bits: sigma = 2^sigma_bits; from 0 to ``LARGEST_SCALE_BITS``.
         stream: as for ``discrete_laplace``.
 
@@ -81,7 +81,7 @@ def bernoulli_exp(
         denominator_bits: up to 45.
         stream: as for ``discrete_laplace``.
 
-    Source: Algorithm 1. Trials of probability g/k for k = 1, 2, ... until one fails, at an odd k.
+    Source: Algorithm 1. Trials with probability g/k for k = 1, 2, ..., until one fails at an odd k.
     """
     result = np.empty(numerators.size, np.bool_)
     going = np.arange(numerators.size)
@@ -107,7 +107,7 @@ def uniform_below(count: int, bound: int, stream: Stream) -> NDArray[np.int64]:
 
 
 def _geometric(count: int, stream: Stream) -> NDArray[np.int64]:
-    """Return how many trials of probability 1/e succeed before the first failure."""
+    """Return the number of trials with probability 1/e that succeed before the first failure."""
     successes = np.zeros(count, np.int64)
     going = np.arange(count)
     while going.size:
@@ -117,11 +117,12 @@ def _geometric(count: int, stream: Stream) -> NDArray[np.int64]:
 
 
 def _first_accepted(count: int, attempt: Callable[[int], NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the first ``count`` accepted of a sequence of independent candidates.
+    """Return the first ``count`` accepted samples of a sequence of independent candidates.
 
     Args:
-        count: to return.
-        attempt: returns the accepted of the next candidates, of about as many as it is asked for.
+        count: the number of samples to return.
+        attempt: takes about how many samples are wanted, and returns the accepted ones of the next
+            candidates.
     """
     samples = np.empty(count, np.int64)
     filled = 0

@@ -14,25 +14,25 @@ from fedldp.core.errors import ConfigError
 BitOrder = Literal["highest", "lowest"]
 
 MOST_BITS = 48
-"""Whole and fraction bits together: float64 counts that far exactly."""
+"""Whole and fraction bits together: float64 represents that many bits exactly."""
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Sign and magnitude: the magnitude is |x| rounded down, and saturates where it is too large.
+    """Sign and magnitude: the magnitude is |x| rounded down, and saturates if it is too large.
 
     The bits of a number are its sign (1 if it is negative), then its magnitude from the highest
     digit, 2^(whole_bits - 1), down to the lowest, 2^-fraction_bits. The paper's eq. 10 counts the
-    digits from the lowest up, and has no place for the sign: it is the last there. The order
-    decides which digits the paper's Theorem 2 blurs most; it changes no guarantee.
+    digits from the lowest up and has no place for the sign; here the sign then comes last. The
+    order decides which digits the paper's Theorem 2 blurs most. It changes no guarantee.
 
     Attributes:
         whole_bits: digits before the point, from 0.
         fraction_bits: digits after it, from 0.
-        order: "highest": sign, then from the highest digit; "lowest": the reverse, eq. 10's.
+        order: "highest": sign, then from the highest digit; "lowest": the reverse, as in eq. 10.
 
     Raises:
-        ConfigError: there is no digit, or there are too many.
+        ConfigError: there are no digits, or too many.
 
     Source: Chamikara et al. 2022, "Local Differential Privacy for Federated Learning", Section 3.2.
 
@@ -56,7 +56,7 @@ class FixedPoint:
 
     @property
     def length(self) -> int:
-        """Bits of one number, l."""
+        """The number of bits of one number, l."""
         return 1 + self.whole_bits + self.fraction_bits
 
     def encode(self, values: NDArray[np.floating]) -> NDArray[np.uint8]:

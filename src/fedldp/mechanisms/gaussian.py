@@ -31,22 +31,22 @@ class Gaussian(GridNoise):
     """Report every coordinate of a vector of L2 norm at most ``clip`` with noise N(0, sigma^2).
 
     A simulation draws idealised noise in real arithmetic and rounds it to the grid. A deployment
-    draws the discrete Gaussian, exactly: y steps with probability proportional to
-    exp(-y^2/(2 s^2)), where s = sigma in steps.
+    draws the discrete Gaussian exactly: y steps with probability proportional to
+    exp(-y^2/(2 s^2)), where s is sigma in steps.
 
     Guarantee, replacing the client's whole input, with a sensitivity of D = 2 radius steps:
 
     - zCDP with rho = D^2/(2 s^2) (Canonne, Kamath, Steinke 2020, Theorem 14).
-    - As private as N(0, 1) against N(mu, 1), mu = D/(s - 16/s) <= 2 clip/sigma, but for 1e-100
-      more in epsilon and a factor of 1 + 1e-100 in delta. Proof: round N(0, s^2 - 16) to the grid
-      with a discrete Gaussian of variance 16 around it. By Poisson summation each result has, but
-      for a factor within 1 +- 1e-136 for each coordinate, the probability of the discrete Gaussian
-      of variance s^2 (Peikert 2010, Theorem 3.1). So the report is the one with Gaussian noise of
-      variance s^2 - 16 >= (s - 16/s)^2, post-processed.
+    - As private as N(0, 1) against N(mu, 1), mu = D/(s - 16/s) <= 2 clip/sigma, up to 1e-100 more
+      in epsilon and a factor of 1 + 1e-100 in delta. Proof: round N(0, s^2 - 16) to the grid with a
+      discrete Gaussian of variance 16 around it. By Poisson summation each result has, up to a
+      factor within 1 +- 1e-136 for each coordinate, its probability under the discrete Gaussian of
+      variance s^2 (Peikert 2010, Theorem 3.1). So the report is a post-processing of one with
+      Gaussian noise of variance s^2 - 16 >= (s - 16/s)^2.
 
     Args:
-        clip: bound on the L2 norm of the normalised vector, from 1e-9 to 1e9.
-        sigma: standard deviation of the noise, from clip/10,000 to 10,000 clip.
+        clip: the bound on the L2 norm of the normalised vector, from 1e-9 to 1e9.
+        sigma: the standard deviation of the noise, from clip/10,000 to 10,000 clip.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -118,13 +118,13 @@ class Gaussian(GridNoise):
 
 
 def check_noise(clip: float, sigma: float, *, given: str, knob: str) -> None:
-    """Refuse noise that ``Gaussian`` does not take, in terms of what a user set.
+    """Refuse noise that ``Gaussian`` does not accept, in terms of what a user set.
 
     Args:
         clip: as for ``Gaussian``, and in its range.
         sigma: as for ``Gaussian``; it follows from ``given``.
         given: settings and their values, such as "epsilon = 1 and delta = 1e-05".
-        knob: those of them that may be turned; the larger they are, the less is ``sigma/clip``.
+        knob: the settings among them that may be changed; larger values reduce ``sigma/clip``.
 
     Raises:
         ConfigError: ``sigma`` is out of range.

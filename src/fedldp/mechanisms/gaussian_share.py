@@ -1,4 +1,4 @@
-"""One client's share of the noise that a secure sum is to have, on a vector of whole grid steps.
+"""One client's share of the noise in a secure sum, added to a vector of whole grid steps.
 
 Source: Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning
 with Secure Aggregation", ICML 2021, Algorithm 1: clip, round at random on the condition that the
@@ -29,20 +29,20 @@ from fedldp.protocol.wire import Report
 
 SMALLEST_WORD, LARGEST_WORD = 8, 32
 FEWEST_BITS, MOST_BITS = 3, 16
-"""Of the deviation of one share in grid steps, which is a power of two: from 8 steps."""
+"""The deviation of one share is a power of two in grid steps, from 8 steps."""
 
 _LARGEST_RADIUS = 2.0**24
-"""In steps. Squared norms are then integers that float64 counts exactly."""
+"""In steps. Squared norms are then integers that float64 represents exactly."""
 
 _MARGIN = 1e-9
-"""Relative; far more than all rounding on the way from a budget to its statement."""
+"""Relative; far more than all rounding errors between a budget and its statement."""
 
 _REJECTED = 2.0**-20
-"""beta: how often a random rounding is too long, at most, and is made towards zero instead."""
+"""beta: the largest probability that a random rounding is too long, and is made towards zero."""
 
 _SLACK = math.sqrt(-2 * math.log(_REJECTED))
 _WRAPS = 1e-6
-"""How often a round's sum exceeds the modulus in some coordinate, at most."""
+"""The largest probability that a round's sum exceeds the modulus in some coordinate."""
 
 _DRAWN_BITS = 16
 
@@ -53,23 +53,23 @@ class SharedGaussian(Mechanism):
 
     Encoding, for a vector x of D coordinates:
 
-    - x radius/max(||x||, 1), each coordinate rounded up or down at random, so that it is right on
-      average. If the squared norm is then above ``squared_norm``, every coordinate is rounded
-      towards zero instead, which makes no norm longer: the bound holds always, by exact integers.
+    - x radius/max(||x||, 1), each coordinate rounded up or down at random, unbiased. If the squared
+      norm is then above ``squared_norm``, every coordinate is rounded towards zero instead, which
+      makes no norm longer. So the bound always holds, by exact integers.
     - plus discrete Gaussian noise of deviation 2^scale_bits steps, modulo 2^bits.
 
-    Both outcomes of the rounding are made, whatever the vector. By Kairouz, Liu, Steinke, the first
-    is within ``squared_norm`` with a probability of at least 1 - 2^-20 where ``largest_radius``
-    gave the radius; the guarantee does not rest on that.
+    Both roundings are computed, whatever the vector. By Kairouz, Liu, Steinke, the first one is
+    within ``squared_norm`` with a probability of at least 1 - 2^-20 if ``largest_radius`` gave the
+    radius; the guarantee does not rest on that.
 
-    Guarantee, replacing the client's whole input: ``GaussianShare``, with a squared distance of
-    4 squared_norm, whatever the rounding came to: two vectors of that norm may be opposite.
+    Guarantee, replacing the client's whole input: ``GaussianShare`` with a squared distance of
+    4 squared_norm, whatever the rounding did, because two vectors of that norm may be opposite.
 
     Args:
-        radius: of the ball of inputs, in grid steps, from 1 to 2^24.
+        radius: the radius of the ball of inputs, in grid steps, from 1 to 2^24.
         squared_norm: the largest squared norm of an integer vector.
         scale_bits: the share's deviation is 2^scale_bits steps; from 3 to 16.
-        bits: of the modulus, 8 to 32; a word travels in whole bytes.
+        bits: the bits of the modulus, 8 to 32; a word travels in whole bytes.
 
     Raises:
         ConfigError: an argument is out of range, or ``squared_norm`` leaves no room for rounding.
@@ -101,7 +101,7 @@ class SharedGaussian(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> SharedGaussian:
-        """Return the mechanism whose share protects a client for one round with no other's help."""
+        """Return the mechanism whose share alone protects a client for one round."""
         size = 1 << (settings.size - 1).bit_length()  # of a rotated vector
         mu = largest_mu(settings.epsilon, settings.delta)
         return shared_gaussian(size, mu, shares=1, clients=1, rounds=1, bits=LARGEST_WORD)
@@ -149,17 +149,17 @@ class SharedGaussian(Mechanism):
         return ModularSum(self, size)
 
     def summing(self, size: int, most: int) -> Summing:
-        """Return how reports of ``size`` words are added up; their modulus is the mechanism's."""
+        """Return how reports of ``size`` words add up; their modulus is the mechanism's."""
         return Summing(
             size=size, bits=self.bits, words=self._words_of, total=partial(self._total_of, size)
         )
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values``, shrunk where their norm is above 1."""
+        """Return ``values``, scaled down if their norm is above 1."""
         return self._clipped(values) / self.radius
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return the variance of noise and rounding, an upper bound."""
+        """Return an upper bound on the variance of noise and rounding."""
         return np.full(values.shape, (4.0**self.scale_bits + 0.25) / self.radius**2)
 
     @classmethod
@@ -177,17 +177,17 @@ class SharedGaussian(Mechanism):
     def _clipped(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         wide = values.astype(np.float64)
         peak = float(np.abs(wide).max())
-        if peak > 1:  # It is shrunk below anyhow; here, so that no square overflows.
+        if peak > 1:  # scaled down below anyway; here it avoids overflow in a square
             wide /= peak
         norm = math.sqrt(float(np.sum(np.square(wide))))
         return wide * (self.radius / max(norm, 1.0))
 
     def _holds(self, steps: NDArray[np.float64]) -> bool:
-        # Of integers below 2^53 in all, so exact.
+        # A sum of integers, below 2^53 in total, so exact.
         return float(np.sum(np.square(steps))) <= self.squared_norm
 
     def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
-        """Return a share in grid steps: exact, but idealised in a simulation."""
+        """Return a share in grid steps: exact, or idealised in a simulation."""
         if stream.simulated:
             drawn = stream.generator().standard_normal(size, np.float32)
             steps: NDArray[np.int64] = np.rint(drawn * (1 << self.scale_bits)).astype(np.int64)
@@ -196,7 +196,7 @@ class SharedGaussian(Mechanism):
 
 
 class ModularSum(SumAggregate):
-    """The sum of words modulo 2^bits, which is all that a secure sum tells; exact, in any order."""
+    """The sum of words modulo 2^bits, which is all a secure sum reveals; exact in any order."""
 
     def __init__(self, mechanism: SharedGaussian, size: int) -> None:
         self._mechanism = mechanism
@@ -204,10 +204,10 @@ class ModularSum(SumAggregate):
         self._clients = 0
 
     def add(self, payload: bytes, clients: int = 1) -> None:
-        """Take in one report, or the sum of those of some clients.
+        """Add one report, or the sum of the reports of some clients.
 
         Raises:
-            RunError: it has not the length of a report.
+            RunError: the payload has the wrong length for a report.
         """
         expected = self._words.size * self._mechanism.word_bytes
         if len(payload) != expected:
@@ -232,11 +232,11 @@ class ModularSum(SumAggregate):
 
 
 def largest_radius(squared_norm: int, size: int) -> float:
-    """Return the radius from which rounding leads to ``squared_norm``; 0 where there is none.
+    """Return the largest radius for which rounding respects ``squared_norm``; 0 if there is none.
 
     The squared norm S of a random rounding of a vector of norm r exceeds r^2 + D/4 +
-    sqrt(2 ln(1/beta)) (r + sqrt(D)/2) with a probability of at most beta = 2^-20, and
-    (r + sqrt(D))^2 never. This solves for r.
+    sqrt(2 ln(1/beta)) (r + sqrt(D)/2) with a probability of at most beta = 2^-20, and never exceeds
+    (r + sqrt(D))^2. This solves for r.
 
     Source: Kairouz, Liu, Steinke 2021, the squared norm bound of their main theorem.
     """
@@ -247,7 +247,7 @@ def largest_radius(squared_norm: int, size: int) -> float:
 
 
 def largest_mu(epsilon: float, delta: float) -> float:
-    """Return a mu whose epsilon at ``delta`` is, with a margin for rounding, ``epsilon``."""
+    """Return a mu whose epsilon at ``delta`` is ``epsilon``, less a margin for rounding."""
     return (1 - _MARGIN) / gaussian_sigma(epsilon, delta)
 
 
@@ -255,22 +255,23 @@ def largest_mu(epsilon: float, delta: float) -> float:
 def shared_gaussian(
     size: int, mu: float, *, shares: int, clients: int, rounds: int, bits: int
 ) -> SharedGaussian:
-    """Return the mechanism on the finest grid whose sums the modulus holds.
+    """Return the mechanism on the finest grid whose sums fit the modulus.
 
-    A coordinate of a rotated sum is sub-Gaussian, with variance (n r)^2/D + n/4 + n s^2 at most:
-    all clients alike and as long as they may be, their rounding, their noise. So all coordinates of
-    all rounds are within t times its root but for a probability of 2 D T exp(-t^2/2).
+    A coordinate of a rotated sum is sub-Gaussian with a variance of at most
+    (n r)^2/D + n/4 + n s^2: equal vectors of full length from all clients, their rounding, and
+    their noise. So all coordinates of all rounds are within t times its root, except with
+    probability 2 D T exp(-t^2/2).
 
     Args:
         size: coordinates of a rotated vector, D.
-        mu: of one round, against who sees sums.
-        shares: honest ones in every sum, from 1.
-        clients: in every sum, n.
-        rounds: of the run, T.
-        bits: of the modulus.
+        mu: of one round, against an adversary who sees sums.
+        shares: honest shares in every sum, from 1.
+        clients: clients in every sum, n.
+        rounds: rounds of the run, T.
+        bits: the bits of the modulus.
 
     Raises:
-        ConfigError: there is no such grid.
+        ConfigError: no grid fits.
     """
     times = math.sqrt(2 * math.log(2 * size * rounds / _WRAPS))
     for scale_bits in range(MOST_BITS, FEWEST_BITS - 1, -1):

@@ -18,14 +18,14 @@ from fedldp.mechanisms.gaussian import Gaussian
 
 @dataclass(frozen=True)
 class GaussianSign(Gaussian):
-    """Report of every coordinate of what ``Gaussian`` sends whether it is at least 0, in one bit.
+    """Report one bit for each coordinate: whether ``Gaussian`` would send at least 0.
 
-    A sign b of x + N(0, sigma^2) has the mean 2 Phi(x/sigma) - 1, whose slope at 0 is
-    sqrt(2/pi)/sigma. So sigma sqrt(pi/2) b is x to first order, closer to 0 beyond, and has pi/2
-    times the variance of the Gaussian report at most.
+    The sign b of x + N(0, sigma^2) has mean 2 Phi(x/sigma) - 1, whose slope at 0 is
+    sqrt(2/pi)/sigma. So sigma sqrt(pi/2) b estimates x to first order, is biased towards 0 beyond,
+    and has at most pi/2 times the variance of the Gaussian report.
 
-    Guarantee: that of ``Gaussian``. The bits of a report are of one vector that is clipped as a
-    whole, so they are not ones that each stand for themselves: no shuffler or sum takes them.
+    Guarantee: that of ``Gaussian``. The bits of a report come from one vector that is clipped as a
+    whole, so they are not private one by one: no shuffler or sum accepts them.
     """
 
     name: ClassVar[str] = "gaussian_sign"

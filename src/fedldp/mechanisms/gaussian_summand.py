@@ -1,4 +1,4 @@
-"""Gaussian noise of each client's own deviation, on one grid, so that reports add up."""
+"""Gaussian noise with each client's own deviation, on one common grid, so that reports add up."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ FINER_BITS = 10
 
 _WORD_BITS = 64
 _REACH_BITS = 30
-"""A report has fewer than 2^this own steps: up to 2^26 of a vector, and 64 deviations of 2^22."""
+"""A report is below 2^this own steps: up to 2^26 from a vector, and 64 deviations of 2^22."""
 
 
 @dataclass(frozen=True)
 class GaussianSummand(Gaussian):
     """The report of ``Gaussian`` in steps of a public unit, in words of 64 bits that add up.
 
-    Its own grid's step is a whole number of units, so the report is that of ``Gaussian`` times that
-    number, and each coordinate a uniform part of a step beside it. That is drawn without a look at
-    anything, so all of it is post-processing: the guarantee is that of ``Gaussian``, by this one
-    report, whatever it is summed with, and whether or not the sum is secret. Clients' deviations
-    may differ: who reads the sum needs the unit and the number of reports, and nobody's deviation.
-    Without the parts of steps a sum would be a multiple of what all clients' steps have in common:
-    that of clients of one deviation would tell it exactly.
+    The step of the client's own grid is a whole number of units. So the report is that of
+    ``Gaussian`` times that number, plus a uniform fraction of a step in each coordinate. The
+    fraction is drawn independently of everything, so all of this is post-processing. The guarantee
+    is that of ``Gaussian``, by this one report, whatever it is summed with and whether or not the
+    sum is secret. Clients' deviations may differ: whoever reads the sum needs the unit and the
+    number of reports, but nobody's deviation. Without the fractions of steps, a sum would be a
+    multiple of the greatest common divisor of all clients' steps; if clients share one deviation,
+    that would reveal it exactly.
 
     Args:
         clip: as for ``Gaussian``.
         sigma: as for ``Gaussian``; a multiple of 2^22 units.
-        unit: of the words, a power of two.
+        unit: the unit of the words, a power of two.
 
     Raises:
-        ConfigError: an argument is out of range, or the unit does not go into the grid's step.
+        ConfigError: an argument is out of range, or the unit does not divide the grid's step.
     """
 
     name: ClassVar[str] = "gaussian_summand"
@@ -64,7 +65,7 @@ class GaussianSummand(Gaussian):
 
     @property
     def units(self) -> int:
-        """How many units are one step of the own grid."""
+        """The number of units in one step of the own grid."""
         own = Fraction(self.sigma) / (1 << self.scale_bits)
         return int(own / Fraction(self.unit))
 
@@ -78,7 +79,7 @@ class GaussianSummand(Gaussian):
         return steps.astype(INTEGER).tobytes()
 
     def _parts(self, size: int, stream: Stream) -> NDArray[np.int64]:
-        """Return parts of a step in units, uniform but for 2^-30 of them, of mean 0 or -1/2."""
+        """Return fractions of a step in units, uniform up to 2^-30, of mean 0 or -1/2."""
         drawn = stream.integers(size, np.uint64) % np.uint64(self.units)
         return drawn.astype(np.int64) - self.units // 2
 
@@ -91,14 +92,14 @@ class GaussianSummand(Gaussian):
         return StepSum(size, self.unit)
 
     def summing(self, size: int, most: int) -> Summing:
-        """Return how reports are added up: modulo 2^64, in which they fit where ``fits``.
+        """Return how reports add up: modulo 2^64, which holds them if ``fits``.
 
-        The number of bits is the same for all clients, so it says nothing of anyone's noise.
+        The number of bits is the same for all clients, so it reveals nothing about anyone's noise.
         """
         return sums_of_integers(size, _WORD_BITS)
 
     def fits(self, most: int) -> bool:
-        """Return whether a sum of so many reports with such noise has room in a word."""
+        """Return whether a word holds a sum of ``most`` reports with this noise."""
         return most * self.units << _REACH_BITS <= 1 << (_WORD_BITS - 1)
 
     @classmethod
@@ -108,7 +109,7 @@ class GaussianSummand(Gaussian):
 
 
 def common_unit(sigma: float) -> float:
-    """Return the unit of sums in which the least noise of all has deviation ``sigma``.
+    """Return the unit of sums in which the least noise of any client has deviation ``sigma``.
 
     >>> common_unit(1.0) == 2.0**-32
     True
@@ -117,12 +118,12 @@ def common_unit(sigma: float) -> float:
 
 
 def summand(clip: float, sigma: float, unit: float) -> GaussianSummand:
-    """Return the summand whose noise is ``sigma`` at least, by less than a 2^-FINER_BITS more.
+    """Return the summand with noise of at least ``sigma``, by less than 2^-FINER_BITS too much.
 
     Args:
         clip: as for ``Gaussian``.
-        sigma: as for ``Gaussian``, at least that from which ``common_unit`` made the unit.
-        unit: of the sum.
+        sigma: as for ``Gaussian``, at least the deviation that ``common_unit`` was given.
+        unit: the unit of the sum.
     """
     step = Fraction(unit) * (1 << LARGEST_SCALE_BITS)
     return GaussianSummand(clip, float(math.ceil(Fraction(sigma) / step) * step), unit)

@@ -1,4 +1,4 @@
-"""What the mechanisms share that clip a vector by norm and add noise to every coordinate."""
+"""Shared by mechanisms that clip a vector by norm and add noise to every coordinate."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SMALLEST_CLIP, LARGEST_CLIP = 1e-9, 1e9
 class GridNoise(Mechanism):
     """Clip a vector by norm on a public grid, and add whole grid steps of noise.
 
-    A report is a grid index of 32 bits for each coordinate. The grid is fine: the noise's scale is
-    2^22 steps, or down to 2^12 where the clip is many times that scale. What is clipped and what
-    deployment adds are integers, and the guarantee counts steps, so it does not depend on floating
-    point. An index beyond 32 bits would be cut, which costs no privacy; none will ever be.
+    A report is a 32-bit grid index for each coordinate. The grid is fine: the noise's scale is 2^22
+    steps, or down to 2^12 if the clip is many times that scale. The clipped vector and the noise of
+    a deployment are integers, and the guarantee counts steps, so it does not depend on floating
+    point. An index beyond 32 bits would be clipped, which costs no privacy; it will never happen.
     """
 
     epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
@@ -42,11 +42,11 @@ class GridNoise(Mechanism):
 
     @abstractmethod
     def noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
-        """Return noise in grid steps, shape (size,): exact, but idealised in a simulation."""
+        """Return noise in grid steps, shape (size,): exact, or idealised in a simulation."""
 
     @cached_property
     def scale_bits(self) -> int:
-        """The noise's scale is 2^scale_bits grid steps."""
+        """The number of bits b such that the noise's scale is 2^b grid steps."""
         room = LARGEST_GRID_RADIUS.bit_length() - 1
         return min(LARGEST_SCALE_BITS, room - int(self.clip_over_scale).bit_length())
 
@@ -57,7 +57,7 @@ class GridNoise(Mechanism):
 
     @cached_property
     def ball(self) -> GridBall:
-        """The grid vectors that are sent, before noise; their norm is at most ``clip``."""
+        """The set of grid vectors before noise; their norm is at most ``clip``."""
         radius = math.floor(self.clip_over_scale * self.proven_scale)
         step = float(Fraction(self.clip) / self.clip_over_scale / (1 << self.scale_bits))
         return GridBall(self.order, radius, step)
@@ -88,7 +88,7 @@ class GridNoise(Mechanism):
 
 
 class GridSum(Aggregate):
-    """The sum of the grid indices that came in: exact, in any order."""
+    """The sum of the reported grid indices, exact in any order."""
 
     def __init__(self, size: int, step: float) -> None:
         self._step = step
@@ -96,10 +96,10 @@ class GridSum(Aggregate):
         self._reports = 0
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report.
+        """Add one whole report.
 
         Raises:
-            RunError: the payload has not the length of a report.
+            RunError: the payload has the wrong length for a report.
         """
         if len(payload) != self._sum.size * _INDEX.itemsize:
             raise RunError(
@@ -117,10 +117,10 @@ class GridSum(Aggregate):
 
 
 def check_between(name: str, value: float, smallest: float, largest: float) -> None:
-    """Refuse a parameter that is out of its range, NaN or infinite.
+    """Refuse a parameter that is out of range, NaN or infinite.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: ``value`` is refused.
     """
     if not smallest <= value <= largest:
         raise ConfigError(f"{name} = {value}: give a number from {smallest:g} to {largest:g}")

@@ -1,7 +1,7 @@
-"""Discrete Gaussian noise on a vector of integers whose change is bounded by whoever computes it.
+"""Discrete Gaussian noise on a vector of integers whose caller bounds how far it can change.
 
 Source: Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy", NeurIPS 2020;
-of sums of shares, Kairouz, Liu, Steinke, ICML 2021. The coarser grid is ours.
+for sums of shares, Kairouz, Liu, Steinke, ICML 2021. The coarser grid is ours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedldp.mechanisms.summing import Summing, Words, signed
 from fedldp.protocol.wire import Report
 
 FEWEST_BITS = 3
-"""Of the noise's deviation in steps, which is a power of two: from 8 steps."""
+"""The noise's deviation is a power of two in steps, from 8 steps."""
 
 _LARGEST = 2.0**52
 
@@ -35,20 +35,20 @@ _LARGEST = 2.0**52
 class IntegerGaussian(Mechanism):
     """Whole numbers on a coarser grid, plus discrete Gaussian noise, modulo 2^bits.
 
-    A vector S of d integers becomes floor((S + g/2)/g) for the step g, and gets noise of deviation
+    A vector S of d integers becomes floor((S + g/2)/g) for the step g, plus noise of deviation
     2^scale_bits in every coordinate.
 
-    Guarantee: two vectors that are at most ``distance`` apart, in L2, are at most
-    distance/g + sqrt(d) apart on the coarser grid, for each coordinate is moved by at most half a
-    step. The event is ``GaussianShare`` of that distance, in exact integers. That vectors are no
-    further apart is for whoever computes them to see to (``training.person_gradients``): nothing is
-    clipped here but numbers beyond 2^52, which moves no two vectors further apart.
+    Guarantee: two vectors that are at most ``distance`` apart in L2 norm are at most
+    distance/g + sqrt(d) apart on the coarser grid, because each coordinate moves by at most half a
+    step. The event is ``GaussianShare`` of that distance, in exact integers. The code that computes
+    the vectors must ensure that they are no further apart (``training.person_gradients``). The only
+    clipping here is of numbers beyond 2^52, which moves no two vectors further apart.
 
     Args:
         distance: the largest L2 distance of neighbouring vectors, in fine steps.
-        step: fine steps in a coarse one, g, from 1.
+        step: the number of fine steps in a coarse one, g, from 1.
         scale_bits: the deviation is 2^scale_bits coarse steps; from 3 to 22.
-        bits: of the modulus: 8 to 64, in whole bytes.
+        bits: the bits of the modulus: 8 to 64, in whole bytes.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -76,7 +76,7 @@ class IntegerGaussian(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> IntegerGaussian:
-        """Return the mechanism for vectors of whole numbers within ``clip``, of one client."""
+        """Return the mechanism for one client's vectors of whole numbers within ``clip``."""
         from fedldp.mechanisms.gaussian_share import largest_mu
 
         return integer_gaussian(
@@ -120,7 +120,7 @@ class IntegerGaussian(Mechanism):
         return IntegerSum(self, size)
 
     def summing(self, size: int, most: int) -> Summing:
-        """Return how reports are added up; their modulus is the mechanism's."""
+        """Return how reports add up; their modulus is the mechanism's."""
         return Summing(
             size=size,
             bits=self.bits,
@@ -151,7 +151,7 @@ class IntegerGaussian(Mechanism):
         return steps + self._noise(steps.size, stream)
 
     def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
-        """Return noise in coarse steps: exact, but idealised in a simulation."""
+        """Return noise in coarse steps: exact, or idealised in a simulation."""
         if stream.simulated:
             drawn = stream.generator().normal(scale=1 << self.scale_bits, size=size)
             return np.rint(drawn).astype(np.int64)
@@ -160,12 +160,12 @@ class IntegerGaussian(Mechanism):
 
 @dataclass(frozen=True)
 class Integers(Mechanism):
-    """Whole numbers as they are, in 64 bits each: for a server that clients trust.
+    """Unprotected whole numbers, 64 bits each, for a server that clients trust.
 
-    Guarantee: none. What a server makes of their sum, with noise of its own, is its release.
+    Guarantee: none. What the server computes from their sum, with its own noise, is its release.
 
     Attributes:
-        what: the numbers are, for the reader.
+        what: what the numbers are, for the reader.
     """
 
     name: ClassVar[str] = "integers"
@@ -176,11 +176,11 @@ class Integers(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> Integers:
-        """Return it; no setting has an effect."""
+        """Return the mechanism; no setting affects it."""
         return cls()
 
     def event(self, size: int) -> InClear:
-        """Return that they are sent in clear."""
+        """Return the event of numbers in clear."""
         return InClear(what=self.what)
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
@@ -211,7 +211,7 @@ class Integers(Mechanism):
 
 
 class IntegerSum(SumAggregate):
-    """The sum of words modulo 2^bits, which is all that a secure sum tells; exact, in any order."""
+    """The sum of words modulo 2^bits, which is all a secure sum reveals; exact in any order."""
 
     def __init__(self, mechanism: IntegerGaussian, size: int) -> None:
         self._mechanism = mechanism
@@ -219,10 +219,10 @@ class IntegerSum(SumAggregate):
         self._clients = 0
 
     def add(self, payload: bytes, clients: int = 1) -> None:
-        """Take in one report, or the sum of those of some clients.
+        """Add one report, or the sum of the reports of some clients.
 
         Raises:
-            RunError: it has not the length of a report.
+            RunError: the payload has the wrong length for a report.
         """
         if 8 * len(payload) != self._words.size * self._mechanism.bits:
             raise RunError(
@@ -244,16 +244,16 @@ class IntegerSum(SumAggregate):
 
     @property
     def clients(self) -> int:
-        """How many reports are in it."""
+        """The number of reports in the sum."""
         return self._clients
 
 
 _IN_CLEAR = IntegerGaussian(distance=1, step=1, scale_bits=FEWEST_BITS, bits=64)
-"""Words of numbers as they are."""
+"""The layout of words of unprotected numbers."""
 
 
 def whole(values: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return finite numbers as integers; those beyond 2^52 become that."""
+    """Return finite numbers as integers, clipped to 2^52 in magnitude."""
     rounded = np.rint(values.astype(np.float64)).clip(-_LARGEST, _LARGEST)
     return rounded.astype(np.int64)
 
@@ -262,9 +262,9 @@ def coarser(distance: int, step: int, size: int) -> int:
     """Return the largest L2 distance on a grid of ``step`` fine steps, rounded up.
 
     Args:
-        distance: on the fine grid.
-        step: of the coarse one.
-        size: coordinates.
+        distance: the distance on the fine grid.
+        step: the step of the coarse grid, in fine steps.
+        size: the number of coordinates.
 
     >>> coarser(1000, 10, 90)
     110
@@ -275,18 +275,18 @@ def coarser(distance: int, step: int, size: int) -> int:
 def integer_gaussian(
     size: int, mu: float, *, distance: int, shares: int, vectors: int
 ) -> IntegerGaussian:
-    """Return the mechanism whose noise is enough, on the grid where that is the least.
+    """Return the mechanism with sufficient noise, on the grid that needs least of it.
 
     Args:
-        size: coordinates, d.
-        mu: of one release, against who sees a sum that holds ``shares`` reports.
+        size: the number of coordinates, d.
+        mu: of one release, against an adversary who sees a sum of ``shares`` reports.
         distance: the largest L2 distance of neighbouring vectors, in fine steps.
-        shares: honest ones in every sum, from 1.
-        vectors: how many vectors of half the distance are summed at most, in all reports together:
-            the modulus holds their sum and the noise, but for 2^-60.
+        shares: honest shares in every sum, from 1.
+        vectors: the largest number of vectors of half the distance that all reports together sum
+            up; the modulus holds their sum and the noise, except with probability 2^-60.
 
     Raises:
-        ConfigError: there is no such grid.
+        ConfigError: no grid fits.
     """
     best: IntegerGaussian | None = None
     reached = 0.0
@@ -300,7 +300,7 @@ def integer_gaussian(
         half = -(-distance // (2 * step)) + 1
         widest = vectors * half + 128 * math.isqrt(variance)
         bits = 8 * -(-(widest.bit_length() + 1) // 8)
-        signal = distance / step / math.sqrt(variance)  # over the noise; both grids cost some
+        signal = distance / step / math.sqrt(variance)  # over the noise; both grids lose some
         if bits <= 64 and signal > reached:
             best, reached = IntegerGaussian(distance, step, scale_bits, bits), signal
     if best is not None:

@@ -1,10 +1,10 @@
-"""One of many public directions, likely among the k closest ones: a whole vector in 18 or 20 bytes.
+"""One of many public directions, likely among the k closest: a whole vector in 18 or 20 bytes.
 
 Source: the weights are those of subset selection (Ye, Barg 2018, "Optimal Schemes for Discrete
-Distribution Estimation under Locally Differential Privacy"); that the k closest of M public
-directions get the larger weight is Isik, Chen, Ozgur, Weissman, No 2023, "Exact Optimality of
+Distribution Estimation under Locally Differential Privacy"). Giving the larger weight to the k
+closest of M public directions is from Isik, Chen, Ozgur, Weissman, No 2023, "Exact Optimality of
 Communication-Privacy-Utility Tradeoffs in Distributed Mean Estimation", section 4. Directions from
-Hadamard frames with random signs take the place of their rotated simplex; the integers are ours.
+Hadamard frames with random signs replace their rotated simplex; the integers are ours.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from fedldp.mechanisms.rotation import LARGEST_SIZE, padded_size
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 1e9
 LARGEST_USED = 32.0
-"""More budget than this is not used: a report is then nearly always one of the closest."""
+"""Budget beyond this is not used: a report is then nearly always one of the closest."""
 SMALLEST_DIMENSION = 2048
-"""Shorter vectors are padded to it: with fewer coordinates frames are not random enough."""
+"""Shorter vectors are padded to it: frames with fewer coordinates are not random enough."""
 MOST_FRAMES = 3
-"""Without a wish: the cost of a report grows with the number of frames."""
+"""The default limit: the cost of a report grows with the number of frames."""
 
 _SEED_BYTES = 16
 _LABEL = b"k_closest frames"
@@ -54,10 +54,10 @@ _BLOCK = 1 << 16
 class Frames:
     """M = 2 P B public directions of norm sqrt(P): B orthogonal frames, and their opposites.
 
-    With Hadamard's H, the unit vector e_i, and diagonals of signs S, S' and S_b from a seed,
-    direction i of frame b is S H S' H S_b H e_i/P: two transforms make it, and no matrix of
-    directions is ever made. Category 2 (b P + i) is that direction, and the next one its opposite.
-    With two factors H S in place of three, the estimates of vectors of few coordinates are biased
+    Take Hadamard's H, the unit vector e_i, and diagonal sign matrices S, S' and S_b from a seed.
+    Direction i of frame b is S H S' H S_b H e_i/P. Two transforms compute it, and no matrix of
+    directions is ever built. Category 2 (b P + i) is that direction, and the next one its opposite.
+    With two factors H S instead of three, the estimates of vectors with few coordinates are biased
     by 1 to 4 %.
 
     Attributes:
@@ -65,7 +65,7 @@ class Frames:
         count: B.
 
     Raises:
-        ConfigError: ``dimension`` is another number, ``count`` is below 1, or there are more
+        ConfigError: ``dimension`` is any other number, ``count`` is below 1, or there are more
             directions than four bytes can number.
     """
 
@@ -86,7 +86,7 @@ class Frames:
 
     @property
     def pairs(self) -> int:
-        """P B: a direction and its opposite are a pair."""
+        """P B: the number of pairs of a direction and its opposite."""
         return self.dimension * self.count
 
     @property
@@ -95,15 +95,15 @@ class Frames:
         return 2 * self.pairs
 
     def signs(self, seeds: Sequence[bytes]) -> NDArray[np.uint8]:
-        """Return packed bits, a one for each -1 of S, S' and each S_b; shape (n, B + 2, P/8)."""
+        """Return packed bits, 1 for each -1 of S, S' and each S_b; shape (n, B + 2, P/8)."""
         num_bytes = (self.count + 2) * self.dimension // 8
         drawn = [Stream(seed + _LABEL, simulated=True).bytes(num_bytes) for seed in seeds]
         return np.array(drawn).reshape(len(seeds), self.count + 2, -1)
 
     def room(self, vectors: int) -> NDArray[Any]:
-        """Return memory in which numbers along directions of some vectors are worked out.
+        """Return working memory for ``along`` with that many vectors.
 
-        Whoever has many of them in turn keeps it: new memory for each is slow.
+        Callers with many blocks should reuse it, because allocating memory for each one is slow.
         """
         return np.empty((2, vectors * self.pairs), _kind(self.dimension))
 
@@ -113,19 +113,19 @@ class Frames:
         seeds: Sequence[bytes],
         room: NDArray[Any] | None = None,
     ) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return numbers in proportion to the inner products of vectors with directions.
+        """Return numbers proportional to the inner products of vectors with directions.
 
         All sums are of integers and exact, so a vector has the same numbers alone, among others,
-        and on every machine. For that the coordinates of u are rounded by 2^-17 at most, and
-        those of H S u and H S' H S u/sqrt(P), whose mean square is 1, by 2^-10 at most.
+        and on every machine. To achieve that, the coordinates of u are rounded by at most 2^-17,
+        and those of H S u and H S' H S u/sqrt(P), whose mean square is 1, by at most 2^-10.
 
         Args:
-            units: of norm 1, shape (n, D) with D <= P.
+            units: vectors of norm 1, shape (n, D) with D <= P.
             seeds: one for each vector.
-            room: of at least n vectors; the result is in it. None: it is new.
+            room: memory for at least n vectors, which then holds the result; None to allocate it.
 
         Returns:
-            Shape (n, P B): of each vector its numbers for directions 0, 2, 4, ...
+            Shape (n, P B): each vector's numbers for directions 0, 2, 4, ...
         """
         count, kind = len(units), _kind(self.dimension)
         first, second = self._exact_bits()
@@ -156,7 +156,7 @@ class Frames:
         """Return the first ``size`` coordinates of the sum of directions, times P; see ``rows``.
 
         Returns:
-            Whole numbers, exact, shape (size,).
+            Exact whole numbers, shape (size,).
         """
         return self.rows(seeds, categories, size).sum(0, dtype=np.float64)  # type: ignore[no-any-return]
 
@@ -166,21 +166,22 @@ class Frames:
         """Return the first ``size`` coordinates of directions, times P.
 
         Args:
-            seeds: n of them.
+            seeds: n seeds.
             categories: one for each seed, shape (n,).
             size: at most P.
 
         Returns:
-            Whole numbers, exact, shape (n, size).
+            Exact whole numbers, shape (n, size).
         """
         signs = self.signs(seeds)
         frame, row = np.divmod(categories // 2, self.dimension)
-        # Row i of H has -1 where i & j has an odd number of ones: here in packed bits, by bytes.
+        # Row i of H has -1 where i & j has an odd number of ones: here in packed bits, byte by
+        # byte.
         odd = np.bitwise_count((row >> 3)[:, None] & np.arange(self.dimension // 8)) & 1
         minus = signs[np.arange(len(seeds)), frame + 2] ^ (odd * np.uint8(255))
         minus ^= (_LOW_ROWS[row & 7] ^ (categories % 2 * 255).astype(np.uint8))[:, None]
         here, there = np.empty((2, len(seeds), self.dimension), _kind(self.dimension))
-        # A direction has norm P, so its |.|_1 <= P sqrt(P).
+        # A direction has norm P, so its L1 norm is at most P sqrt(P).
         here, there = transform(_unpacked(minus, here), there)
         here *= _unpacked(signs[:, 1], there)
         here, there = transform(here, there)
@@ -190,13 +191,13 @@ class Frames:
 
     @property
     def size_along(self) -> float:
-        """The root mean square of numbers in ``along``."""
+        """The root mean square of the numbers that ``along`` returns."""
         return float(2.0 ** self._exact_bits()[1] * math.sqrt(self.dimension))
 
     def _exact_bits(self) -> tuple[int, int]:
-        """Return how many binary places u and H S u have.
+        """Return the number of binary places of u and of H S u.
 
-        A norm of 1 has |u|_1 <= sqrt(P), and |H S u|_1 <= P: all sums stay below 2^24 or 2^53.
+        For norm 1, |u|_1 <= sqrt(P) and |H S u|_1 <= P: all sums stay below 2^24 or 2^53.
         """
         exact, bits = 23 if _kind(self.dimension) is np.float32 else 52, self.dimension.bit_length()
         return exact - bits // 2, exact - bits + 1
@@ -206,7 +207,7 @@ class Frames:
 
 
 def _true_in_rows(rows: NDArray[np.bool_]) -> NDArray[np.int64]:
-    # Of bytes: numpy converts bools one by one.
+    # As bytes: numpy converts bools one by one.
     return rows.view(np.uint8).sum(1, dtype=np.uint32).astype(np.int64)  # type: ignore[no-any-return]
 
 
@@ -219,16 +220,15 @@ class Choice:
     """Frames, k, and the integer weights by which one of the directions is drawn.
 
     Attributes:
-        epsilon: of a report, from 1e-6 to ``LARGEST_USED``.
+        epsilon: the budget of a report, from 1e-6 to ``LARGEST_USED``.
         frames: the directions.
         closest: k, from 1 to M/2.
-        blocks: of a vector of which the longest alone is reported: each has all M directions, so
-            there are ``blocks`` times as many categories.
+        blocks: the number of blocks of a vector of which only the longest is reported. Each block
+            has all M directions, so there are ``blocks`` times as many categories.
 
     Raises:
-        ConfigError: ``epsilon`` or ``closest`` is out of range, or so large that weights of 64 bits
-            leave none for the other directions; or there are more categories than four bytes can
-            number.
+        ConfigError: ``epsilon`` or ``closest`` is out of range, or so large that the weights of the
+            closest use up 64 bits; or there are more categories than four bytes can number.
     """
 
     epsilon: float
@@ -257,7 +257,7 @@ class Choice:
 
     @cached_property
     def window(self) -> Window:
-        """The weights: high H for each of the k closest, low L for each other direction."""
+        """The weights: high H for each of the k closest directions, low L for the others."""
         ratio = exp_below(Fraction(self.epsilon))
         return Window.of_ratio(ratio, self.closest, self.blocks * self.frames.directions)
 
@@ -268,22 +268,22 @@ class Choice:
 
     @property
     def advantage(self) -> float:
-        """What the probability of one of the k closest has over another one's: (H - L)/total."""
+        """(H - L)/total: by how much one of the k closest is likelier than another direction."""
         return (self.window.high - self.window.low) / self.window.total
 
     @cached_property
     def scale(self) -> float:
         """The norm of a report's expectation for a unit vector, (H - L) S_k/total.
 
-        S_k is the expected sum of the k largest inner products. All M directions add up to zero.
+        S_k is the expected sum of the k largest inner products. All M directions sum to zero.
         """
         return self.advantage * _top_sum(self.frames, self.closest, 1)
 
     def mean_square(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the mean square of each coordinate of a report in a vector's own block.
+        """Return the mean square of each coordinate of a report, within the vector's own block.
 
-        That of one of the closest is u^2 T/k + (1 - u^2) (P - T/k)/(P - 1), where T is the expected
-        sum of the k largest squared inner products; squares of all M add up to M.
+        For one of the closest it is u^2 T/k + (1 - u^2) (P - T/k)/(P - 1), where T is the expected
+        sum of the k largest squared inner products. The squares of all M sum to M.
         """
         square = _top_sum(self.frames, self.closest, 2) / self.closest
         across = (self.frames.dimension - square) / (self.frames.dimension - 1)
@@ -299,11 +299,12 @@ class Choice:
     ) -> NDArray[np.unsignedinteger]:
         """Return a random category for each row of ``Frames.along``, shape (n,).
 
-        Categories of block b begin at b M. ``own`` has the block of each row; None: there is one.
+        Categories of block b begin at b M. ``own`` holds the block of each row; None: there is only
+        one block.
 
-        A direction of each pair is as close as the other one is far, so the k closest are the
-        better ones of the k pairs with the largest absolute values; ties go to the lower pair, and
-        in it to the first direction.
+        In each pair, one direction is as close as the other is far. So the k closest are the better
+        directions of the k pairs with the largest absolute values. Ties go to the lower pair, and
+        within a pair to the first direction.
         """
         far = np.abs(along)
         least = self._least(far)
@@ -322,10 +323,10 @@ class Choice:
         return found.astype(_word(self.blocks * self.frames.directions))
 
     def _least(self, far: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the k-th largest number of each row, shape (n,): looked for where it must be.
+        """Return the k-th largest number of each row, shape (n,), searched for where it must be.
 
-        Of numbers of random directions it nearly always lies between two public ones that few
-        others lie between; where it does not, the whole row is looked through.
+        For random directions it nearly always lies between two public numbers with few others
+        between them. If it does not, the whole row is searched.
         """
         low, high = (far.dtype.type(each) for each in self._near_least)
         beyond, near = far >= high, far >= low
@@ -343,7 +344,7 @@ class Choice:
 
     @cached_property
     def _near_least(self) -> tuple[float, float]:
-        """Numbers between which the k-th largest is, but for a few rows in a thousand."""
+        """Two numbers that enclose the k-th largest, except in a few rows in a thousand."""
         k, pairs = self.closest, self.frames.pairs
         margin = 3 * math.sqrt(k * (1 - k / pairs)) + 3
         low = -float(special.ndtri(min(k + margin, pairs) / pairs / 2))
@@ -351,7 +352,7 @@ class Choice:
         return low * self.frames.size_along, high * self.frames.size_along
 
     def place(self, stream: Stream) -> int:
-        """Return a random integer below M: each one below k with weight H, others with weight L."""
+        """Return a random integer below M: each below k has weight H, each other one weight L."""
         window = self.window
         while (word := int(stream.integers(1, np.uint64)[0])) >= window.total:
             pass
@@ -361,11 +362,11 @@ class Choice:
     def categories(
         self, along: NDArray[np.floating], closest: NDArray[np.bool_], places: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the category at a place: the k closest are at 0 to k - 1, each other one beyond.
+        """Return the category at each place: 0 to k - 1 are the k closest, then come the others.
 
         Args:
-            along: of all pairs, shape (n, P B).
-            closest: whether a pair has one of the closest; true k times a row, shape (n, P B).
+            along: numbers of all pairs, shape (n, P B).
+            closest: whether a pair holds one of the closest; true k times a row, shape (n, P B).
             places: from 0 to M - 1, one for each row, shape (n,).
 
         Returns:
@@ -381,13 +382,13 @@ class Choice:
 
 
 def _places_of(rows: NDArray[np.bool_], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where true number ``numbers`` of each row is, from 0: in which word, and where in it.
+    """Return the index of the true value with the given number in each row, both from 0.
 
     Args:
         rows: shape (n, P B).
         numbers: shape (n,).
     """
-    size = min(64, rows.shape[1] & -rows.shape[1])  # of a word that all of a row divides into
+    size = min(64, rows.shape[1] & -rows.shape[1])  # of a word; words divide a row evenly
     words = np.packbits(rows, axis=1).view(f"u{size // 8}")
     upto = np.bitwise_count(words).cumsum(1, dtype=np.uint32)
     found = _true_in_rows(upto <= numbers[:, None])
@@ -402,43 +403,43 @@ def _places_of(rows: NDArray[np.bool_], numbers: NDArray[np.int64]) -> NDArray[n
 class KClosest(Mechanism):
     """Clip x to an L2 norm of ``clip``, and report a public direction, likely one close to it.
 
-    x/clip is completed to a unit vector u of d + 1 dimensions, and by zeros to P. A fresh public
-    seed gives M directions (``Frames``). Each of the k with the largest inner products with u is
-    drawn with weight H, each other one with weight L: integers, with H/L <= e^epsilon. Its number
-    is sent with the seed. The direction of the number that arrives, times clip/scale, estimates x.
-    M and k are chosen from ``epsilon`` and d, never from x.
+    x/clip is completed to a unit vector u of d + 1 dimensions, and padded with zeros to P. A fresh
+    public seed gives M directions (``Frames``). Each of the k directions with the largest inner
+    products with u is drawn with weight H, each other one with weight L: integers with
+    H/L <= e^epsilon. Its number is sent with the seed. The direction with that number, times
+    clip/scale, estimates x. M and k are chosen from ``epsilon`` and d, never from x.
 
     Guarantee: pure ln(H/L) <= ``epsilon`` for the whole report, replacing the whole input, exactly.
-    Proof: The seed is drawn without a look at the values, so it has the same probability for all
-    of them. Given the seed, exactly k of the M categories have probability H/(k H + (M - k) L) and
-    all others L over the same total, whatever the values and the directions are, so one category's
-    probability changes by a factor of H/L at most. The category is drawn by comparing uniform
-    integers; floats only decide which k categories these are, so no rounding, tie or bias of a
-    direction can cost privacy.
+    Proof: the seed is drawn independently of the values, so it has the same probability for all of
+    them. Given the seed, exactly k of the M categories have probability H/(k H + (M - k) L), and
+    all others have L over the same total, whatever the values and the directions are. So a
+    category's probability changes by a factor of at most H/L. The category is drawn by comparing
+    uniform integers. Floats only decide which k categories have the larger weight, so no rounding,
+    tie or bias of a direction can cost privacy.
 
-    With ``blocks`` b > 1, x is b blocks of the same size, and only its longest one is reported, by
-    a number in b x M: of those of its own block, the k closest have weight H, and all others, of
-    every block, L. The proof holds as it is, for b M categories of which k have the larger weight,
-    and so covers which block it was. Where all of x is in one block, as with clients of one label,
-    ten blocks have less noise from epsilon 3 on than nine reported as a whole, and more below.
+    With ``blocks`` b > 1, x is b blocks of equal size. Only its longest block is reported, by a
+    number in b x M: the k closest directions of that block have weight H, and all others, of every
+    block, have L. The proof applies to b M categories of which k have the larger weight, so it also
+    covers which block it was. If all of x lies in one block, as for clients with one label, ten
+    blocks have less noise than nine reported as a whole from epsilon 3 on, and more below.
 
-    Bias: the estimate would be unbiased with directions that are uniform on the sphere, and S_k is
-    their expected sum, corrected for the norm that the inner products with a frame have together.
-    Hadamard frames are uniform to a close approximation only. Measured with P = 2048 and epsilon 1
-    to 16, for x of one, two equal, two unequal, or four coordinates, flat, random, and with a few
-    large coordinates: the slope of the mean along x is 1 within 0.3 %, and the part across x is
-    below 0.7 % of |x| up to epsilon 8 and 1.3 % at 16; none of it exceeds 2.5 standard errors of
-    measuring (benchmarks/results/2026-11-25-k-closest.md). So there is no further correction.
+    Bias: the estimate would be unbiased if the directions were uniform on the sphere. S_k is their
+    expected sum, corrected for the total norm of the inner products with a frame. Hadamard frames
+    are uniform only to a close approximation. Measured with P = 2048 and epsilon 1 to 16, for x of
+    one, two equal, two unequal, or four coordinates, flat, random, and with a few large
+    coordinates: the slope of the mean along x is 1 within 0.3 %, and the part across x is below
+    0.7 % of |x| up to epsilon 8 and 1.3 % at 16. None of it exceeds 2.5 standard errors of the
+    measurement (benchmarks/results/2026-11-25-k-closest.md). So there is no further correction.
 
-    Its mean squared error is PrivUnit's times 1.01 up to epsilon 8 (1.04 for 100 coordinates), and
-    times 1.4 at 16, where more frames help.
+    Its mean squared error is 1.01 times PrivUnit's up to epsilon 8 (1.04 for 100 coordinates), and
+    1.4 times at 16, where more frames help.
 
     Args:
-        epsilon: of the whole report, from 1e-6; 32 of it at most are used.
+        epsilon: the budget of the whole report, from 1e-6; at most 32 of it is used.
         clip: the largest L2 norm of a vector of normalised coordinates; positive.
-        frames: B; None: the fewest, up to 3, with a variance within 1 % of what the most give.
-            More cost time in proportion, and gain where ``epsilon`` is above 8.
-        blocks: b, from 1; the coordinates must divide into them.
+        frames: B; None: the fewest, up to 3, whose variance is within 1 % of that with the most.
+            More frames cost time in proportion, and help if ``epsilon`` is above 8.
+        blocks: b, from 1; it must divide the number of coordinates.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -469,7 +470,7 @@ class KClosest(Mechanism):
         return mechanism
 
     def choice(self, size: int) -> Choice:
-        """Return directions, k and weights for ``size`` coordinates: the same for all clients.
+        """Return directions, k and weights for ``size`` coordinates, the same for all clients.
 
         Raises:
             ConfigError: there are too many coordinates.
@@ -496,7 +497,7 @@ class KClosest(Mechanism):
         )
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return the seed of the directions, 16 bytes, and the number of one, two bytes or four."""
+        """Return the seed of the directions, 16 bytes, and a direction's number, 2 or 4 bytes."""
         check_releasable(values)
         return bytes(self.encode_many(values.reshape(1, -1), [stream])[0])
 
@@ -541,7 +542,7 @@ class KClosest(Mechanism):
     def _longest(
         self, values: NDArray[np.floating]
     ) -> tuple[NDArray[np.floating], NDArray[np.int64] | None]:
-        """Return the longest block of each row, the first of equal ones, and its number."""
+        """Return the longest block of each row and its number; ties go to the first block."""
         if self.blocks == 1:
             return values, None
         split = values.reshape(len(values), self.blocks, -1)
@@ -552,7 +553,7 @@ class KClosest(Mechanism):
         """Return (clip/scale)^2 times the mean square of a reported coordinate, less x^2."""
         bounded, choice = self.bound(values), self.choice(values.size)
         square = choice.mean_square(bounded / self.clip)
-        if self.blocks > 1:  # of other blocks no direction is close
+        if self.blocks > 1:  # no direction of the other blocks is close
             size = values.size // self.blocks
             _, own = self._longest(values[None])
             others = np.repeat(np.arange(self.blocks) != own, size)
@@ -568,8 +569,8 @@ class KClosest(Mechanism):
 class FrameSums(Aggregate):
     """The sum of the directions that reports name; with the factor clip/scale it gives the mean.
 
-    Sums are of whole numbers, so the order of reports does not matter. Some reports wait to be
-    decoded at once; with the sum they take O(d) memory.
+    Sums are of whole numbers, so the order of reports does not matter. Some reports wait until they
+    are decoded together; with the sum they take O(d) memory.
     """
 
     def __init__(self, size: int, frames: Frames, factor: float, blocks: int = 1) -> None:
@@ -582,20 +583,22 @@ class FrameSums(Aggregate):
         self._most_waiting = max(1, _BLOCK // frames.dimension)
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report.
+        """Add one whole report.
 
         Raises:
-            RunError: the payload has the wrong length for a report, or names no direction.
+            RunError: the payload has the wrong length for a report, or names an unknown direction.
         """
         directions = self._blocks * self._frames.directions
         if len(payload) != _report_bytes(directions):
             raise RunError(
-                f"a report of {len(payload)} bytes, not {_report_bytes(directions)}: its client "
-                "does not agree on the mechanism"
+                f"a report of {len(payload)} bytes, not {_report_bytes(directions)}: client and "
+                "server run different mechanisms"
             )
         category = int.from_bytes(payload[_SEED_BYTES:], "little")
         if category >= directions:
-            raise RunError("a report of an unknown direction: its client does not agree")
+            raise RunError(
+                "a report of an unknown direction: client and server run different mechanisms"
+            )
         self._waiting.append((payload[:_SEED_BYTES], category))
         self._reports += 1
         if len(self._waiting) == self._most_waiting:
@@ -629,7 +632,7 @@ def _report_bytes(categories: int) -> int:
 
 
 def _units(values: NDArray[np.floating], clip: float) -> NDArray[np.float64]:
-    """Return rows, shape (n, d + 1): ``complete(scaled_down(row, clip)/clip)``, up to rounding."""
+    """Return ``complete(scaled_down(row, clip)/clip)`` of each row, up to rounding: (n, d + 1)."""
     largest = np.maximum(values.max(1), -values.min(1)).astype(np.float64)
     whole = np.where(largest > 0, largest, 1)[:, None]
     parts = np.divide(values, whole, dtype=np.float64)  # so that no square overflows
@@ -651,7 +654,7 @@ _SIGNS_IN = {kind: _SIGNS.astype(kind) for kind in (np.dtype(np.float32), np.dty
 
 
 def _unpacked(bits: NDArray[np.uint8], out: NDArray[Any]) -> NDArray[Any]:
-    """Write 1 for each bit 0, and -1 for each bit 1, into ``out``, and return it.
+    """Write 1 for each bit 0 and -1 for each bit 1 into ``out``, and return it.
 
     Args:
         bits: packed, shape (n, P/8).
@@ -661,7 +664,7 @@ def _unpacked(bits: NDArray[np.uint8], out: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-# How many directions, and how many of them are close
+# The number of directions, and how many of them count as close
 
 
 @lru_cache(maxsize=256)
@@ -680,9 +683,9 @@ def _best_choice(epsilon: float, dimension: int, count: int | None, blocks: int)
 def _best_closest(epsilon: float, frames: Frames, blocks: int) -> Choice:
     """Return the choice of k with the least variance, total/((H - L) S_k) squared.
 
-    In the limit of many directions the least inner product q of the closest ones is then the norm
+    In the limit of many directions, the least inner product q of the closest ones is then the norm
     of a report's expectation: q = (e^eps - 1) 2 f/((e^eps - 1) p + 2 b), for the density f and the
-    share p of normal |z| > q, and b blocks. From there the best k near is looked for.
+    share p of normal |z| > q, and b blocks. The search for the best k starts from there.
     """
     gain = math.expm1(epsilon)
     low, high = 0.0, 12.0
@@ -705,13 +708,13 @@ _MASSES = np.exp(-(_PLACES**2) / 2) / math.sqrt(2 * math.pi) * (_PLACES[1] - _PL
 
 @lru_cache(maxsize=4096)
 def _top_sum(frames: Frames, closest: int, power: Literal[1, 2]) -> float:
-    """Return the expected sum of the k largest inner products, to the power, with a unit vector.
+    """Return the expected sum of the k largest inner products with a unit vector, to the power.
 
-    Of N independent normal |z|, the k largest are independent above the next one, whose upper tail
-    has the law Beta(k + 1, N - k). In a frame of P uniformly random orthogonal directions they have
-    norm sqrt(P) together, whereas normal ones vary by a factor r_b in each frame, of mean square 1
-    and variance about 1/(2 P). What all factors do alike is divided out exactly, and what their
-    differences do is subtracted, to the second order.
+    Among N independent normal |z|, the k largest are independent above the next one, whose upper
+    tail has the law Beta(k + 1, N - k). In a frame of P uniformly random orthogonal directions,
+    their norm is sqrt(P) in total. Normal values would vary by a factor r_b in each frame, of mean
+    square 1 and variance about 1/(2 P). The common effect of all factors is divided out exactly;
+    the effect of their differences is subtracted to second order.
     """
     total, count = frames.pairs, frames.count
     if closest == total:
@@ -733,7 +736,7 @@ def _top_sum(frames: Frames, closest: int, power: Literal[1, 2]) -> float:
 def _mean_above(
     tails: NDArray[np.float64], thresholds: NDArray[np.float64], power: Literal[1, 2]
 ) -> NDArray[np.float64]:
-    """Return the mean of |z|^power for normal z above thresholds that it exceeds with ``tails``."""
+    """Return the mean of |z|^power for normal z above thresholds with tail masses ``tails``."""
     density = 2 * np.exp(-(thresholds**2) / 2) / math.sqrt(2 * math.pi)
     return density / tails if power == 1 else 1 + thresholds * density / tails
 

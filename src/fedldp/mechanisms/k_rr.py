@@ -1,7 +1,7 @@
-"""k-ary randomised response: the true category with probability p, else any other one.
+"""k-ary randomised response: the true category with probability p, otherwise any other one.
 
 Source: Kairouz, Bonawitz, Ramage 2016, "Discrete Distribution Estimation under Local Privacy";
-the estimator is that of Wang, Blocki, Li, Jha 2017, "Locally Differentially Private Protocols for
+the estimator is from Wang, Blocki, Li, Jha 2017, "Locally Differentially Private Protocols for
 Frequency Estimation".
 """
 
@@ -28,16 +28,16 @@ _MOST_LEVELS = 64
 
 @dataclass(frozen=True)
 class KRR(CategoryMechanism):
-    """Report a category i of k with p = e^eps/(e^eps + k - 1), each other one with q = p/e^eps.
+    """Report category i of k with p = e^eps/(e^eps + k - 1), each other one with q = p/e^eps.
 
-    For labels, ``randomise`` and ``frequencies``. For a vector, see ``CategoryMechanism``: every
-    coordinate's level is a category; two levels are the two-point randomiser.
+    For labels, use ``randomise`` and ``frequencies``. For a vector, see ``CategoryMechanism``:
+    every coordinate's level is a category; two levels are the two-point randomiser.
 
     Guarantee: pure ``epsilon`` for one category; d times that for a vector of d coordinates. It
     holds exactly: p and q are integers over their total, and their ratio is at most e^epsilon.
 
     Args:
-        epsilon: of one category, from 1e-6 to 32.
+        epsilon: the budget of one category, from 1e-6 to 32.
         categories: k, from 2 to 65,536.
 
     Raises:
@@ -66,12 +66,12 @@ class KRR(CategoryMechanism):
 
     @property
     def telling(self) -> float:
-        """That of a report of one of the two categories: p + q."""
+        """The probability of a report that names one of the two categories: p + q."""
         return round_up(Fraction(self.window.high + self.window.low, self.window.total))
 
     @property
     def gain(self) -> float:
-        """What the true category's probability p has over that of another one, q: p - q."""
+        """The gain p - q: p is the probability of the true category, q that of any other one."""
         return (self.window.high - self.window.low) / self.window.total
 
     def randomise(self, categories: NDArray[np.integer], stream: Stream) -> NDArray[np.int64]:
@@ -80,13 +80,13 @@ class KRR(CategoryMechanism):
         return self.window.draw(categories.astype(np.uint64), stream).astype(np.int64)
 
     def frequencies(self, reports: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return (share - q)/(p - q) of each category, where share is that among the reports.
+        """Return (share - q)/(p - q) for each category, where share is its share of the reports.
 
         Args:
-            reports: what ``randomise`` returned, shape (n,).
+            reports: the result of ``randomise``, shape (n,).
 
         Raises:
-            RunError: ``reports`` is empty, or holds no such categories.
+            RunError: ``reports`` is empty, or holds other categories.
         """
         if not reports.size or not 0 <= reports.min() <= reports.max() < self.categories:
             raise RunError(f"reports of other categories than 0 to {self.categories - 1}, or none")
@@ -112,7 +112,9 @@ class KRR(CategoryMechanism):
     def _levels(self, payload: bytes, size: int) -> NDArray[np.int64]:
         reports = np.frombuffer(payload, self._word).astype(np.int64)
         if reports.max() >= self.categories:
-            raise RunError("a report with unknown categories: its client does not agree")
+            raise RunError(
+                "a report with unknown categories: client and server run different mechanisms"
+            )
         return 2 * reports - (self.categories - 1)
 
     @classmethod

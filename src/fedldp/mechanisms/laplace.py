@@ -29,16 +29,16 @@ class Laplace(GridNoise):
     """Report every coordinate of a vector of L1 norm at most ``clip`` with Laplace noise.
 
     The noise's scale is 2 clip/epsilon. A simulation draws idealised noise in real arithmetic and
-    rounds it to the grid. A deployment draws the discrete Laplace, exactly: y steps with
-    probability proportional to exp(-|y|/t), where t is the scale in steps.
+    rounds it to the grid. A deployment draws the discrete Laplace exactly: y steps with probability
+    proportional to exp(-|y|/t), where t is the scale in steps.
 
     Guarantee: pure ``epsilon_per_client_round`` when the client's whole input is replaced. It holds
-    exactly: the grid vectors of two inputs differ by D = 2 radius steps at most in L1 norm, so
-    probabilities differ by a factor of exp(D/t) at most, and D <= epsilon t holds in integers.
+    exactly: the grid vectors of two inputs differ by at most D = 2 radius steps in L1 norm, so
+    probabilities differ by a factor of at most exp(D/t), and D <= epsilon t holds in integers.
 
     Args:
-        clip: bound on the L1 norm of the normalised vector, from 1e-9 to 1e9.
-        epsilon_per_client_round: of the whole report, from 0.001 to 10,000.
+        clip: the bound on the L1 norm of the normalised vector, from 1e-9 to 1e9.
+        epsilon_per_client_round: the budget of the whole report, from 0.001 to 10,000.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -71,7 +71,7 @@ class Laplace(GridNoise):
         return Fraction(self.epsilon_per_client_round) / replace_one_sensitivity(1)
 
     def event(self, size: int) -> PureReport:
-        """Return the epsilon that the integers give: at most what was asked for.
+        """Return the event with the epsilon that the integers give: at most the requested one.
 
         Raises:
             ConfigError: a report of ``size`` is too long (see ``GridBall.check_size``).

@@ -1,9 +1,9 @@
 """Which of a few public random directions is nearest: a whole vector in one category of k.
 
 Source: ours, from known parts. One direction and its opposite are the randomiser of Duchi, Jordan,
-Wainwright 2013, "Local Privacy and Statistical Minimax Rates"; that public random points can take
-the place of a continuous randomiser is in Shah, Chen, Balle, Kairouz, Theis 2022, "Optimal
-Compression of Locally Differentially Private Mechanisms".
+Wainwright 2013, "Local Privacy and Statistical Minimax Rates". Replacing a continuous randomiser by
+public random points is from Shah, Chen, Balle, Kairouz, Theis 2022, "Optimal Compression of Locally
+Differentially Private Mechanisms".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedldp.mechanisms.k_rr import KRR
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 1e9
 LARGEST_USED = 32.0
-"""More budget than this is not used: a category is then hardly ever changed."""
+"""Budget beyond this is not used: a category is then hardly ever changed."""
 MOST_DIRECTIONS = 16
 
 _SEED_BYTES = 16
@@ -40,7 +40,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 @dataclass(frozen=True)
 class Choice:
-    """m random directions, their opposites, and the mechanism that blurs which is nearest.
+    """m random directions, their opposites, and the mechanism that randomises the nearest one.
 
     Attributes:
         directions: m.
@@ -52,9 +52,9 @@ class Choice:
 
     @cached_property
     def scale(self) -> float:
-        """The norm of a report's expectation, for a unit vector: (p - q) E[M].
+        """The norm of a report's expectation for a unit vector: (p - q) E[M].
 
-        M is the largest |z| of m standard normal z. All 2 m vectors add up to zero, so blurring the
+        M is the largest |z| of m standard normal z. All 2 m vectors sum to zero, so randomising the
         category multiplies the expectation by p - q.
         """
         return self.blur.gain * _moment(self.directions, 1)
@@ -62,8 +62,8 @@ class Choice:
     def mean_square(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the mean square of each coordinate of a reported vector, for the vector ``unit``.
 
-        That of the nearest one is u^2 E[M^2] + 1 - u^2: across u it is as normal as any. Squares of
-        all 2 m vectors add up to 2 m in the mean, of which each has q at least.
+        For the nearest vector it is u^2 E[M^2] + 1 - u^2: across u it is an ordinary normal vector.
+        The squares of all 2 m vectors sum to 2 m on average, and each has probability at least q.
         """
         nearest = unit**2 * _moment(self.directions, 2) + 1 - unit**2
         smaller = self.blur.window.low / self.blur.window.total
@@ -75,18 +75,20 @@ class NearestDirection(Mechanism):
     """Clip x to an L2 norm of ``clip`` and report which of 2 m random vectors is likely nearest.
 
     x/clip is completed to a unit vector u of d + 1 dimensions. A fresh public seed gives m standard
-    normal vectors; of these and their opposites one has the largest inner product with u. Its
-    number goes through k-ary randomised response, and is sent with the seed. The vector of the
+    normal vectors. Among these and their opposites, one has the largest inner product with u. Its
+    number goes through k-ary randomised response, and is sent with the seed. The vector with the
     number that arrives, times clip/scale, estimates x without bias.
 
-    Guarantee: pure ``epsilon`` for the whole report, exactly: the seed is drawn without a look at
-    the values, and given the seed a report is one category of 2 m, by integers alone. Clipping and
-    the floats of the inner products decide what is nearest, and no privacy rests on them.
+    Guarantee: pure ``epsilon`` for the whole report, exactly. The seed is drawn independently of
+    the values, and given the seed a report is one of 2 m categories, drawn with integers alone.
+    Clipping and the floats of the inner products decide which vector is nearest; no privacy rests
+    on them.
 
-    Its variance is that of PrivUnit times 1.04 at epsilon 0.5, 1.3 at most up to 4, and 1.8 at 8.
+    Its variance is 1.04 times PrivUnit's at epsilon 0.5, at most 1.3 times up to 4, and 1.8 times
+    at 8.
 
     Args:
-        epsilon: of the whole report, from 1e-6; 32 of it at most are used.
+        epsilon: the budget of the whole report, from 1e-6; at most 32 of it is used.
         clip: the largest L2 norm of a vector of normalised coordinates; positive.
 
     Raises:
@@ -110,7 +112,7 @@ class NearestDirection(Mechanism):
 
     @property
     def choice(self) -> Choice:
-        """The number of directions that leaves the least variance, and its blur."""
+        """The number of directions with the least variance, and its randomiser."""
         return _best_choice(min(self.epsilon, LARGEST_USED))
 
     def event(self, size: int) -> PureReport:
@@ -177,7 +179,7 @@ def _moment(count: int, power: int) -> float:
 
 
 def _direction(seed: bytes, number: int, dimension: int) -> NDArray[np.float64]:
-    """Return a standard normal vector that everyone computes alike, up to float rounding."""
+    """Return a standard normal vector that everyone computes identically, up to float rounding."""
     key = hashlib.blake2b(seed + bytes([number]), digest_size=32).digest()
     words = Stream(key, simulated=True).integers(dimension, np.uint32)
     return special.ndtri((words + 0.5) * 2.0**-32)  # type: ignore[no-any-return]
@@ -193,19 +195,21 @@ class DirectionSums(Aggregate):
         self._reports = 0
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report.
+        """Add one whole report.
 
         Raises:
-            RunError: the payload has not the length of a report, or names no direction.
+            RunError: the payload has the wrong length for a report, or names an unknown direction.
         """
         if len(payload) != _SEED_BYTES + 1:
             raise RunError(
-                f"a report of {len(payload)} bytes, not {_SEED_BYTES + 1}: its client does not "
-                "agree on the mechanism"
+                f"a report of {len(payload)} bytes, not {_SEED_BYTES + 1}: client and server run "
+                "different mechanisms"
             )
         number, opposite = divmod(payload[-1], 2)
         if number >= self._directions:
-            raise RunError("a report of an unknown direction: its client does not agree")
+            raise RunError(
+                "a report of an unknown direction: client and server run different mechanisms"
+            )
         direction = _direction(payload[:-1], number, self._sum.size + 1)[:-1]
         self._sum += -direction if opposite else direction
         self._reports += 1

@@ -1,4 +1,4 @@
-"""No randomiser: values as they are, in 32 bits. It protects nothing."""
+"""No randomiser: unprotected values, 32 bits each."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Plain(Mechanism):
     Guarantee: none. The event says what is sent in clear.
 
     Args:
-        what: is sent, for the reader.
-        signs: send the signs of the values alone, as -1, 0 or 1.
+        what: what is sent, for the reader.
+        signs: whether to send only the signs of the values, as -1, 0 or 1.
     """
 
     name: ClassVar[str] = "none"
@@ -42,7 +42,7 @@ class Plain(Mechanism):
         return cls()
 
     def event(self, size: int) -> InClear:
-        """Return that the values are in clear."""
+        """Return the event of values in clear."""
         return InClear(what=self.what)
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
@@ -66,7 +66,7 @@ class Plain(Mechanism):
         return PlainSum(size)
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values`` as they are, or their signs."""
+        """Return ``values`` unchanged, or their signs."""
         wide = values.astype(np.float64)
         return np.sign(wide) if self.signs else wide
 
@@ -91,7 +91,7 @@ class PlainSum(Aggregate):
         self._reports = 0
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report.
+        """Add one whole report.
 
         Raises:
             RunError: it has the wrong length for a report.

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fedldp.core.errors import RunError
 from fedldp.mechanisms._memory import kept_array
 
-# Bytes of a row worked on at a time: what is computed from 252 rows of them stays in the cache.
+# Bytes of a row worked on at a time, so that the working arrays of 252 rows stay in the cache.
 _COLUMNS = 8192
-# Numbers of the same bit that are left to be unpacked and added.
+# The count of numbers of equal weight at which bits are unpacked and added instead.
 _LAST = 4
 
 
@@ -20,12 +20,12 @@ def count_ones(payloads: NDArray[np.uint8], size: int) -> NDArray[np.int64]:
     """Return how many of the reports have a one, for each coordinate, shape (size,).
 
     Args:
-        payloads: one report in a row, bits packed with the most significant first, shape
+        payloads: one report in each row, bits packed with the most significant first, shape
             (n, ceil(size/8)); padding bits do not count.
         size: coordinates of a report.
 
     Raises:
-        RunError: ``payloads`` is no uint8 array of this shape.
+        RunError: ``payloads`` is not a uint8 array of this shape.
     """
     if payloads.dtype != np.uint8 or payloads.ndim != 2 or payloads.shape[1] != packed_bytes(size):
         raise RunError(
@@ -39,8 +39,10 @@ def count_ones(payloads: NDArray[np.uint8], size: int) -> NDArray[np.int64]:
 
 
 def add_ones(payloads: Sequence[bytes], ones: NDArray[np.int64]) -> None:
-    """Add the same of reports of ``packed_bytes(ones.size)`` bytes each, at least one."""
-    # Brought together a piece at a time, while that is in the cache.
+    """Add the counts of at least one report, of ``packed_bytes(ones.size)`` bytes each.
+
+    The reports are joined and counted a piece at a time, while that piece is in the cache.
+    """
     pieces = (
         np.frombuffer(
             b"".join([payload[left : left + _COLUMNS] for payload in payloads]), np.uint8
@@ -73,11 +75,11 @@ def _adder_rows(available: int) -> int:
 
 
 def _count_few(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the ones in each column of bits of a number of rows as ``_adder_rows`` gives it.
+    """Return the ones in each column of bits; ``_adder_rows`` gives the number of rows.
 
     The bits of a byte are added side by side, as in a tree of carry-save adders: three rows give
-    numbers of two bits; two such numbers and one more row give one of three bits; and so on, the
-    bits of the same weight in arrays of their own (Harley, Seal; see Warren 2013, chapter 5).
+    numbers of two bits; two such numbers and one more row give one of three bits; and so on. Bits
+    of equal weight have arrays of their own (Harley, Seal; see Warren 2013, chapter 5).
     """
     if len(rows) < 3 * _LAST:
         return _unpacked_sum(rows)
@@ -119,6 +121,6 @@ def _add(
 
 
 def _unpacked_sum(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    # Of fewer than 256 rows.
+    # Fewer than 256 rows, so a byte holds each sum.
     total: NDArray[np.uint8] = np.unpackbits(rows, axis=1).sum(0, dtype=np.uint8)
     return total

@@ -26,11 +26,11 @@ from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms.categories import round_at_random, rounded_square
 
 CELLS = 1 << 16
-"""M: the grid of what can be reported for one coordinate; a cell is a uint16."""
+"""M: the grid of possible reports of one coordinate; a cell is a uint16."""
 
 SMALLEST_EPSILON = 1e-6
 LARGEST_EPSILON_PER_COORDINATE = 32.0
-"""Beyond it a coordinate's error is that of the grid, and more budget would buy nothing."""
+"""Beyond this, the grid dominates a coordinate's error, and more budget would gain nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Window:
     """The exact distribution of one coordinate's cell, in integers.
 
     Given a start s in 0..M - ``width``, each cell of [s, s + width) has probability high/total and
-    each other one low/total, so the ratio between any two starts is at most high/low.
+    each other cell low/total, so the ratio between any two starts is at most high/low.
 
     Attributes:
-        width: W, cells in the window, at least 1.
-        high: weight of a cell in the window.
-        low: weight of a cell outside it; high/low <= e^epsilon of the coordinate, exactly.
+        width: W, the number of cells in the window, at least 1.
+        high: the weight of a cell in the window.
+        low: the weight of a cell outside it; high/low <= e^epsilon of the coordinate, exactly.
         cells: M.
     """
 
@@ -65,9 +65,10 @@ class Window:
 
     @property
     def scale(self) -> float:
-        """(M - W) b, where b = W (high - low)/total is how the mean cell moves with the start.
+        """(M - W) b, where b = W (high - low)/total is the slope of the mean cell in the start.
 
-        The mean of 2 cell - (M - 1) over this is -1 for s = 0, 1 for s = M - W, and affine between.
+        The mean of 2 cell - (M - 1), divided by this, is -1 for s = 0, 1 for s = M - W, and affine
+        in between.
         """
         move = Fraction(self.width * (self.high - self.low), self.total)
         return float((self.cells - self.width) * move)
@@ -82,7 +83,7 @@ class Window:
         while (over := words >= self.total).any():
             words[over] = stream.integers(int(over.sum()), np.uint64)
         inside = self.width * self.high
-        rest = (words - inside) // self.low  # wraps around for words of the window, not used there
+        rest = (words - inside) // self.low  # wraps around for words of the window; unused there
         outside = rest + np.where(rest < starts, 0, self.width).astype(np.uint64)
         return np.where(words < inside, starts + words // self.high, outside)
 
@@ -98,8 +99,8 @@ class Window:
 def window(epsilon: float, sent: int) -> Window:
     """Return the window of each of ``sent`` coordinates that share ``epsilon``.
 
-    The width is the paper's, M/(e^(a/2) + 1) for a = epsilon/sent, to the next cell. The weights
-    come, by exact arithmetic, from a ratio below e^a.
+    The width is the paper's M/(e^(a/2) + 1) for a = epsilon/sent, rounded to a whole cell. The
+    weights come, by exact arithmetic, from a ratio below e^a.
     """
     share = Fraction(epsilon) / sent
     ratio = exp_below(min(share, Fraction(LARGEST_EPSILON_PER_COORDINATE)))
@@ -108,9 +109,9 @@ def window(epsilon: float, sent: int) -> Window:
 
 @lru_cache(maxsize=256)
 def num_sent(epsilon: float, size: int) -> int:
-    """Return k, which makes the largest variance of a coordinate of ``size``, at 1, smallest.
+    """Return k, which minimises the largest variance (at 1) of a coordinate of ``size``.
 
-    The paper's rule is floor(epsilon/2.5); the next integer is better where it is close.
+    The paper's rule is floor(epsilon/2.5); near the next integer, that integer is better.
     """
 
     def mean_square(sent: int) -> float:
@@ -129,12 +130,12 @@ class Piecewise(Mechanism):
     a = ``epsilon``/k, and d/k times its estimate is unbiased. Without that factor its variance is,
     within 1e-4 up to a = 5, the paper's: x^2/(E - 1) + (E + 3)/(3 (E - 1)^2) with E = e^(a/2).
 
-    Guarantee: pure ``epsilon`` for the whole report. It holds exactly: a cell's probability is one
-    of two integers over their total, for every start of the window, and their ratio is at most
-    e^a; floats only choose the start.
+    Guarantee: pure ``epsilon`` for the whole report. It holds exactly: for every start of the
+    window, a cell's probability is one of two integers over their total, and their ratio is at most
+    e^a. Floats only choose the start.
 
     Args:
-        epsilon: of the whole report, at least 1e-6; 32 k of it at most are used.
+        epsilon: the budget of the whole report, at least 1e-6; at most 32 k of it is used.
 
     Raises:
         ConfigError: ``epsilon`` is out of range.
@@ -154,15 +155,15 @@ class Piecewise(Mechanism):
         return cls(settings.epsilon)
 
     def num_sent(self, size: int) -> int:
-        """Return k: how many coordinates of ``size`` are sent."""
+        """Return k: the number of coordinates that are sent, out of ``size``."""
         return num_sent(self.epsilon, size)
 
     def window(self, size: int) -> Window:
-        """Return the distribution of each coordinate that is sent of ``size``."""
+        """Return the distribution of each sent coordinate, out of ``size``."""
         return window(self.epsilon, self.num_sent(size))
 
     def event(self, size: int) -> PureReport:
-        """Return k ln(high/low), rounded up, of a report of ``size`` values."""
+        """Return the event of a report of ``size`` values: k ln(high/low), rounded up."""
         cell = self.window(size)
         realised = self.num_sent(size) * math.log1p((cell.high - cell.low) / cell.low)
         return PureReport(epsilon=min(self.epsilon, realised * (1 + 2.0**-48)))
@@ -177,7 +178,7 @@ class Piecewise(Mechanism):
         return positions.astype("<u4").tobytes() + cells.astype("<u2").tobytes()
 
     def payload_bits(self, size: int) -> int:
-        """Return 48 bits for each coordinate that is sent."""
+        """Return 48 bits for each sent coordinate."""
         return 48 * self.num_sent(size)
 
     def aggregate(self, size: int) -> CellSums:
@@ -201,7 +202,7 @@ class Piecewise(Mechanism):
 
 
 def _positions(size: int, sent: int, stream: Stream) -> NDArray[np.int64]:
-    """Return ``sent`` distinct positions below ``size``, ascending, every choice equally likely."""
+    """Return ``sent`` distinct ascending positions below ``size``, every choice equally likely."""
     keys = stream.integers(size, np.uint64)
     return np.sort(np.argpartition(keys, sent - 1)[:sent])
 
@@ -216,10 +217,10 @@ class CellSums(Aggregate):
         self._reports = 0
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report.
+        """Add one whole report.
 
         Raises:
-            RunError: the payload has not the length of a report, or positions that no report has.
+            RunError: the payload has the wrong length, or positions that no report can have.
         """
         if len(payload) != 6 * self._sent:
             raise RunError(
@@ -228,7 +229,10 @@ class CellSums(Aggregate):
             )
         positions = np.frombuffer(payload, "<u4", self._sent).astype(np.int64)
         if positions[-1] >= self._sum.size or (np.diff(positions) <= 0).any():
-            raise RunError("a report with repeated or unknown positions: its client does not agree")
+            raise RunError(
+                "a report with repeated or unknown positions: client and server run different "
+                "models or budgets"
+            )
         cells = np.frombuffer(payload, "<u2", self._sent, 4 * self._sent).astype(np.int64)
         self._sum[positions] += 2 * cells - (CELLS - 1)
         self._reports += 1

@@ -28,11 +28,11 @@ SMALLEST_EPSILON = 1e-3
 LARGEST_GAMMA = 1 - 1e-9
 LARGEST_P0 = 1 - 1e-12
 
-# Below the requested epsilon by more than the parameters' rounding errors, which are below 1e-14
-# where the share of the cap is a float, and 1e-9 beyond, where epsilon is above 600.
+# Below the requested epsilon by more than the rounding errors of the parameters. These are below
+# 1e-14 if the share of the cap is a float, and 1e-9 otherwise, for an epsilon above 600.
 _SAFE_SIDE = 1 - 1e-8
 
-# Shares of a cap below this are had from their logarithm.
+# Shares of a cap below this are computed from their logarithm.
 _SMALLEST_SHARE = 1e-280
 _NODES, _WEIGHTS = np.polynomial.laguerre.laggauss(32)
 
@@ -41,11 +41,12 @@ _NODES, _WEIGHTS = np.polynomial.laguerre.laggauss(32)
 class Cap:
     """The distribution of V on the unit sphere around a unit vector u, and its moments.
 
-    With probability ``p0`` V is uniform on the cap <V, u> >= gamma, else on the rest of the sphere.
-    So its density has two values, in the ratio p0/(1 - p0) (1 - share)/share, which is above 1.
+    With probability ``p0``, V is uniform on the cap <V, u> >= gamma, otherwise on the rest of the
+    sphere. So its density has two values, with ratio p0/(1 - p0) (1 - share)/share, which is above
+    1.
 
     Attributes:
-        dimension: D, of u and V, at least 2.
+        dimension: D, the dimension of u and V, at least 2.
         p0: above the cap's share of the sphere, below 1.
         gamma: the cosine at the edge of the cap, in [0, 1).
 
@@ -123,7 +124,7 @@ class Cap:
         return cosine * unit + across
 
     def _cosine_in_small_cap(self, generator: np.random.Generator) -> float:
-        # With s = (1 - t^2)/(1 - gamma^2), s^((D-1)/2) is uniform but for a factor 1/t.
+        # With s = (1 - t^2)/(1 - gamma^2), s^((D-1)/2) is uniform up to a factor 1/t.
         power = 2 / (self.dimension - 1)
         while True:
             log_s = power * math.log1p(-generator.random())
@@ -136,16 +137,16 @@ class Cap:
 class PrivUnit(Mechanism):
     """Clip x to an L2 norm of ``clip`` and send a random unit vector whose mean is along it.
 
-    x/clip is completed to a unit vector u of D = d + 1 dimensions, so that no budget goes to its
-    norm, and V is drawn from the best ``Cap`` around u for (epsilon, D). The first d coordinates of
+    x/clip is completed to a unit vector u of D = d + 1 dimensions, so its norm needs no budget of
+    its own. V is drawn from the best ``Cap`` around u for (epsilon, D). The first d coordinates of
     V are sent; times clip/m they estimate x without bias.
 
     Guarantee: pure ``epsilon`` for the whole report, in idealised real arithmetic: V has one of two
-    densities, in the ratio e^epsilon at most, whatever u is. The floats that are really sent have
-    no such proof, so this is for simulation only, and other streams are refused.
+    densities, with a ratio of at most e^epsilon, whatever u is. There is no such proof for the
+    floats that are actually sent, so this is for simulation only; other streams are refused.
 
     Args:
-        epsilon: of the whole report, at least 0.001.
+        epsilon: the budget of the whole report, at least 0.001.
         clip: the largest L2 norm of a vector of normalised coordinates; positive.
 
     Raises:
@@ -168,11 +169,11 @@ class PrivUnit(Mechanism):
         return cls(settings.epsilon, settings.clip)
 
     def cap(self, size: int) -> Cap:
-        """Return the cap for ``size`` coordinates: the same object for equal parameters."""
+        """Return the cap for ``size`` coordinates; equal parameters give the same object."""
         return best_cap(self.epsilon, size + 1)
 
     def event(self, size: int) -> PureReport:
-        """Return the cap's epsilon, of ``size`` real numbers."""
+        """Return the event with the cap's epsilon, for ``size`` real numbers."""
         # The cap was chosen 1e-8 below the budget, which leaves room for the float's rounding.
         return PureReport(epsilon=self.cap(size).epsilon * (1 + 1e-9), idealised=True)
 
@@ -180,7 +181,7 @@ class PrivUnit(Mechanism):
         """Return the first d coordinates of V as float32.
 
         Raises:
-            PrivacyError: also where the stream is not simulated.
+            PrivacyError: also if the stream is not simulated.
         """
         check_releasable(values)
         check_simulated(self.name, stream)
@@ -202,7 +203,7 @@ class PrivUnit(Mechanism):
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return (clip/m)^2 (T u^2 + (1 - T)(1 - u^2)/(D - 1)) - x^2, with T = E[<V, u>^2].
 
-        V is cosine u + sine w, and w is uniform on the unit sphere across u, whose coordinates have
+        V is cosine u + sine w, where w is uniform on the unit sphere across u. Its coordinates have
         mean square (1 - u^2)/(D - 1).
         """
         bounded = self.bound(values)
@@ -219,7 +220,7 @@ class PrivUnit(Mechanism):
 
 
 def check_simulated(name: str, stream: Stream) -> None:
-    """Refuse a deployment's stream for a mechanism that protects real numbers only.
+    """Refuse a deployment's stream for a mechanism that only protects real numbers.
 
     Raises:
         PrivacyError: ``stream`` is not simulated.
@@ -233,10 +234,10 @@ def check_simulated(name: str, stream: Stream) -> None:
 
 @lru_cache(maxsize=256)
 def best_cap(epsilon: float, dimension: int) -> Cap:
-    """Return the cap with the largest m, so the least variance, of pure epsilon or slightly less.
+    """Return the cap with the largest m (the least variance) at pure epsilon or slightly less.
 
-    Given gamma, epsilon fixes p0, and m = slope (e^eps - 1)/(1 + (e^eps - 1) share), where
-    d share/d gamma = -f and d slope/d gamma = -gamma f with the density f of the cosine. So
+    Given gamma, epsilon fixes p0, and m = slope (e^eps - 1)/(1 + (e^eps - 1) share). There,
+    d share/d gamma = -f and d slope/d gamma = -gamma f, with the density f of the cosine. So
     d ln m/d gamma has the sign of m - gamma: the best cap is the only one with gamma = m.
     """
     log_odds = epsilon + math.log(-math.expm1(-epsilon))  # ln(e^eps - 1)
@@ -254,7 +255,7 @@ def best_cap(epsilon: float, dimension: int) -> Cap:
     log_share = _log_share(dimension, gamma)
     log_ratio = epsilon * _SAFE_SIDE + log_share - math.log1p(-math.exp(log_share))
     cap = Cap(dimension, min(float(special.expit(log_ratio)), LARGEST_P0), gamma)
-    while cap.epsilon > epsilon * (1 - 2e-9):  # close to 1 a float p0 is coarse: rounded down
+    while cap.epsilon > epsilon * (1 - 2e-9):  # near 1, a float p0 is coarse: round it down
         cap = Cap(dimension, math.nextafter(cap.p0, 0), gamma)
     return cap
 
@@ -273,7 +274,7 @@ def _log_share(dimension: int, gamma: float) -> float:
     if share > _SMALLEST_SHARE:
         return math.log(share)
     # share/slope is the mean of 1/cosine, where s (see ``Cap``) is e^(-y/alpha) for an exponential
-    # y. So small a share has a large alpha gamma^2, and a smooth integrand.
+    # y. Such a small share has a large alpha gamma^2 and a smooth integrand.
     cosine_square = -np.expm1(_log_sine_square(gamma) - _NODES / alpha)
     return _log_slope(dimension, gamma) + math.log((_WEIGHTS / np.sqrt(cosine_square)).sum())
 
@@ -294,10 +295,10 @@ class FloatSums(Aggregate):
         self._reports = 0
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report.
+        """Add one whole report.
 
         Raises:
-            RunError: the payload has not the length of a report, or is no part of a unit vector.
+            RunError: the payload has the wrong length, or is not part of a unit vector.
         """
         if len(payload) != 4 * self._sum.size:
             raise RunError(
@@ -306,7 +307,9 @@ class FloatSums(Aggregate):
             )
         report = np.frombuffer(payload, "<f4")
         if not (np.abs(report) <= 1).all():
-            raise RunError("a report that is no part of a unit vector: its client does not agree")
+            raise RunError(
+                "a report is not part of a unit vector: client and server run different mechanisms"
+            )
         self._sum += report
         self._reports += 1
 

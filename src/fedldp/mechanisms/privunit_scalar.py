@@ -31,22 +31,22 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PrivUnitScalar(Mechanism):
-    """Clip x to an L2 norm of ``clip``; send its direction and its length, each on a budget.
+    """Clip x to an L2 norm of ``clip``; send its direction and its length, each with its budget.
 
-    The direction u = x/||x|| is sent as V of the best ``Cap`` around u, in d dimensions (two where
+    The direction u = x/||x|| is sent as V of the best ``Cap`` around u, in d dimensions (two if
     d = 1). The length r is rounded at random to one of the levels 0, clip/k, ..., clip, and the
     level's number goes through k-ary randomised response. With unbiased estimates V/m of u and R of
     r, R V/m estimates x without bias.
 
-    ``privunit`` spends the whole budget on one direction, which has the length in it.
+    ``privunit`` instead spends the whole budget on one direction that contains the length.
 
-    Guarantee: pure ``epsilon`` for the whole report, the sum of both. For the direction that holds
-    in idealised real arithmetic, so this is for simulation only, and other streams are refused.
+    Guarantee: pure ``epsilon`` for the whole report, the sum of both. For the direction it holds in
+    idealised real arithmetic, so this is for simulation only; other streams are refused.
 
     Args:
-        epsilon: of the whole report, at least 0.001.
+        epsilon: the budget of the whole report, at least 0.001.
         clip: the largest L2 norm of a vector of normalised coordinates, from 1e-9 to 1e9.
-        length_share: of ``epsilon`` for the length, up to 32, from 0.01 to 0.9.
+        length_share: the share of ``epsilon`` for the length, from 0.01 to 0.9; at most 32 is used.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -80,17 +80,17 @@ class PrivUnitScalar(Mechanism):
         return best_cap(self.epsilon - self.length.epsilon, max(size, 2))
 
     def event(self, size: int) -> PureReport:
-        """Return the sum of both epsilons, of ``size`` real numbers."""
+        """Return the event with the sum of both epsilons, for ``size`` real numbers."""
         # The cap was chosen 1e-8 below its budget, which leaves room for the float's rounding.
         direction = Fraction(self.cap(size).epsilon) * (1 + Fraction(1, 10**9))
         total = round_up(direction + Fraction(self.length.realised_epsilon))
         return PureReport(epsilon=total, idealised=True)
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return the first d coordinates of V as float32, and then the level.
+        """Return the first d coordinates of V as float32, then the level.
 
         Raises:
-            PrivacyError: also where the stream is not simulated.
+            PrivacyError: also if the stream is not simulated.
         """
         check_releasable(values)
         check_simulated(self.name, stream)
@@ -100,7 +100,7 @@ class PrivUnitScalar(Mechanism):
         return drawn[: values.size].astype("<f4").tobytes() + sent
 
     def _parts(self, bounded: Floats) -> tuple[Floats, float]:
-        """Return u, at least two coordinates, and 2 r/clip - 1; any u will do where r is 0."""
+        """Return u, of at least two coordinates, and 2 r/clip - 1; if r is 0, any u will do."""
         wide = np.append(bounded, np.zeros(max(0, 2 - bounded.size)))
         largest = float(np.abs(wide).max())
         wide = wide / largest if largest > 0 else np.ones(wide.size)
@@ -146,10 +146,10 @@ class ScaledDirections(Aggregate):
         self._reports = 0
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report.
+        """Add one whole report.
 
         Raises:
-            RunError: the payload has not the length of a report, or holds what no report holds.
+            RunError: the payload has the wrong length, or holds what no report can hold.
         """
         split = 4 * self._sum.size
         if len(payload) != split + self._length.payload_bits(1) // 8:
@@ -159,7 +159,9 @@ class ScaledDirections(Aggregate):
             )
         direction = np.frombuffer(payload, "<f4", self._sum.size)
         if not (np.abs(direction) <= 1).all():
-            raise RunError("a report that is no part of a unit vector: its client does not agree")
+            raise RunError(
+                "a report is not part of a unit vector: client and server run different mechanisms"
+            )
         level = self._length.aggregate(1)
         level.add(payload[split:])
         self._sum += (1 + level.mean()) * direction

@@ -30,34 +30,35 @@ Variant = Literal["symmetric", "theorem_1", "theorem_2"]
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 1e9
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-3, 1e6
 LARGEST_EPSILON_PER_BIT = 32
-"""Beyond it too few integers lie below the smaller probability."""
+"""Beyond this, too few integers lie below the smaller probability."""
 
-# So that the sum over all bits, each rounded up to a float, stays within the budget.
+# Keeps the sum over all bits, each rounded up to a float, within the budget.
 _SAFE_SIDE = 1 - Fraction(1, 2**50)
 
 
 @dataclass(frozen=True)
 class RandomisedBits(Mechanism):
-    """Randomise each bit of a vector of L bits by itself; a coordinate above 0 is the bit 1.
+    """Randomise each bit of a vector of L bits independently; a coordinate above 0 is the bit 1.
 
-    With x = 2 epsilon/L, and positions counted from 0, the variants are
+    With x = 2 epsilon/L, and positions counted from 0, the variants are:
 
     - "theorem_2": P(0 -> 0) = alpha e^x/(1 + alpha e^x); P(1 -> 1) is alpha/(1 + alpha) at even
       positions and 1/(1 + alpha^3) at odd ones (eq. 13);
-    - "theorem_1": P(0 -> 0) likewise; P(1 -> 1) = 1/(1 + alpha);
+    - "theorem_1": P(0 -> 0) is the same; P(1 -> 1) = 1/(1 + alpha);
     - "symmetric": P(1 -> 1) = P(0 -> 0) = e^y/(1 + e^y), y = epsilon/L (eq. 11).
 
-    A bit b stands for 2 b - 1, the sign of its coordinate, and that is what a report estimates
-    without bias. (y - q)/(p - q), with p = P(1 -> 1) and q = P(0 -> 1), estimates the bit itself.
+    A bit b stands for 2 b - 1, the sign of its coordinate; a report estimates these signs without
+    bias. (y - q)/(p - q), with p = P(1 -> 1) and q = P(0 -> 1), estimates the bit itself.
 
-    Guarantee: the sum over all L bits of ln of the largest ratio between probabilities of an
-    outcome, pure, for a whole report: all bits may change. It is exact, from the integers that are
-    compared. "symmetric" keeps within ``epsilon``. The other two do not: the paper's proofs bound
-    another ratio. ``event`` is what holds; ``epsilon`` is then what the paper claims.
+    Guarantee: pure, for a whole report in which all bits may change: the sum over all L bits of ln
+    of the largest ratio between the probabilities of an outcome. It is exact, computed from the
+    integers that are compared. "symmetric" keeps within ``epsilon``. The other two do not, because
+    the paper's proofs bound another ratio: ``event`` states what holds, and ``epsilon`` is what the
+    paper claims.
 
     Args:
-        epsilon: of the whole report, from 1e-6 to 1e9; at most 32 for a bit are used.
-        variant: of the probabilities.
+        epsilon: the budget of the whole report, from 1e-6 to 1e9; at most 32 per bit is used.
+        variant: which probabilities to use.
         alpha: the paper's privacy budget coefficient, from 0.001 to 1e6; not for "symmetric".
 
     Raises:
@@ -79,11 +80,11 @@ class RandomisedBits(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> RandomisedBits:
-        """Return the symmetric variant, of ``settings.epsilon`` for a report: the sound one."""
+        """Return the symmetric variant, the sound one, with ``settings.epsilon`` for a report."""
         return cls(settings.epsilon)
 
     def laws(self, size: int) -> tuple[BitLaw, ...]:
-        """Return how the bits of ``size`` are randomised: bit j by law j modulo their number.
+        """Return the laws of ``size`` bits: bit j has law j modulo their number.
 
         Raises:
             ConfigError: the probabilities differ by less than 2^-64.
@@ -92,11 +93,11 @@ class RandomisedBits(Mechanism):
 
     @property
     def claimed_epsilon(self) -> float:
-        """What the source claims of a whole report, whatever ``event`` proves."""
+        """The epsilon that the source claims for a whole report, whatever ``event`` proves."""
         return self.epsilon
 
     def event(self, size: int) -> PureCoordinates:
-        """Return what each bit of ``size`` costs."""
+        """Return the event with the cost of each of ``size`` bits."""
         counts: Counter[float] = Counter()
         laws = self.laws(size)
         for first, law in enumerate(laws):
@@ -104,11 +105,11 @@ class RandomisedBits(Mechanism):
         return PureCoordinates(groups=tuple((+counts).items()))
 
     def randomise(self, bits: NDArray[np.uint8], stream: Stream) -> NDArray[np.uint8]:
-        """Randomise n vectors of L bits, each as one report: the way for many examples.
+        """Randomise n vectors of L bits, each as one report; use this for many examples.
 
         Args:
             bits: zeros and ones, shape (n, L), uint8.
-            stream: where the random integers come from.
+            stream: the source of the random integers.
 
         Returns:
             The randomised bits, of the same shape and type.
@@ -138,7 +139,7 @@ class RandomisedBits(Mechanism):
         return np.where(values > 0, 1.0, -1.0)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return 4 t (1 - t)/(p - q)^2, where t is P(1) of the bit as it is."""
+        """Return 4 t (1 - t)/(p - q)^2, where t is P(1) for the true bit."""
         laws = self.laws(values.size)
         scaled = [[4 * v / law.gain**2 for v in law.variances()] for law in laws]
         table = np.array(scaled)[np.arange(values.size) % len(laws)]
@@ -164,7 +165,7 @@ def _laws(mechanism: RandomisedBits, size: int) -> tuple[BitLaw, ...]:
     if mechanism.variant == "symmetric":
         power = exp_below(min(share * _SAFE_SIDE, Fraction(LARGEST_EPSILON_PER_BIT)))
         return (BitLaw.of_odds(1 / power, power),)
-    # T is 1 for a larger x, and for this one.
+    # Already for this x, T is 1; so it is for any larger x.
     alpha, x = Fraction(mechanism.alpha), min(2 * share, Fraction(200))
     of_zero = alpha * exp_below(x)
     if mechanism.variant == "theorem_1":
@@ -173,17 +174,17 @@ def _laws(mechanism: RandomisedBits, size: int) -> tuple[BitLaw, ...]:
 
 
 class SignCounts(Aggregate):
-    """Counts of ones, corrected for how each position is randomised."""
+    """Counts of ones, corrected for the law of each position."""
 
     def __init__(self, size: int, laws: Sequence[BitLaw]) -> None:
         self._signs = Counts(size, 1.0)
         self._laws = laws
 
     def add(self, payload: bytes) -> None:
-        """Take in one whole report.
+        """Add one whole report.
 
         Raises:
-            RunError: the payload has not the length of a report.
+            RunError: the payload has the wrong length for a report.
         """
         self._signs.add(payload)
 

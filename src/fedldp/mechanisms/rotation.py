@@ -1,7 +1,7 @@
-"""A public random rotation: it spreads what lies in few coordinates over all of them.
+"""A public random rotation, which spreads the content of few coordinates over all of them.
 
-It leaves norms as they are, so it costs no privacy; with it no coordinate of a sum is far from the
-others, and a small modulus holds all of them.
+It preserves norms, so it costs no privacy. After it, no coordinate of a sum is far from the others,
+and a small modulus holds all of them.
 
 Source: Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning
 with Secure Aggregation", ICML 2021, section 4.
@@ -21,7 +21,7 @@ from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms._hadamard import transform
 
 LARGEST_SIZE = 1 << 26
-"""Coordinates after padding; see ``Rotation``."""
+"""The largest number of coordinates after padding; see ``Rotation``."""
 
 _EXACT_BITS = 53
 _FACTOR_BITS = 5
@@ -31,13 +31,13 @@ _FACTOR_BITS = 5
 class Rotation:
     """x -> H S x/sqrt(D): zeros appended up to a power of two D, random signs S, Hadamard's H.
 
-    Signs follow from ``number`` alone, so everyone has them, clients and server. Inputs are rounded
+    The signs follow from ``number`` alone, so clients and server all have them. Inputs are rounded
     to multiples of 2^-p, p = 52 - ceil(log2(D)/2), so that all sums are of integers below 2^53:
-    exact in any order, and the same bits for one vector as for one of many, on every machine.
+    exact in any order. A vector gives the same bits alone and among others, on every machine.
 
     Attributes:
         size: coordinates of an input, d.
-        number: of the rotation, such as the round.
+        number: the number of the rotation, such as the round.
 
     Raises:
         ConfigError: the vector is too long.
@@ -55,7 +55,7 @@ class Rotation:
 
     @property
     def padded(self) -> int:
-        """Coordinates of an output, D."""
+        """The number of coordinates of an output, D."""
         return padded_size(self.size)
 
     def forward(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -70,7 +70,7 @@ class Rotation:
         return found
 
     def back(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the first d coordinates, shape (d,), of what rotates to ``vector``, shape (D,)."""
+        """Return the first d coordinates, shape (d,), of the vector that rotates to ``vector``."""
         turned = _transformed(vector)[: self.size]
         signs = _signs(self.padded, self.number)[: self.size]
         found: NDArray[np.float64] = turned * (signs / np.sqrt(self.padded))
@@ -78,7 +78,7 @@ class Rotation:
 
 
 def padded_size(size: int) -> int:
-    """Return the least power of two that is at least ``size``."""
+    """Return the smallest power of two that is at least ``size``."""
     return 1 << (size - 1).bit_length()
 
 
@@ -93,12 +93,12 @@ def _signs(size: int, number: int) -> NDArray[np.float64]:
 
 
 def _transformed(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Hadamard's matrix times any numbers, in an order of sums that models depend on.
+    """Return Hadamard's matrix times any vector, in an order of sums that models depend on.
 
-    ``transform`` gives the same in another order: only of whole numbers to the last bit.
+    ``transform`` sums in another order, which agrees to the last bit only for whole numbers.
     """
     found, bits = vector, vector.size.bit_length() - 1
-    while bits:  # each turn transforms the last axis, and puts it first
+    while bits:  # each step transforms the last axis and moves it first
         take = min(_FACTOR_BITS, bits)
         found = np.matmul(_small(take), found.reshape(-1, 1 << take).T)
         bits -= take

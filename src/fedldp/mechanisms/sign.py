@@ -32,19 +32,20 @@ from fedldp.mechanisms.two_point import LIMITS, TwoPoint
 class Sign(BitMechanism):
     """Clip every coordinate x to [-c, c], and send the bit 1 with probability Phi(x/sigma).
 
-    Phi is the standard normal law, so this is the sign of x plus Gaussian noise. It is also the
-    two-point randomiser of y = (2 Phi(x/sigma) - 1)/(2 Phi(c/sigma) - 1), with the epsilon below,
-    and it is drawn as such. A bit stands for plus or minus c K, with K of that randomiser; so a
-    report estimates c y, which is x at -c, 0 and c, and further from 0 between them.
+    Phi is the standard normal distribution function, so this is the sign of x plus Gaussian noise.
+    It is also the two-point randomiser of y = (2 Phi(x/sigma) - 1)/(2 Phi(c/sigma) - 1) with the
+    epsilon below, and it is drawn as such. A bit stands for plus or minus c K, with K of that
+    randomiser. So a report estimates c y, which equals x at -c, 0 and c, and is further from 0 in
+    between.
 
     Guarantee: pure ln(Phi(c/sigma)/Phi(-c/sigma)) for one coordinate, and d times that for a report
-    of d: every coordinate is clipped by itself, so each may be at either end. It holds exactly, by
+    of d coordinates: each is clipped by itself, so each may be at either end. It holds exactly, by
     the integer thresholds of ``TwoPoint``, whatever floating point does.
 
     Args:
         clip: c, from 1e-9 to 1e9.
-        sigma: positive, and such that a coordinate's epsilon is one that ``TwoPoint`` takes.
-        integer_bits: of a random comparison, 64 or 32.
+        sigma: positive, and such that ``TwoPoint`` accepts a coordinate's epsilon.
+        integer_bits: the bits of a random comparison, 64 or 32.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -72,7 +73,7 @@ class Sign(BitMechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> Sign:
-        """Return the mechanism that costs ``settings.epsilon`` for a weight, as is proven above."""
+        """Return the mechanism with the proven cost ``settings.epsilon`` for a weight."""
         check_between("clip", settings.clip, SMALLEST_CLIP, LARGEST_CLIP)
         check_between("epsilon", settings.epsilon, *LIMITS[settings.integer_bits])
         sigma = sign_sigma(settings.clip, settings.epsilon)
@@ -103,7 +104,7 @@ class Sign(BitMechanism):
         return self.bits.encode(self._curve(values), stream)
 
     def _curve(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        # 2 Phi(t) - 1 is erf(t/sqrt(2)). One erf for both, so that y is exactly 1 at the clip.
+        # 2 Phi(t) - 1 is erf(t/sqrt(2)). Both use one erf, so that y is exactly 1 at the clip.
         unit = self.sigma * math.sqrt(2)
         bent: NDArray[np.float64] = erf(self.bound(values) / unit) / erf(self.clip / unit)
         return bent
@@ -136,8 +137,8 @@ def paper_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     """Return the paper's sigma, (Delta_2/epsilon) sqrt(2 ln(1.25/delta)).
 
     This classical formula calibrates Gaussian noise for epsilon up to 1, if Delta_2 is the
-    sensitivity that a clip proves; beyond, what it is meant to give does not follow from it. What
-    holds for the sigma is what the events say.
+    sensitivity that a clip proves. For a larger epsilon the formula does not give what it is meant
+    to. The events state what holds for this sigma.
 
     Args:
         epsilon: positive.

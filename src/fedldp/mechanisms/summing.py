@@ -1,4 +1,4 @@
-"""How reports are summed, where their server needs no more than the sum."""
+"""How reports are summed if their server needs only the sum."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedldp.core.errors import PrivacyError
 from fedldp.protocol.wire import Counted, Report
 
 Words = NDArray[np.unsignedinteger]
-"""Unsigned integers, which are added modulo a power of two."""
+"""Unsigned integers that are added modulo a power of two."""
 
 INTEGER = np.dtype("<i8")
-"""A whole number of a report, or of a total of such reports."""
+"""The type of a whole number in a report, or in a total of such reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,12 @@ class Summing:
     Attributes:
         size: words of one report.
         bits: the words are added modulo 2^bits; 1 to 64.
-        words: gives the integers of one client's report, shape (size,); what they are modulo
-            2^bits is added.
-        total: gives what the server step reads, from the round, the sum modulo 2^bits, unsigned,
-            shape (size,), and the number of reports in it: ``Counted`` of so many reports, or a
-            ``Report`` with that number as its weight. A client that lies makes the sum any other,
-            so no sum may be refused.
+        words: returns the integers of one client's report, shape (size,); they are added modulo
+            2^bits.
+        total: returns what the server step reads: ``Counted`` of so many reports, or a ``Report``
+            with that number as its weight. Its arguments are the round, the sum modulo 2^bits
+            (unsigned, shape (size,)), and the number of reports in it. A client that lies can turn
+            the sum into any other, so no sum may be refused.
     """
 
     size: int
@@ -44,11 +44,11 @@ def counts_of_bits(size: int, most_reports: int) -> Summing:
     """Return how reports of one bit for each coordinate are summed: their ones are counted.
 
     The payload of a report is its bits, most significant first, as ``BitMechanism`` packs them. A
-    total has no count beyond the number of reports: what a client that lies adds is cut off there.
+    count never exceeds the number of reports: whatever more a lying client adds is cut off.
 
     Args:
         size: coordinates of a report.
-        most_reports: in one sum; up to 255 cost a byte for each coordinate.
+        most_reports: the most reports in one sum; up to 255 take a byte for each coordinate.
     """
     return Summing(
         size=size,
@@ -59,14 +59,14 @@ def counts_of_bits(size: int, most_reports: int) -> Summing:
 
 
 def sums_of_integers(size: int, bits: int) -> Summing:
-    """Return how reports of integers in 64 bits each are added up, modulo 2^bits."""
+    """Return how reports of 64-bit integers add up, modulo 2^bits."""
     return Summing(
         size=size, bits=bits, words=_integers_of, total=partial(_total_of_integers, size, bits)
     )
 
 
 def signed(words: Words, bits: int) -> NDArray[np.int64]:
-    """Return the integers from -2^(bits - 1) to 2^(bits - 1) - 1 that words modulo 2^bits mean."""
+    """Return the integers in [-2^(bits - 1), 2^(bits - 1)) that words modulo 2^bits stand for."""
     away = 64 - bits
     return (words.astype(np.uint64) << np.uint64(away)).view(np.int64) >> np.int64(away)
 

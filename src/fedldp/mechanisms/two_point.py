@@ -25,7 +25,7 @@ from fedldp.mechanisms.comparison import Comparison
 _EXACT = Context(prec=60)
 
 LIMITS = {64: (1e-12, 32.0), 32: (1e-6, 10.0)}
-"""The least and the largest epsilon by the bits of the comparison: beyond them too few integers lie
+"""The least and largest epsilon by the bits of the comparison. Beyond them, too few integers lie
 between the two probabilities, or below the smaller one."""
 
 
@@ -37,8 +37,8 @@ class TwoPoint(BitMechanism):
     K = (e^eps + 1)/(e^eps - 1), so K (2 bit - 1) estimates x without bias, with variance K^2 - x^2.
 
     Guarantee: pure ``epsilon_per_weight`` for one coordinate; d times that for a report of d.
-    It holds exactly, whatever floating point does: a coordinate's bit is U < T, with U a uniform
-    integer of ``integer_bits`` bits and T an integer clamped to [Tmin, 2^B - Tmin], so both outcome
+    It holds exactly, whatever floating point does. A coordinate's bit is U < T, with U a uniform
+    integer of ``integer_bits`` bits and T an integer clamped to [Tmin, 2^B - Tmin]. So both outcome
     probabilities lie between Tmin/2^B and 1 - Tmin/2^B for every input.
 
     Args:
@@ -80,11 +80,11 @@ class TwoPoint(BitMechanism):
 
     @cached_property
     def realised_epsilon(self) -> float:
-        """The pure epsilon that the integers really give: ln((2^B - Tmin)/Tmin) <= epsilon."""
+        """The pure epsilon that the integers actually give: ln((2^B - Tmin)/Tmin) <= epsilon."""
         odds = _EXACT.divide(
             Decimal((1 << self.integer_bits) - self.threshold_min), Decimal(self.threshold_min)
         )
-        # The exact value is no larger than epsilon, so a rounding to a float may not make it so.
+        # The exact value is at most epsilon; rounding to a float must not push it above.
         return min(float(_EXACT.ln(odds)), self.epsilon_per_weight)
 
     @property
@@ -95,7 +95,7 @@ class TwoPoint(BitMechanism):
 
     @cached_property
     def comparison(self) -> Comparison:
-        """How bits are drawn; thresholds lie symmetrically about 2^(B-1)."""
+        """How bits are drawn; the thresholds lie symmetrically around 2^(B-1)."""
         half = (1 << (self.integer_bits - 1)) - self.threshold_min
         return Comparison(half, self.integer_bits)
 
@@ -122,12 +122,12 @@ class TwoPoint(BitMechanism):
         first: NDArray[np.floating],
         second: NDArray[np.floating],
     ) -> NDArray[np.float64]:
-        """Return ln of how much likelier each report is for ``first`` than for ``second``.
+        """Return ln of how many times likelier each report is for ``first`` than for ``second``.
 
         Args:
             payloads: as ``encode_many`` returns them, shape (n, bytes of a report).
             first: an input, shape (d,).
-            second: likewise.
+            second: another input, shape (d,).
 
         Returns:
             Shape (n,).
@@ -149,18 +149,18 @@ class TwoPoint(BitMechanism):
         return self.scale**2 - self.bound(values) ** 2
 
     def mean_variance(self, radii: Sequence[float]) -> tuple[float, float]:
-        """Return between what the variance of a mean of reports lies, whatever the weights are.
+        """Return the range of the variance of a mean of reports, whatever the weights are.
 
-        That is (K^2 - 1) sum r_u^2/n^2 to K^2 sum r_u^2/n^2: Corollary 1 of Sun, Qian, Chen 2021,
-        and with equal radii its Lemma 3. Weights at an end of their range have the lower end, as a
-        report's variance there is r^2 (K^2 - 1); weights at the centre have the upper one.
+        It is (K^2 - 1) sum r_u^2/n^2 to K^2 sum r_u^2/n^2: Corollary 1 of Sun, Qian, Chen 2021, and
+        its Lemma 3 for equal radii. Weights at an end of their range attain the lower end, because
+        a report's variance there is r^2 (K^2 - 1). Weights at the centre attain the upper one.
 
         Args:
             radii: r_u of each client's range, in the unit of the weights, shape (n,). The ranges
-                must not depend on what is private: else no epsilon holds.
+                must not depend on private data; otherwise no epsilon holds.
 
         Raises:
-            ConfigError: there is none, or one is not a finite number above 0.
+            ConfigError: there are no radii, or one is not a finite number above 0.
         """
         if not len(radii) or not all(0 < radius < math.inf for radius in radii):
             raise ConfigError(f"radii = {list(radii)}: give one or more finite numbers above 0")
@@ -168,26 +168,26 @@ class TwoPoint(BitMechanism):
         return (self.scale**2 - 1) * spread, self.scale**2 * spread
 
     def error_bound(self, radius: float, num_reports: int, failure: float) -> float:
-        """Return what the error of one coordinate's mean exceeds with ``failure`` at most.
+        """Return a bound that the error of one coordinate's mean exceeds with at most ``failure``.
 
-        It is Theorem 2 with the constants of its proof: the lambda at which eq. 9 of Sun, Qian,
-        Chen 2021, Bernstein's inequality, is beta,
+        It is Theorem 2 of Sun, Qian, Chen 2021 with the constants of its proof: the lambda for
+        which their eq. 9, Bernstein's inequality, equals beta,
 
             beta = 2 exp(-n lambda^2 / (2 r^2 K^2 + 4 lambda r e^eps / (3 (e^eps - 1)))).
 
-        Four things to know of it:
+        Four remarks:
 
-        - The theorem's O(r sqrt(-log beta)/(eps sqrt(n))) leaves out two terms. K falls to 1, not
-          to 0, as eps grows, so the bound never falls below r sqrt(2 ln(2/beta)/n). And where n
-          is below about ln(2/beta), the part that falls as 1/n is the larger one.
+        - The theorem's O(r sqrt(-log beta)/(eps sqrt(n))) omits two terms. K falls to 1, not to 0,
+          as eps grows, so the bound never falls below r sqrt(2 ln(2/beta)/n). And if n is below
+          about ln(2/beta), the part that falls as 1/n is the larger one.
         - Hoeffding's inequality gives r K sqrt(2 ln(2/beta)/n), which is always less.
-        - It is of one coordinate: for all d at once, give ``failure``/d.
-        - The error is against the mean of the clipped weights: what clipping to the range changed
+        - It covers one coordinate: for all d at once, give ``failure``/d.
+        - The error is measured against the mean of the clipped weights; the change made by clipping
           comes on top.
 
         Args:
-            radius: r, of the range; in the unit of the weights, as is what is returned.
-            num_reports: n, each client's own, all of ``epsilon_per_weight`` and of one range.
+            radius: r, of the range, in the unit of the weights; the result has the same unit.
+            num_reports: n, one for each client, all with ``epsilon_per_weight`` and one range.
             failure: beta, in (0, 1).
 
         Raises:
@@ -212,7 +212,7 @@ class TwoPoint(BitMechanism):
 
 
 def _ceil_of_share(epsilon: float, bits: int) -> int:
-    """Return ceil(2^bits / (1 + e^epsilon)), by decimals that leave no doubt about the ceiling."""
+    """Return ceil(2^bits / (1 + e^epsilon)), with enough decimals to be sure of the ceiling."""
     share = _EXACT.divide(Decimal(2**bits), _EXACT.add(1, _EXACT.exp(Decimal(epsilon))))
     return int(share.to_integral_value(rounding=ROUND_CEILING))
 

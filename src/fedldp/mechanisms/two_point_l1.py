@@ -1,7 +1,7 @@
 """The two-point randomiser of a vector of bounded L1 norm: private as a whole, not bit by bit.
 
-Source: the randomiser is that of Duchi, Jordan, Wainwright 2018 (see ``two_point``); the bound for
-the whole vector is this project's own, proved below.
+Source: the randomiser is from Duchi, Jordan, Wainwright 2018 (see ``two_point``); the bound for the
+whole vector is this project's own, proved below.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TwoPointL1(BitMechanism):
     Args:
         epsilon_per_weight: eps0, as for ``TwoPoint``.
         clip: S, the largest L1 norm of a vector of normalised coordinates; positive.
-        integer_bits: of a random comparison, 64 or 32.
+        integer_bits: the bits of a random comparison, 64 or 32.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -72,7 +72,7 @@ class TwoPointL1(BitMechanism):
                 "smaller clip"
             )
         mechanism = cls(per_weight, settings.clip, settings.integer_bits)
-        mechanism.l1_limit(settings.size)  # is there any
+        mechanism.l1_limit(settings.size)  # refuses if there is none
         return mechanism
 
     @cached_property
@@ -86,9 +86,9 @@ class TwoPointL1(BitMechanism):
         return self.bits.scale
 
     def event(self, size: int) -> BinaryRandomizedResponse:
-        """Return ``size`` bits of eps0 each, and the bound for all where not all are free.
+        """Return ``size`` bits of eps0 each, and the bound for all if not all are free.
 
-        They are free where even the vector with the largest norm is left as it is.
+        They are free if even the vector with the largest norm is left unchanged.
         """
         bits = self.bits.event(size)
         if self.l1_limit(size) >= size:
@@ -96,14 +96,14 @@ class TwoPointL1(BitMechanism):
         return replace(bits, whole=whole_report_epsilon(self.epsilon_per_weight, self.clip, size))
 
     def l1_limit(self, size: int) -> float:
-        """Return the L1 norm, as computed, up to which ``size`` coordinates are left as they are.
+        """Return the computed L1 norm up to which ``size`` coordinates are left unchanged.
 
-        It is so far below ``clip`` that the proof holds for the thresholds as they are compared.
-        With h = 2^(B-1) - Tmin <= a 2^(B-1), those are 2^(B-1) + floor(h x), with h and the product
-        rounded to float64: y is off by a relative 2^-51, and by 1/2^(B-1) for the floor. A float64
-        sum of d absolute values is below the true one by a relative d 2^-53 at most, in any order.
-        So sum |y| <= a S if the computed norm is at most S (1 - (d + 8) 2^-52) - d/h: its first
-        term has twice the room for the relative errors, its own included.
+        It is far enough below ``clip`` that the proof holds for the actual thresholds. With
+        h = 2^(B-1) - Tmin <= a 2^(B-1), the thresholds are 2^(B-1) + floor(h x), with h and the
+        product rounded to float64. So y is off by a relative 2^-51, and by 1/2^(B-1) for the floor.
+        A float64 sum of d absolute values is below the true sum by a relative d 2^-53 at most, in
+        any order. So sum |y| <= a S if the computed norm is at most S (1 - (d + 8) 2^-52) - d/h:
+        its first term has twice the room for the relative errors, including its own.
 
         Raises:
             ConfigError: nothing is left of ``clip``.
@@ -128,7 +128,7 @@ class TwoPointL1(BitMechanism):
         bounded = self.bits.bound(values)
         norm = float(np.abs(bounded).sum())
         limit = self.l1_limit(values.size)
-        # Scaled by a slack more, so that a vector once bounded is left as it is.
+        # Scaled down by an extra slack, so that bounding the result again leaves it unchanged.
         return bounded if norm <= limit else bounded * (limit * (1 - _slack(values.size)) / norm)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:

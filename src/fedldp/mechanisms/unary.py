@@ -1,4 +1,4 @@
-"""Unary encoding: one of k categories as k bits, one of them a 1, each randomised by itself.
+"""Unary encoding: one of k categories as k bits with a single 1, each bit randomised separately.
 
 Source: symmetric: Erlingsson, Pihur, Korolova 2014, basic RAPPOR; optimised: Wang, Blocki, Li, Jha
 2017, "Locally Differentially Private Protocols for Frequency Estimation", OUE.
@@ -32,18 +32,18 @@ class Unary(CategoryMechanism):
     """Report a category of k as k randomised bits, with p = P(1 -> 1) and q = P(0 -> 1).
 
     "symmetric" is RAPPOR's p = e^(eps/2)/(1 + e^(eps/2)), q = 1 - p; "optimised" is OUE's p = 1/2,
-    q = 1/(1 + e^eps). For labels, ``randomise`` and ``frequencies``. For a vector, see
+    q = 1/(1 + e^eps). For labels, use ``randomise`` and ``frequencies``. For a vector, see
     ``CategoryMechanism``: every coordinate's level is a category.
 
     Guarantee: pure ``epsilon`` for one category; d times that for a vector of d coordinates. The
-    input is a category, and the single 1 is set in here: two inputs differ in two bits, whose
-    ratios multiply to p (1 - q)/(q (1 - p)) at most. It is exact, from the integers that are
-    compared. Bits that may all differ cost more: they belong to ``randomised_bits``.
+    input is a category, and this code sets the single 1, so two inputs differ in two bits, whose
+    ratios multiply to at most p (1 - q)/(q (1 - p)). It is exact, computed from the integers that
+    are compared. Bits that may all differ cost more: use ``randomised_bits`` for them.
 
     Args:
-        epsilon: of one category, from 1e-6 to 32.
+        epsilon: the budget of one category, from 1e-6 to 32.
         categories: k, from 2 to 65,536.
-        variant: of the probabilities.
+        variant: which probabilities to use.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -81,13 +81,13 @@ class Unary(CategoryMechanism):
 
     @property
     def telling(self) -> float:
-        """That the bits of the two categories are not the same: p (1 - q) + q (1 - p)."""
+        """The probability that the bits of the two categories differ: p (1 - q) + q (1 - p)."""
         one, zero = Fraction(self.law.if_one, FULL), Fraction(self.law.if_zero, FULL)
         return round_up(one * (1 - zero) + zero * (1 - one))
 
     @property
     def gain(self) -> float:
-        """What the true category's probability p has over that of another one, q: p - q."""
+        """The gain p - q: p is the probability of the true category, q that of any other one."""
         return self.law.gain
 
     def randomise(self, categories: NDArray[np.integer], stream: Stream) -> NDArray[np.uint8]:
@@ -98,10 +98,10 @@ class Unary(CategoryMechanism):
         return randomise(bits, [self.law], stream)
 
     def frequencies(self, reports: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return (share - q)/(p - q) of each category, where share is that of ones.
+        """Return (share - q)/(p - q) for each category, where share is its share of ones.
 
         Args:
-            reports: what ``randomise`` returned, shape (n, k).
+            reports: the result of ``randomise``, shape (n, k).
 
         Raises:
             RunError: ``reports`` is empty or of another shape.
@@ -116,7 +116,7 @@ class Unary(CategoryMechanism):
         bounded = self.bound(values)
         last = self.categories - 1
         square = rounded_square(bounded, last) * (2 / last) ** 2
-        # The squares of all k levels sum to this.
+        # The sum of the squares of all k levels.
         all_squares = self.categories * (self.categories + 1) / (3 * last)
         of_zero, of_one = self.law.variances()
         bits = of_zero * all_squares + (of_one - of_zero) * square

@@ -1,4 +1,4 @@
-"""Gaussian noise that is larger in some coordinates, on a vector that is clipped as a whole."""
+"""Gaussian noise that is larger in some coordinates of a vector clipped as a whole."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 
 _FARTHEST_NOISE = 8
-"""In standard deviations; noise beyond it may be cut to the 32 bits of an index."""
+"""In standard deviations; noise beyond it may not fit the 32 bits of an index."""
 
 
 @dataclass(frozen=True, eq=False)
 class UnevenGaussian(Gaussian):
     """Report a vector of L2 norm at most ``clip``, some coordinates with more noise than the rest.
 
-    Guarantee: that of ``Gaussian`` with ``sigma``, the least noise of all, provided that which
-    coordinates get more does not depend on the data. The report is the one of ``Gaussian`` with
+    Guarantee: that of ``Gaussian`` with ``sigma``, the least noise of all, provided that the choice
+    of noisier coordinates does not depend on the data. The report is the one of ``Gaussian`` with
     noise of variance (ratio^2 - 1) sigma^2 added to some coordinates: post-processing. Nothing
-    better can be proven, for all of a difference may lie where the noise is least.
+    better can be proven, because the whole difference may lie where the noise is least.
 
     Args:
         clip: as for ``Gaussian``.
-        sigma: standard deviation of the least noise.
-        noisier: which coordinates get more, shape (d,).
+        sigma: the standard deviation of the least noise.
+        noisier: which coordinates get more noise, shape (d,).
         ratio: the standard deviation of their noise over ``sigma``, at least 1.
 
     Raises:
@@ -60,12 +60,12 @@ class UnevenGaussian(Gaussian):
 
 
 def check_ratio(least: Gaussian, ratio: float, given: str = "ratio") -> None:
-    """Refuse more noise that is less than the least, or too much for a report's indices.
+    """Refuse a larger noise that is below the least noise, or too much for a report's indices.
 
     Args:
         least: the mechanism of the least noise.
-        ratio: of the larger deviation over the smaller one.
-        given: the user's settings that it follows from, and their values.
+        ratio: the larger deviation over the smaller one.
+        given: the user's settings that it follows from, with their values.
 
     Raises:
         ConfigError: ``ratio`` is out of range.
