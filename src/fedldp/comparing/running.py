@@ -333,17 +333,32 @@ def measure_all(
     cells: Sequence[Cell],
     go_on: Callable[[], bool],
     say: Callable[[str], None],
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[Cell, str]:
     """Make all runs that are missing, epsilon by epsilon; return cells of which some failed.
 
     The tries of all contestants come first, then the seeds of all: so that whatever time there is,
     as much is known of each.
+
+    Args:
+        makers: of the runs.
+        comparison: whose they are.
+        results: of the runs; those that are known are not made again.
+        cells: what is measured.
+        go_on: whether another run may begin.
+        say: is told every run, in a line that says how many are done of all, those that were known
+            among them. Of what is refused, fewer are made than were counted.
+        progress: is told the same two numbers, before the first run too.
     """
     failed: dict[Cell, str] = {}
+    total = sum(
+        len(comparison.contestant(cell).tries) + len(comparison.seeds_of(cell)) for cell in cells
+    )
+    number = _known(comparison, results, cells)
+    progress(number, total)
 
     def make(tasks: Sequence[RunOf]) -> None:
         left = [task for task in tasks if comparison.known(results, *task) is None]
-        number = 0
 
         def done(task: RunOf, result: Any) -> None:
             nonlocal number
@@ -359,7 +374,8 @@ def measure_all(
             else:
                 results.add(result)
                 end = _outcome(result, comparison.metric)
-            say(f"{number}/{len(left)}  {words}: {end}")
+            say(f"{number}/{total}  {words}: {end}")
+            progress(number, total)
 
         if left:
             makers.do(left, done=done, go_on=go_on)
@@ -388,6 +404,19 @@ def measure_all(
         if not go_on():
             break
     return failed
+
+
+def _known(comparison: Comparison, results: Results, cells: Sequence[Cell]) -> int:
+    """Return how many runs of these cells need not be made again."""
+    found = 0
+    for cell in cells:
+        runs: list[tuple[Try, Purpose, int]]
+        runs = [(attempt, "tried", CHOSEN_ON) for attempt in comparison.contestant(cell).tries]
+        best = _chosen(comparison, results, cell)
+        if best is not None:
+            runs += [(best, "measured", seed) for seed in comparison.seeds_of(cell)]
+        found += sum(comparison.known(results, cell, *run) is not None for run in runs)
+    return found
 
 
 def _chosen(comparison: Comparison, results: Results, cell: Cell) -> Try | None:

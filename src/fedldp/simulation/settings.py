@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -154,7 +155,45 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise ConfigError(f"recipe {path}: this is no TOML: {error}") from error
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
-    return from_mapping(_with_clients(more | settings))
+    return from_mapping(_with_clients(more | beside(path, settings)))
+
+
+_FILES = ("dataset", "test_file")
+"""Settings that name a table."""
+
+
+def beside(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a TOML file, with the paths of its tables as they are from here.
+
+    A relative path is looked for in the file's own folder, so that the file can be used from
+    anywhere; where nothing is there, it is taken from the current folder.
+
+    Args:
+        path: of the file.
+        settings: in it.
+    """
+    found = dict(settings)
+    for name in _FILES:
+        text = found.get(name)
+        if isinstance(text, str) and _is_relative(text) and (path.parent / text).is_file():
+            found[name] = os.path.relpath((path.parent / text).resolve(), Path.cwd().resolve())
+    return found
+
+
+def seen_from(folder: Path, config: RunConfig) -> dict[str, str]:
+    """Return the paths of a configuration's tables as a TOML file in ``folder`` has them."""
+    return {
+        name: os.path.relpath(Path(text).resolve(), folder.resolve())
+        for name in _FILES
+        if (text := getattr(config, name)) is not None and _is_relative(text)
+    }
+
+
+def _is_relative(text: str) -> bool:
+    """Return whether a setting is the relative path of a file, and no data set's name."""
+    from fedldp.data.custom import SUFFIXES
+
+    return text.lower().endswith(SUFFIXES) and not Path(text).expanduser().is_absolute()
 
 
 def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from fedldp.data import Dataset
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import auc_deviation, is_imbalanced, most_frequent
 from fedldp.simulation.plan import plan, problem_with
-from fedldp.simulation.settings import to_toml
+from fedldp.simulation.settings import seen_from, to_toml
 
 METRICS = {
     "auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy",
@@ -53,6 +53,9 @@ KEPT = 0.8
 
 GUESS = 0.5
 """The AUC of whoever knows nothing, or always names the most frequent class."""
+
+NEXT = "next.toml"
+"""The file of the run that is advised, in the folder of the advice."""
 
 SMALL = 0.01
 """Of an AUC: less than this is not called a cost."""
@@ -252,9 +255,11 @@ class Advice:
             )
         if good := self.viable(trust):
             first = good[0]
-            listed = _epsilons(good)
+            above = [each for each in self.epsilons if each >= first]
+            gaps = [each for each in above if each not in good]
             return f"viable from epsilon {first:g}", (
-                f"Viable at {listed}. {self._reached(trust, first)}"
+                (f"But not at {_epsilons(gaps)}. " if gaps else "")
+                + self._reached(trust, first)
                 + ("" if own is None else f" A site by itself, unprotected, has {own:.3f}.")
                 + self._doubted(trust, first)
             )
@@ -344,7 +349,7 @@ class Advice:
                 if known:
                     parts.append(f"{TRUST_WORDS[trust].lower()}: {', '.join(known)}")
             if parts:
-                found.append(f"The noise, in AUC by epsilon. {'; '.join(parts)}.")
+                found.append(f"The noise, in AUC at each epsilon: {'; '.join(parts)}.")
         found += self._of_trust()
         if is_imbalanced(self.most_frequent):
             balanced = self.free(FREE).mean("balanced_accuracy")
@@ -378,6 +383,7 @@ class Advice:
                 f"one server {central:.3f}. {_cost('Trusting nobody', central - none)}"
                 + (f" The reason: {who}." if central - none > SMALL else "")
             )
+        found += self._of_sums()
         whole = self.figures.get((WHOLE, self.epsilons[-1]))
         if whole is not None and (mean := whole.mean()) is not None:
             kept = self.kept(whole)
@@ -389,6 +395,30 @@ class Advice:
                 "other verdicts."
             )
         return found
+
+    def _of_sums(self) -> list[str]:
+        """Return why a trusted server may be no better than sums, or worse."""
+        gaps = {
+            epsilon: behind - central
+            for epsilon in self.epsilons
+            if (behind := self.at("sum", epsilon).mean()) is not None
+            and (central := self.at("central", epsilon).mean()) is not None
+        }
+        if not gaps or self.unit == "client-run":
+            return []
+        worst = max(gaps, key=lambda epsilon: gaps[epsilon])
+        return [
+            "Sums or one server: at the same epsilon the sum over all sites has noise of the same "
+            "size either way, for the shares of the sites add up to what one server would add. "
+            "Only the random numbers differ, and by them the tries that were chosen. So what "
+            "differs between these two is chance"
+            + (
+                f", also where the trusted server is behind, by {gaps[worst]:.3f} at epsilon "
+                f"{worst:g}."
+                if gaps[worst] > 0
+                else "."
+            )
+        ]
 
     @property
     def advice(self) -> list[str]:
@@ -519,8 +549,12 @@ class Advice:
             return None
         return dict(plan(config, problem_with(config, self.data, None)).privacy)
 
-    def next_run(self) -> str | None:
-        """Return the least trust that is viable as a file for ``fedldp run``, or None."""
+    def next_run(self, folder: Path | None = None) -> str | None:
+        """Return the least trust that is viable as a file for ``fedldp run``, or None.
+
+        Args:
+            folder: where it is to lie, which its paths are then relative to.
+        """
         if self.best is None:
             return None
         trust, epsilon = self.best
@@ -530,6 +564,8 @@ class Advice:
         config = self.comparison.configuration(
             Cell(TABLE, self.sites, figure.name, epsilon), figure.chosen, 0
         )
+        if folder is not None:
+            config = config.changed(**seen_from(folder, config))
         return (
             "# Chosen by fedldp advise, by scores of private rows: that choice is a release, which "
             f"no epsilon covers.\n# {TRUST_WORDS[trust]}: epsilon {epsilon:g}.\n{to_toml(config)}"
@@ -546,9 +582,11 @@ class Advice:
     def write(self, folder: Path) -> None:
         """Write the document into a folder, and the run that is advised."""
         replace_file(folder / "results.json", as_json(self.summary()))
-        text = self.next_run()
-        if text is not None:
-            replace_file(folder / "next.toml", text.encode())
+        text = self.next_run(folder)
+        if text is None:
+            (folder / NEXT).unlink(missing_ok=True)
+        else:
+            replace_file(folder / NEXT, text.encode())
 
 
 def advice_of(

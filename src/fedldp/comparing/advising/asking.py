@@ -20,7 +20,7 @@ from fedldp.core.errors import ConfigError, DataError
 from fedldp.data import Columns, Dataset, Examples, is_table, read_table
 from fedldp.data.people import count_of
 from fedldp.data.tables import Table, is_missing
-from fedldp.simulation.settings import nested
+from fedldp.simulation.settings import beside, nested
 
 OF_DATA = tuple(
     name
@@ -127,6 +127,7 @@ def _declared(table: str) -> dict[str, Any]:
             f"table {table}: dataset = {found.get('dataset')}: advice is about a table; set "
             "dataset to a .csv or .parquet file"
         )
+    found = beside(Path(table), found)
     return {name: found[name] for name in ("dataset", *OF_DATA) if name in found}
 
 

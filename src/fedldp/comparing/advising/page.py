@@ -9,6 +9,7 @@ from fedldp.comparing.advising.advice import (
     GUESS,
     KEPT,
     METRICS,
+    NEXT,
     TRUST_WORDS,
     Advice,
     shown,
@@ -17,6 +18,7 @@ from fedldp.comparing.advising.plan import DELTA, FREE, NO_NOISE, TRUSTS
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
 from fedldp.reporting.record import environment
+from fedldp.reporting.text import asked_first
 
 FROM = {
     "none": "any server, the other sites, and whoever gets the model. Nobody is trusted: noise is "
@@ -65,6 +67,8 @@ def page_of(advice: Advice) -> str:
             for trust in TRUSTS
             for word, text in [advice.verdict(trust)]
         ],
+        next_file=NEXT,
+        best_trust=TRUST_WORDS[advice.best[0]] if advice.best else None,
         groups=advice.groups(),
         odds=[(epsilon, _right(epsilon)) for epsilon in advice.epsilons],
         delta=DELTA,
@@ -98,6 +102,7 @@ def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:
         epsilon = good[0] if good else advice.epsilons[-1]
         statement = advice.statement(trust, epsilon)
         if statement is not None:
+            statement = asked_first(statement, (advice.unit, TRUSTS[trust][1]))
             summary = {"summary": {"privacy": statement}, "chart": None, "chart_text": ""}
             found.append((f"{TRUST_WORDS[trust]}, epsilon {epsilon:g}", summary))
     return found

@@ -96,27 +96,15 @@ def advise(
         stack.enter_context(locked(folder, "advice"))
         replace_file(folder / NAME, document)
         results = Results(folder / "results.jsonl")
-        total = sum(
-            len(comparison.contestant(cell).tries) + len(comparison.seeds_of(cell))
-            for cell in cells
-        )
-        done = sum(comparison.is_current(row) for row in results.rows)
-        progress(done, total)
         say(f"note: {RELEASED}")
-
-        def said(line: str) -> None:
-            nonlocal done
-            done += 1
-            say(line)
-            progress(done, total)
-
         failed = measure_all(
             stack.enter_context(Processes(work, min(workers or cores(), cores()))),
             comparison,
             results,
             cells,
             lambda: end is None or time.monotonic() < end,
-            said,
+            say,
+            progress,
         )
         found = advice_of(question, comparison, work.data, results.rows, place, failed)
         if place is not None:
