@@ -326,7 +326,7 @@ def test_a_report_of_own_data_is_titled_by_them() -> None:
 def test_a_file_that_is_no_ledger_is_called_so(fedldp_command: Any) -> None:
     Path("notes.txt").write_text("this is a text that is longer than the header of a database" * 9)
     line = fedldp_command("ledger", "show", "notes.txt").assert_refused()
-    assert "notes.txt: this is no ledger; check the path" in line
+    assert "notes.txt: this is not a ledger; check the path" in line
 
 
 # Files of the user's own

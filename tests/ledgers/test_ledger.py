@@ -316,10 +316,10 @@ def rechained(path: Path, statement: str) -> None:
     ("statement", "what"),
     [
         ("UPDATE releases SET cost = 0.5 WHERE number = 2", "release 2 is charged 0.5, not 1.0"),
-        ("UPDATE releases SET cost = 'free' WHERE number = 2", "release 2 is not understood"),
+        ("UPDATE releases SET cost = 'free' WHERE number = 2", "release 2 cannot be read"),
         ("UPDATE releases SET cost = -1.0 WHERE number = 2", "release 2 is charged -1.0"),
-        ("UPDATE releases SET event = '{}' WHERE number = 2", "release 2 is not understood"),
-        ("UPDATE releases SET event = 'x' WHERE number = 2", "release 2 is not understood"),
+        ("UPDATE releases SET event = '{}' WHERE number = 2", "release 2 cannot be read"),
+        ("UPDATE releases SET event = 'x' WHERE number = 2", "release 2 cannot be read"),
         ("DELETE FROM releases WHERE number = 3", "release 3 was changed or removed"),
         (
             """UPDATE releases SET event = '{"event": "InClear", "what": "all"}'""",

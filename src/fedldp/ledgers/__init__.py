@@ -1,6 +1,6 @@
-"""What clients have released: budgets, one protocol, and its two stores.
+"""What clients have released: budgets, the ledger protocol, and its two stores.
 
-``sqlite`` keeps one client's ledger on its disk, ``columns`` those of many simulated clients.
+``sqlite`` keeps one client's ledger on its disk; ``columns`` keeps those of many simulated clients.
 
 It may use core, accounting.
 """

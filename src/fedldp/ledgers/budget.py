@@ -1,9 +1,10 @@
 """What a release costs under a privacy budget, and the filter that keeps the total within it.
 
-A filter lets a client choose each release from what happened before, its privacy cost included, and
-stops before the budget would be passed; for the three kinds here, it compares the sum of the costs
-with the limit. A budget covers all that a client ever releases, as it is where its whole input is
-replaced, or all that one person has there, or one record. All runs of a client add up.
+A filter lets a client choose each release from everything that happened before, including its
+privacy cost, and stops before the budget would be exceeded. For the three kinds here, it compares
+the sum of the costs with the limit. A budget covers all that a client ever releases, for neighbours
+that differ in the client's whole input, in all that one person has there, or in one record. All
+runs of a client add up.
 
 Source: pure: Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", NeurIPS 2016; zCDP:
 Feldman, Zrnic, "Individual Privacy Accounting via a Renyi Filter", NeurIPS 2021, and Whitehouse,
@@ -41,14 +42,14 @@ _ONES: dict[Side, str] = {
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a client may release in all.
+    """How much a client may release in total.
 
     Attributes:
         kind: "pure", "zcdp" or "gdp".
         limit: the largest epsilon, rho or mu^2 (not mu), from 0. Infinity only counts: it covers
-            everything that an event is known of, what is sent in clear too.
-        unit: whose cost it limits: "client", of the client's whole input; "person", of all that any
-            one person has at this client; "record", of any one row.
+            every known event, including values in clear.
+        unit: what the cost protects: "client", the client's whole input; "person", all that any
+            one person has at this client; "record", any one row.
     """
 
     kind: Kind
@@ -70,37 +71,37 @@ class Budget:
 
     @property
     def of_one(self) -> str:
-        """For whom it is, where not for the whole client: words that follow on a number."""
+        """Whom the budget protects if not the whole client: words that follow a number."""
         return _OF_ONE[self.unit]
 
     def amount(self, cost: float, *, up: bool = True) -> str:
-        """Return a cost under it for people, as "rho 0.5 for each person"."""
+        """Return a cost under this budget for people, such as "rho 0.5 for each person"."""
         return f"{UNITS[self.kind]} {number(cost, up=up)}{self.of_one}"
 
     def price(self, event: Event, paid_before: Collection[Event] = ()) -> float:
-        """Return what ``event`` adds to it; infinity where it cannot be paid: see ``prices``."""
+        """Return what ``event`` adds to it, infinity if it cannot be paid: see ``prices``."""
         return price(event, self.kind, paid_before, self.unit)
 
     def price_of_run(self, history: Iterable[tuple[Event, int]]) -> Fraction:
-        """Return what the releases of a run have added to it: see ``prices``."""
+        """Return what the releases of a run have added to the budget: see ``prices``."""
         return price_of_run(history, self.kind, self.unit)
 
     def admit(
         self, event: Event, spent: Fraction | float, paid_before: Collection[Event] = ()
     ) -> float:
-        """Return the price of ``event``, if after ``spent`` the budget still covers it.
+        """Return the price of ``event`` if the budget still covers it after ``spent``.
 
-        The comparison is exact: of the prices, which are rounded up, and of the limit as it is. So
-        ten releases of epsilon 0.1 do not fit a limit of 1.0, since the float 0.1 is above 1/10;
-        a share slightly below the limit over the number of releases does fit.
+        The comparison is exact: it uses the prices, which are rounded up, and the limit as given.
+        So ten releases of epsilon 0.1 do not fit a limit of 1.0, because the float 0.1 is above
+        1/10. A price slightly below the limit over the number of releases does fit.
 
         Args:
-            event: to release.
-            spent: on all releases before.
+            event: the event to release.
+            spent: the cost of all earlier releases.
             paid_before: the events that were released in the same run.
 
         Raises:
-            OverBudget: the budget does not cover it, or nothing is proven for the event.
+            OverBudget: the budget does not cover the event, or nothing is proven for the event.
             AskedOtherwise: the run drew another event under the same identity.
         """
         costs = self.price(event, paid_before)
@@ -126,7 +127,7 @@ class Budget:
         return costs
 
     def _protected_part(self, event: Event) -> Part | None:
-        """Return for which smaller unit something is proven of an event, if for one."""
+        """Return the next smaller unit for which the event has a proven cost; None if none has."""
         smaller = PARTS[: SIDES.index(self.unit)]
         for part in reversed(smaller):
             if part in sides_of(event) and cost(event, "zcdp", part) < math.inf:
@@ -134,7 +135,7 @@ class Budget:
         return None
 
     def may_cover(self, event: Event) -> bool:
-        """Return whether some limit of this kind, at least this one if it is none, covers it."""
+        """Return whether a finite limit of this kind covers ``event``, or this one is infinite."""
         return self.limit == math.inf or cost(event, self.kind, self.unit) < math.inf
 
     def spent(self, costs: Iterable[float | Fraction]) -> float:
@@ -142,7 +143,7 @@ class Budget:
         return rounded_up(total_of(costs))
 
     def remaining(self, costs: Iterable[float | Fraction]) -> float:
-        """Return what ``costs`` leave of the limit, rounded down; negative if they pass it."""
+        """Return what ``costs`` leave of the limit, rounded down; negative if they exceed it."""
         if self.limit == math.inf:
             return math.inf
         total = total_of(costs)
@@ -152,10 +153,10 @@ class Budget:
 
 
 def each_of(given: Budget | Iterable[Budget] | None) -> tuple[Budget, ...]:
-    """Return the budgets of one ledger, that of the largest unit first; none for None.
+    """Return the budgets of one ledger, the largest unit first; none for None.
 
     Raises:
-        ConfigError: two are of one unit.
+        ConfigError: two budgets have the same unit.
     """
     found = [given] if isinstance(given, Budget) else list(given or ())
     units = [budget.unit for budget in found]
@@ -173,9 +174,9 @@ def admit_by_all(
     """Return the price of ``event`` under each budget, if all cover it: see ``Budget.admit``.
 
     Args:
-        budgets: of one ledger.
-        event: to release.
-        spent: on all releases before, under each.
+        budgets: the budgets of one ledger.
+        event: the event to release.
+        spent: the cost of all earlier releases, under each budget.
         paid_before: the events that were released in the same run.
     """
     return tuple(

@@ -1,8 +1,8 @@
 """The privacy ledgers of a simulation's clients, in columns: a few bytes for each client.
 
-Of each client there is a number, that of its ``ClientHistory``, which clients that did alike share;
-a bit for each round of each kind of what it releases; and 8 bytes for each exchange, to know its
-answer again. So what many clients do at once is counted at once.
+A client is stored as the number of its ``ClientHistory``, which clients with equal histories share;
+a bit for each round of each kind of event that it releases; and 8 bytes for each exchange, to
+recognise its answer. So what many clients do at once is counted at once.
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ from fedldp.ledgers.protocol import (
 )
 
 Places = NDArray[np.int64]
-"""Indices of clients, or the rows where they stand."""
+"""Indices of clients, or the rows that hold them."""
 
 LARGEST_ROUND = 10**6
-"""Of a simulation: rounds are kept as bits."""
+"""The largest round of a simulation: rounds are kept as bits."""
 
 LARGEST_CLIENT = 10**8 - 1
-"""Of a simulation: there is a row for each client up to the last."""
+"""The largest index in a simulation: there is a row for each client up to the last one."""
 
 _FEW_SHAPES = 1000
-"""Below it shapes that no client has any more are left where they are."""
+"""Up to this many, histories that no client has any more are kept."""
 
 _PART = 2**16
-"""Clients of a record that are checked at once."""
+"""The number of a record's clients that are checked at once."""
 
 _DAMAGE = (ConfigError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 
 History = tuple[tuple[Event, int], ...]
-"""What a client released in a run, and how often."""
+"""What a client released in a run: events, each with the number of times."""
 
 
 class MemoryLedger:
     """What the clients of a simulation have released: their ``Ledgers``.
 
-    It keeps who took part in which round and with what event, and no bytes: a simulated client's
-    answer follows from its seed and the question. So where the same question is asked again,
-    ``check`` lets the client train, and ``release`` makes the answer again, at no cost, and refuses
-    it if it is not the one that it was. Not for several threads at once.
+    It keeps who took part in which round, with which event, but no bytes: a simulated client's
+    answer follows from its seed and the question. If the same question is asked again, ``check``
+    lets the client train, and ``release`` makes the answer again at no cost. It refuses the new
+    answer if it differs from the old one. It is not thread-safe.
 
     Args:
-        budget: of each client, or several of different units, or None to count only.
-        keeps_answers: whether it keeps bytes, too, as a site's ledger does: then the same question
-            is answered with them. For clients whose answers do not follow from a seed; only while
-            this object lives, and not in what ``extract`` gives.
+        budget: the budget of each client, or several of different units; None only counts.
+        keeps_answers: whether to keep bytes too, as a site's ledger does, and to answer a repeated
+            question with them. This is for clients whose answers do not follow from a seed. The
+            bytes live only as long as this object, and ``extract`` leaves them out.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class MemoryLedger:
         self._runs: dict[str, Run] = {}
 
     def count_downlink(self, run: str, round: int, event: Event) -> None:
-        """Count that the broadcast of ``round`` releases ``event``; again it changes nothing."""
+        """Count that the broadcast of ``round`` releases ``event``; repeating changes nothing."""
         check_round(round)
         price(event, "pure")  # raises if the event is unknown
         server = self._run(run).server
@@ -103,7 +103,7 @@ class MemoryLedger:
         return list(self._runs)
 
     def history(self, run: str, client: int) -> Counter[Event]:
-        """Return how often ``client`` released which event in a run."""
+        """Return how often ``client`` released each event in a run."""
         check_client(client)
         found: Counter[Event] = Counter()
         known = self._runs.get(run) or Run()
@@ -119,11 +119,11 @@ class MemoryLedger:
         return self.budget.spent([self._spent(client, self.budget)])
 
     def releases(self, run: str) -> ReleaseHistory:
-        """Return who released what in which round of a run, as a statement needs it.
+        """Return who released what in each round of a run, as a statement needs it.
 
         Raises:
-            ConfigError: a client released two events with a price in one round; no statement knows
-                what to make of that. Count them as one event.
+            ConfigError: a client released two events with a price in one round, which no statement
+                can express. Count them as one event.
         """
         known = self._runs.get(run, Run())
         blocks: dict[Event, list[Cohort]] = {}
@@ -153,7 +153,7 @@ class MemoryLedger:
     ) -> list[Verdict]:
         """Return whether each client may release ``event`` now: see ``Ledgers``.
 
-        There are no bytes to return where none are kept.
+        Without ``keeps_answers`` there are no bytes to return.
         """
         places = _checked(place, clients)
         if self._all_may(place, event, places, max_rounds, holds):
@@ -177,12 +177,12 @@ class MemoryLedger:
     ) -> Released:
         """Charge ``event`` to each client, and return the rows of ``make``: see ``Ledgers``.
 
-        The same question again calls ``make`` again, and costs nothing. Of a client whose answer is
-        another than it was there are the bytes that were kept, or else a NoLongerKept, in the place
-        of its row: to send that would be a second release.
+        The same question again calls ``make`` again, and costs nothing. If a client's new answer
+        differs from its earlier one, its row holds the bytes that were kept, or else a
+        NoLongerKept: sending the new answer would be a second release.
 
         Raises:
-            ConfigError: ``make`` gave no such rows; nothing was released.
+            ConfigError: ``make`` did not return such rows; nothing was released.
         """
         places = _checked(place, clients)
         before: list[bool] = []  # which clients released this before
@@ -214,23 +214,23 @@ class MemoryLedger:
         ]
 
     def extract(self, clients: Iterable[int]) -> MemoryLedger:
-        """Return a ledger of these clients alone, for another process to go on with."""
+        """Return a ledger of these clients alone, for another process to continue."""
         small, chosen = MemoryLedger(self.budgets), indices_of(list(dict.fromkeys(clients)))
         small._runs = {name: run.extract(chosen) for name, run in self._runs.items()}
         return small
 
     def absorb(self, other: MemoryLedger) -> None:
-        """Count all that another ledger has counted; what both have counted once.
+        """Count all that another ledger has counted; what both have counted counts once.
 
         Raises:
-            AskedOtherwise: a client released one thing here and another there. Then this ledger
-                holds at least what it held before.
+            AskedOtherwise: a client's releases differ between the ledgers. This ledger then holds
+                at least what it held before.
         """
         for name, run in other._runs.items():
             self._run(name).absorb(run)
 
     def to_record(self) -> dict[str, Any]:
-        """Return all that was released, but not the budget, as a JSON-ready record."""
+        """Return all releases, but not the budget, as a JSON-ready record."""
         events: dict[Event, int] = {}
         runs = [{"run": name, **run_to_record(run, events)} for name, run in self._runs.items()]
         return {"events": [to_record(event) for event in events], "runs": runs}
@@ -241,8 +241,8 @@ class MemoryLedger:
     ) -> MemoryLedger:
         """Return the ledger of a record, under ``budget``.
 
-        It refuses to answer again what was answered before, and cannot check any more whether the
-        same answer would be made.
+        It refuses to repeat earlier answers, because it can no longer check that a new answer would
+        be the same.
 
         Raises:
             ConfigError: the record is damaged.
@@ -265,9 +265,9 @@ class MemoryLedger:
         max_rounds: int | None,
         holds: Holds,
     ) -> bool:
-        """Return True if each client may release ``event`` now, and none did already."""
+        """Return whether every client may release ``event`` now, and none did already."""
         if clients.size == 1:
-            return False  # to be asked alone, which is quicker
+            return False  # ask it alone, which is quicker
         known = self._runs.get(place.run) or Run()
         rows = known.rows(clients)
         if not known.await_answers(rows, place.round, place.exchange):
@@ -291,18 +291,18 @@ class MemoryLedger:
         holds: Holds,
         anew: Event | None = None,
     ) -> bool:
-        """Return whether a client released this before, if it may release ``event`` now.
+        """Return whether a client released this before; refuse unless it may release it now.
 
         Args:
-            place: of the answer.
+            place: the place of the answer.
             event: what it releases.
             client: its index.
             max_rounds: see ``Ledgers``.
             holds: see ``Ledgers``.
-            anew: what an answer is about to release, which must be what it released before.
+            anew: the event of a new answer; it must equal the event released before, if any.
 
         Raises:
-            PrivacyError: it may not; see ``Ledgers.check``.
+            PrivacyError: the client may not; see ``Ledgers.check``.
         """
         run, round, exchange, _ = place
         known = self._known(place, client)
@@ -322,13 +322,13 @@ class MemoryLedger:
             raise lost_draws(run)
         if known != event:
             before = [event for event, _ in kept.shape(row).kinds]
-            price(event, "pure", before)  # raises if it is unknown, or was drawn as another
+            price(event, "pure", before)  # raises if unknown, or if another event was drawn
             spent = [self._spent(client, budget) for budget in self.budgets]
             admit_by_all(self.budgets, event, spent, before)
         return known is not None
 
     def _known(self, place: Place, client: int) -> Event | None:
-        """Return as what event this very question was answered before, or None."""
+        """Return the event with which this question was answered before; None if it was not."""
         kept = self._runs.get(place.run)
         if kept is None:
             return None
@@ -354,7 +354,7 @@ class MemoryLedger:
         return None
 
     def _keep(self, place: Place, clients: Places, rows: Iterable[Any]) -> None:
-        """Keep what leaves clients, of the latest round of a run, if bytes are kept."""
+        """Keep what clients send in the latest round of a run, if bytes are kept."""
         if self._sent is None:
             return
         for client, row in zip(clients.tolist(), rows, strict=True):
@@ -363,7 +363,7 @@ class MemoryLedger:
             self._sent[place.run, client] = {**latest, place: bytes(row)}
 
     def _kept(self, place: Place, client: int) -> bytes | None:
-        """Return what a client answered to this very question, if bytes are kept."""
+        """Return a client's earlier answer to this question, if bytes are kept."""
         return None if self._sent is None else self._sent.get((place.run, client), {}).get(place)
 
     def _again(self, place: Place, client: int) -> bytes | NoLongerKept:
@@ -384,7 +384,7 @@ class MemoryLedger:
 
 
 def _checked(place: Place, clients: Clients) -> Places:
-    """Return indices of clients, or raise ConfigError unless they and the place are such."""
+    """Return indices of clients; raise ConfigError unless these and the place are valid."""
     check_place(place)
     if place.round > LARGEST_ROUND:
         raise ConfigError(f"round = {place.round}: a simulation has at most {LARGEST_ROUND:,}")
@@ -392,7 +392,7 @@ def _checked(place: Place, clients: Clients) -> Places:
 
 
 def _check_rows(made: Rows, count: int) -> None:
-    """Raise ConfigError unless there is a row of bytes for each of ``count`` clients."""
+    """Raise ConfigError unless ``made`` has one row of bytes for each of ``count`` clients."""
     found = f"{len(made)} of them"
     if isinstance(made, np.ndarray):
         found = f"{made.dtype} of shape {made.shape}"
@@ -409,12 +409,12 @@ def _check_rows(made: Rows, count: int) -> None:
 def _another(place: Place, client: int) -> NoLongerKept:
     return NoLongerKept(
         f"client {client}, run {place.run} round {place.round} exchange {place.exchange}: the "
-        "answer is another than before, and would be randomised again; nothing was released"
+        "answer differs from before, and would be randomised again; nothing was released"
     )
 
 
 def _digest(answer: bytes | memoryview) -> int:
-    """Return the beginning of an answer's digest; 1 for the one in 2^64 that would be 0."""
+    """Return the beginning of an answer's digest; 0, one case in 2^64, becomes 1."""
     return int.from_bytes(hashlib.sha256(answer).digest()[:8]) or 1
 
 
@@ -422,12 +422,12 @@ def _digest(answer: bytes | memoryview) -> int:
 
 
 class ClientHistory(NamedTuple):
-    """What a client released in one run, but for the earlier rounds.
+    """What a client released in one run, without the details of earlier rounds.
 
     Attributes:
-        round: the latest.
-        answered: in that round: exchange, question and event, by exchange.
-        kinds: what it released in all rounds: event and exchange, in the order of their first time.
+        round: the latest round.
+        answered: the answers in that round: (exchange, question, event), sorted by exchange.
+        kinds: what it released in all rounds: (event, exchange), in the order of first release.
     """
 
     round: int
@@ -435,7 +435,7 @@ class ClientHistory(NamedTuple):
     kinds: tuple[tuple[Event, int], ...]
 
     def awaits(self, round: int, exchange: int) -> bool:
-        """Return whether an answer there would be a new one, and not of a round gone by."""
+        """Return whether an answer there would be new, and not in an earlier round."""
         if self.round != round:
             return self.round < round
         return all(there != exchange for there, _, _ in self.answered)
@@ -443,12 +443,12 @@ class ClientHistory(NamedTuple):
     def after(
         self, round: int, exchange: int, question: bytes, event: Event
     ) -> tuple[ClientHistory, int]:
-        """Return the shape after one more answer, and the place of its kind among ``kinds``.
+        """Return the history after one more answer, and the place of its kind among ``kinds``.
 
         Args:
-            round: the latest one, or a later one.
-            exchange: of that round; not answered yet.
-            question: what is answered.
+            round: the latest round, or a later one.
+            exchange: an exchange of that round that is not answered yet.
+            question: the question that is answered.
             event: what the answer releases.
         """
         answered: tuple[tuple[int, bytes, Event], ...] = ((exchange, question, event),)
@@ -460,14 +460,14 @@ class ClientHistory(NamedTuple):
         return ClientHistory(round, answered, kinds), kinds.index((event, exchange))
 
     def merged(self, other: ClientHistory) -> tuple[ClientHistory, list[int]]:
-        """Return the shape of a client of which both are known, and where its kinds stand there.
+        """Return the history of a client that two ledgers know, and the places of its kinds.
 
         Returns:
-            The shape, whose kinds begin with those of this one; and of each kind of ``other`` its
-            place among them.
+            The history, whose kinds begin with those of this one; and for each kind of ``other``
+            its place among them.
 
         Raises:
-            AskedOtherwise: they answered one exchange of their latest round differently.
+            AskedOtherwise: they answered an exchange of their latest round differently.
         """
         kinds = (*self.kinds, *(kind for kind in other.kinds if kind not in self.kinds))
         latest = max(self, other, key=lambda shape: shape.round)
@@ -483,11 +483,11 @@ class ClientHistory(NamedTuple):
 
 
 NOTHING = ClientHistory(-1, (), ())
-"""The shape of a client that has released nothing."""
+"""The history of a client that has released nothing."""
 
 
 class Answer(NamedTuple):
-    """What a client releases: ``event``, as the answer to ``question``, where that was asked."""
+    """A release: ``event``, as the answer to ``question`` at this round and exchange."""
 
     round: int
     exchange: int
@@ -496,12 +496,12 @@ class Answer(NamedTuple):
 
 
 class KindGroup(NamedTuple):
-    """Clients that released the same kinds, be it in different rounds.
+    """Clients that released the same kinds, possibly in different rounds.
 
     Attributes:
-        kinds: event and exchange.
-        clients: ascending.
-        words: of each kind.
+        kinds: pairs (event, exchange).
+        clients: their indices, ascending.
+        words: the rounds of each kind.
     """
 
     kinds: tuple[tuple[Event, int], ...]
@@ -512,17 +512,17 @@ class KindGroup(NamedTuple):
 class Run:
     """What was released in one run.
 
-    A client is counted in the row of its own index, or, in what ``extract`` returns, in the next
-    that is free.
+    A client has the row of its own index, or, in a result of ``extract``, the next free row.
 
     Attributes:
         server: the rounds whose broadcasts released an event, as the bits of an integer.
-        shapes: those that clients have, and maybe some that none has any more; ``NOTHING`` first.
-        shape_of: by row, the number of its shape.
-        words: by the place of a kind among those of a client's shape: in which rounds it was
-            released, by row.
-        answers: by exchange and row: the beginning of a digest of what was sent, in the latest
-            round alone; 0 where nothing was, or it is not known any more.
+        shapes: the histories that clients have, and perhaps some that none has any more;
+            ``NOTHING`` comes first.
+        shape_of: the number of each row's history.
+        words: for each place among the kinds of a client's history: the rounds in which that kind
+            was released, by row.
+        answers: by exchange and row: the beginning of a digest of what was sent in the latest
+            round; 0 if nothing was sent or it is no longer known.
     """
 
     def __init__(self) -> None:
@@ -533,18 +533,18 @@ class Run:
         self.answers: dict[int, NDArray[np.uint64]] = {}
         self._numbers: dict[ClientHistory, int] = {NOTHING: 0}
         self._many = _FEW_SHAPES
-        # The last shape that an answer was added to, the answer, and what became of both.
+        # The last history that an answer was added to, the answer, and the resulting numbers.
         self._last: tuple[int, Answer | None, int, int] = (0, None, 0, 0)
-        self._rows: dict[int, int] | None = None  # by client; None where it is the same
+        self._rows: dict[int, int] | None = None  # row by client; None if they are equal
 
     def row(self, client: int) -> int:
-        """Return the row of a client; of a new one too."""
+        """Return the row of a client; a new client gets one."""
         row = client if self._rows is None else self._rows.setdefault(client, len(self._rows))
         self._reserve(row + 1)
         return row
 
     def rows(self, clients: Places) -> Places:
-        """Return the rows of clients; of new ones too."""
+        """Return the rows of clients; new clients get one."""
         if self._rows is None:
             self._reserve(int(clients.max(initial=-1)) + 1)
             return clients
@@ -562,23 +562,23 @@ class Run:
         return clients[order], rows[order]
 
     def shape(self, row: int) -> ClientHistory:
-        """Return what the client of a row released, but for its earlier rounds."""
+        """Return the history of the client in a row."""
         return self.shapes[int(self.shape_of[row])]
 
     def rounds(self, row: int) -> list[int]:
-        """Return in which rounds the client of a row released each of its kinds, as bits."""
+        """Return the rounds in which the client of a row released each of its kinds, as bits."""
         return [
             sum(int(bits[row]) << word * WORD for word, bits in words.items())
             for words in self.words[: len(self.shape(row).kinds)]
         ]
 
     def await_answers(self, rows: Places, round: int, exchange: int) -> bool:
-        """Return whether of all these clients an answer there would be a new one."""
+        """Return whether an answer there would be new for every one of these clients."""
         numbers = set(self.shape_of[rows].tolist())
         return all(self.shapes[number].awaits(round, exchange) for number in numbers)
 
     def rounds_before(self, rows: Places, round: int) -> NDArray[np.int64]:
-        """Return in how many rounds before ``round`` each client released something."""
+        """Return the number of rounds before ``round`` in which each client released something."""
         counted = np.zeros(rows.size, np.int64)
         for word in {word for words in self.words for word in words if word * WORD < round}:
             done = np.zeros(rows.size, np.uint32)
@@ -590,19 +590,19 @@ class Run:
         return counted
 
     def history(self, row: int) -> tuple[tuple[Event, int], ...]:
-        """Return the events that the client of a row released, and how often each was."""
+        """Return the events that the client of a row released, each with the number of times."""
         pairs = zip(self.shape(row).kinds, self.rounds(row), strict=True)
         return tuple((event, rounds.bit_count()) for (event, _), rounds in pairs)
 
     def told_apart(self, rows: Places, *, times: bool) -> list[NDArray[np.integer]]:
-        """Return columns of numbers: clients that are alike in all of them have one history.
+        """Return columns of numbers such that clients with equal numbers have the same history.
 
         Args:
-            rows: of the clients.
-            times: whether histories differ too if only how often something was released does.
+            rows: the rows of the clients.
+            times: whether histories also differ if only the number of releases does.
         """
         found, place = np.unique(self.shape_of[rows], return_inverse=True)
-        # Shapes that come from each other have the very same kinds.
+        # Histories that come from each other share the same kinds object.
         kinds = np.array([id(self.shapes[number].kinds) for number in found.tolist()], np.int64)
         nothing = np.zeros(rows.size, np.int64)
         counts = (
@@ -615,9 +615,9 @@ class Run:
         """Count an answer of each of these clients, all of which await it.
 
         Args:
-            clients: each once.
-            answer: of the latest round of each of them, or a later one.
-            digests: the beginning of a digest of what each sends, above 0.
+            clients: without repeats.
+            answer: the answer, in the latest round of each client or a later one.
+            digests: the beginning of a digest of what each client sends, above 0.
         """
         if clients.size == 1:
             self.count_alike(self.row(int(clients[0])), answer, digests[0])
@@ -630,7 +630,7 @@ class Run:
             self.count_alike(rows[there], answer, all_digests[there])
 
     def count_alike(self, rows: Places | int, answer: Answer, digests: Any) -> None:
-        """Count an answer of clients of one shape, or of one client: see ``count``."""
+        """Count an answer of clients with one history, or of one client: see ``count``."""
         self._forget_shapes()
         old = int(self.shape_of[rows if isinstance(rows, int) else rows[0]])
         if self._last[:2] != (old, answer):
@@ -645,7 +645,7 @@ class Run:
         self._answers(answer.exchange)[rows] = digests
 
     def kind_groups(self) -> Iterator[KindGroup]:
-        """Yield the clients that released something, by the kinds of what they did."""
+        """Yield the clients that released something, grouped by the kinds that they released."""
         clients, rows = self.known()
         kinds: dict[tuple[tuple[Event, int], ...], int] = {}
         of_shape = [kinds.setdefault(shape.kinds, len(kinds)) for shape in self.shapes]
@@ -673,11 +673,11 @@ class Run:
         return small
 
     def absorb(self, other: Run) -> None:
-        """Count all that ``other`` has counted; what both have counted once.
+        """Count all that ``other`` has counted; what both have counted counts once.
 
         Raises:
-            AskedOtherwise: a client released one thing here and another there. Then this run holds
-                what it held before.
+            AskedOtherwise: a client's releases differ between the runs. This run then holds what it
+                held before.
         """
         clients, theirs = other.known()
         mine = self.rows(clients)
@@ -686,7 +686,7 @@ class Run:
             zip(self.shape_of[mine].tolist(), other.shape_of[theirs].tolist(), strict=True)
         )
         merged = {(a, b): self.shapes[a].merged(other.shapes[b]) for a, b in set(pairs)}
-        # Few, unlike the shapes, in which the latest rounds differ.
+        # There are few of these, unlike histories, which also differ in their latest rounds.
         alike = [(id(self.shapes[a].kinds), id(other.shapes[b].kinds)) for a, b in pairs]
         parts = []
         numbers = {pair: number for number, pair in enumerate(dict.fromkeys(alike))}
@@ -710,14 +710,14 @@ class Run:
             self.server[event] = self.server.get(event, 0) | rounds
 
     def words_of(self, kind: int, rows: Places) -> Words:
-        """Return in which rounds clients released the kind that stands at a place among theirs."""
+        """Return the rounds in which clients released the kind at a place among their kinds."""
         if kind >= len(self.words):
             return {}
         found = {word: bits[rows] for word, bits in sorted(self.words[kind].items())}
         return {word: bits for word, bits in found.items() if bits.any()}
 
     def word(self, kind: int, word: int) -> NDArray[np.uint32]:
-        """Return a column of ``words``, which is made where there is none."""
+        """Return a column of ``words``, created if necessary."""
         while len(self.words) <= kind:
             self.words.append({})
         if word not in self.words[kind]:
@@ -725,7 +725,7 @@ class Run:
         return self.words[kind][word]
 
     def number(self, shape: ClientHistory) -> int:
-        """Return the number of a shape, which is taken up where it is new."""
+        """Return the number of a history; a new history gets one."""
         number = self._numbers.setdefault(shape, len(self.shapes))
         if number == len(self.shapes):
             self.shapes.append(shape)
@@ -739,7 +739,7 @@ class Run:
     def _check_rounds(
         self, mine: ClientHistory, rows: Places, theirs: ClientHistory, words: list[Words]
     ) -> None:
-        """Raise AskedOtherwise if clients released two events in one exchange of one round."""
+        """Raise AskedOtherwise if a client released two events in one exchange of a round."""
         for kind, (event, exchange) in enumerate(mine.kinds):
             for (other, there), of_other in zip(theirs.kinds, words, strict=True):
                 if there == exchange and other != event:
@@ -748,7 +748,7 @@ class Run:
                         raise AskedOtherwise(f"a round was released as {event}, and as {other}")
 
     def _check_answers(self, mine: Places, other: Run, theirs: Places) -> None:
-        """Refuse another run in which a question of the latest rounds has another answer."""
+        """Refuse another run in which a question of the latest rounds has a different answer."""
         same = _rounds(self)[self.shape_of[mine]] == _rounds(other)[other.shape_of[theirs]]
         for exchange in self.answers.keys() & other.answers.keys():
             one, two = self.answers[exchange][mine], other.answers[exchange][theirs]
@@ -756,7 +756,7 @@ class Run:
                 raise AskedOtherwise(f"exchange {exchange} of a round has two different answers")
 
     def _take_answers(self, mine: Places, other: Run, theirs: Places) -> None:
-        """Take over the answers of another run's latest rounds, while shapes are as they were."""
+        """Take over the answers of another run's latest rounds; call it before shapes change."""
         ours = _rounds(self)[self.shape_of[mine]]
         latest = _rounds(other)[other.shape_of[theirs]]
         for answers in self.answers.values():
@@ -767,7 +767,7 @@ class Run:
                 self._answers(exchange)[mine[there]] = digests[theirs[there]]
 
     def _forget_shapes(self) -> None:
-        """Leave out the shapes that no client has any more, once they are many."""
+        """Drop the histories that no client has any more, once there are many."""
         if len(self.shapes) <= self._many:
             return
         counts = np.bincount(self.shape_of, minlength=1)
@@ -782,7 +782,7 @@ class Run:
         self._many = max(_FEW_SHAPES, 2 * used.size)
 
     def _reserve(self, size: int) -> None:
-        """Make room for so many rows; zeros that nobody has written take no memory."""
+        """Make room for ``size`` rows; zeros that nobody has written take no memory."""
         if size <= self.shape_of.size:
             return
         size = max(size, 2 * self.shape_of.size)
@@ -807,18 +807,18 @@ def _longer(column: NDArray[Any], size: int) -> NDArray[Any]:
 def all_covered(
     budgets: tuple[Budget, ...], event: Event, clients: Places, run: Run, others: Sequence[Run]
 ) -> bool:
-    """Return whether each client may release ``event`` in ``run``, after what it has released.
+    """Return whether each client may release ``event`` in ``run``, given its earlier releases.
 
-    It is asked once for those that are alike.
+    Clients with equal histories are checked once.
 
     Args:
-        budgets: of each client, for all runs together.
-        event: to release.
+        budgets: the budgets of each client, for all runs together.
+        event: the event to release.
         clients: their indices.
-        run: in which.
+        run: the run of the release.
         others: all other runs.
     """
-    # Without a budget it counts what was released in this run, and not how often.
+    # Without a budget, only the events of this run matter, not how often each was released.
     counting = bool(budgets)
     runs = [(each, each.rows(clients)) for each in ((run, *others) if counting else (run,))]
     columns = [column for each, rows in runs for column in each.told_apart(rows, times=counting)]
@@ -845,7 +845,7 @@ def _covered(
 
 
 def _unlike(columns: Sequence[NDArray[np.integer]]) -> list[int]:
-    """Return the places of rows, one of each kind that the columns tell apart."""
+    """Return the places of rows, one for each combination of column values."""
     code = np.zeros(columns[0].size, np.int64)
     first = code[:1]
     for column in columns:
@@ -859,9 +859,9 @@ def _unlike(columns: Sequence[NDArray[np.integer]]) -> list[int]:
 
 
 def indices_of(clients: NDArray[np.integer] | Sequence[int]) -> Places:
-    """Return indices of clients, or raise ConfigError unless they are such, each once."""
+    """Return indices of clients; raise ConfigError unless they are valid and without repeats."""
     if len(clients) == 1 and type(clients[0]) is int and 0 <= clients[0] <= LARGEST_CLIENT:
-        return np.array(clients, np.int64)  # which is quicker
+        return np.array(clients, np.int64)  # a quick path
     found = np.asarray(clients) if len(clients) else np.zeros(0, np.int64)
     if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer):
         raise ConfigError(f"clients: {found.dtype} of shape {found.shape}; give indices")
@@ -874,14 +874,14 @@ def indices_of(clients: NDArray[np.integer] | Sequence[int]) -> Places:
 
 
 def check_client(client: int) -> None:
-    """Raise ConfigError unless ``client`` can be the index of a simulation's client."""
+    """Raise ConfigError unless ``client`` is a valid index of a simulation's client."""
     check_count("client", client)
     if client > LARGEST_CLIENT:
         raise ConfigError(f"client = {client}: a simulation has at most {LARGEST_CLIENT + 1:,}")
 
 
 def check_round(round: int) -> None:
-    """Raise ConfigError if a simulation cannot have so many rounds."""
+    """Raise ConfigError if ``round`` is beyond a simulation's last round."""
     if round > LARGEST_ROUND:
         raise ConfigError(f"round = {round}: a simulation has at most {LARGEST_ROUND:,}")
 
@@ -890,7 +890,7 @@ def check_round(round: int) -> None:
 
 
 def run_to_record(run: Run, events: dict[Event, int]) -> dict[str, Any]:
-    """Return a JSON-ready record, in which an event is its place among ``events``."""
+    """Return a JSON-ready record, which refers to an event by its place in ``events``."""
 
     def place(event: Event) -> int:
         return events.setdefault(event, len(events))
@@ -898,7 +898,7 @@ def run_to_record(run: Run, events: dict[Event, int]) -> dict[str, Any]:
     clients, rows = run.known()
     numbers = run.shape_of[rows]
     first = np.full(len(run.shapes), numbers.size, np.int32)
-    first[numbers[::-1]] = np.arange(numbers.size, dtype=np.int32)[::-1]  # the last one counts
+    first[numbers[::-1]] = np.arange(numbers.size, dtype=np.int32)[::-1]  # the last write counts
     order = np.argsort(first, kind="stable")[: np.count_nonzero(first < numbers.size)]
     shapes = [run.shapes[number] for number in order.tolist()]
     to = np.zeros(len(run.shapes), np.int32)
@@ -927,7 +927,7 @@ def run_to_record(run: Run, events: dict[Event, int]) -> dict[str, Any]:
 
 
 def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> Run:
-    """Return the run of a record. What was answered is known, and not what the answers were.
+    """Return the run of a record. It knows which questions were answered, but not the answers.
 
     Raises:
         ConfigError, LookupError, ValueError, TypeError: the record is damaged.
@@ -975,9 +975,10 @@ def _shape(record: Mapping[str, Any], events: Mapping[int, Event]) -> ClientHist
 
 
 def _check_rounds(run: Run, rows: Places) -> None:
-    """Raise ConfigError unless clients released what their shapes say in their latest rounds.
+    """Raise ConfigError unless clients' latest releases match their histories.
 
-    Nothing later; and each kind in the latest one or, if it was not answered so, in an earlier one.
+    Nothing may be released later. Each kind must be released in the latest round if it was answered
+    there, and in an earlier round otherwise.
     """
     rounds = np.array([shape.round for shape in run.shapes])
     counts = np.array([len(shape.kinds) for shape in run.shapes])
@@ -988,7 +989,7 @@ def _check_rounds(run: Run, rows: Places) -> None:
             latest, last, has = rounds[numbers], is_last[numbers], counts[numbers] > kind
             found = np.full(part.size, -1, np.int64)
             for word, bits in run.words_of(kind, part).items():
-                _, width = np.frexp(bits.astype(np.float64))  # 0 of 0
+                _, width = np.frexp(bits.astype(np.float64))  # 0 for 0
                 found = np.where(width > 0, word * WORD + width - 1, found)
             sound = np.where(last, found == latest, (found >= 0) & (found < latest))
             if not np.where(has, sound, found < 0).all():
@@ -1000,7 +1001,7 @@ def _is_last(shape: ClientHistory, kind: int) -> bool:
 
 
 def pack_indices(indices: Places) -> list[int] | dict[str, Any]:
-    """Return ascending indices as first and last of each range, or as bits, whichever is less.
+    """Return ascending indices as first and last of each range, or as bits, whichever is shorter.
 
     >>> pack_indices(np.array([0, 1, 2, 7]))
     [0, 2, 7, 7]
@@ -1012,7 +1013,7 @@ def pack_indices(indices: Places) -> list[int] | dict[str, Any]:
     ends = np.flatnonzero(np.diff(indices) != 1)
     first, last = indices[np.append(0, ends + 1)], indices[np.append(ends, indices.size - 1)]
     span = int(indices[-1] - indices[0]) + 1
-    if 16 * first.size <= span / 6:  # in digits, about
+    if 16 * first.size <= span / 6:  # approximate digits
         return np.stack([first, last], axis=1).ravel().tolist()
     there = np.zeros(span, np.bool_)
     there[indices - indices[0]] = True
@@ -1044,7 +1045,7 @@ def unpack_indices(packed: list[int] | Mapping[str, Any]) -> Places:
 
 
 def _pack(column: NDArray[Any]) -> list[int | str]:
-    """Return integers as the bytes that each takes, and their text; once, if all are equal."""
+    """Return the bytes per integer, and the integers as text; one integer if all are equal."""
     width = next(n for n in (1, 2, 4, 8) if int(column.max(initial=0)) < 256**n)
     alike = column.size > 0 and bool((column == column[0]).all())
     return [width, _text((column[:1] if alike else column).astype(f"<u{width}"))]

@@ -1,7 +1,7 @@
 """What clients have released, and the refusal to release more.
 
-A client's own ledger decides, whatever a server asks for. There is one protocol, and two stores:
-``sqlite`` keeps one client's on its disk, ``columns`` those of a simulation's clients.
+A client's own ledger decides, whatever a server asks for. There is one protocol with two stores:
+``sqlite`` keeps one client's ledger on its disk, ``columns`` those of a simulation's clients.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from fedldp.core.errors import ConfigError, NoLongerKept, OutOfTurn, PrivacyErro
 from fedldp.core.numbers import check_count
 
 QUESTION_BYTES = 32
-"""A question is known by its SHA-256 digest."""
+"""A question is identified by its SHA-256 digest."""
 
 LARGEST_RUN = 200
-LARGEST_ROUND = 2**63 - 1  # of SQLite's integers; the same for an exchange
+LARGEST_ROUND = 2**63 - 1  # SQLite's largest integer; an exchange has the same limit
 
 
 class Place(NamedTuple):
-    """Where an answer stands: what was asked, and in which round of which run.
+    """The place of an answer: the question, and the round and run in which it was asked.
 
     Attributes:
         run: identifies the run; 1 to 200 printable characters.
-        round: of that run, at least 0.
-        exchange: of that round, at least 0.
-        question: the SHA-256 digest of what was asked.
+        round: the round of that run, at least 0.
+        exchange: the exchange of that round, at least 0.
+        question: the SHA-256 digest of the question.
     """
 
     run: str
@@ -40,23 +40,23 @@ class Place(NamedTuple):
 
 
 Clients: TypeAlias = "Sequence[int] | NDArray[np.integer]"
-"""Indices of clients, each once."""
+"""Indices of clients, without repeats."""
 
 Rows: TypeAlias = "Sequence[bytes] | NDArray[np.uint8]"
-"""What clients send, one row for each; one array where all rows have one length."""
+"""What clients send, one row for each client; one array if all rows have the same length."""
 
 Verdict: TypeAlias = "bytes | PrivacyError | None"
-"""May a client answer? None: yes. Else what it answered before, or why it refuses."""
+"""Whether a client may answer. None: it may. Otherwise its earlier answer, or its refusal."""
 
 Released: TypeAlias = "Sequence[bytes | PrivacyError] | NDArray[np.uint8]"
-"""What leaves, one row for each client; an error stands for that of a client that refuses."""
+"""What leaves, one row for each client; an error takes the row of a client that refuses."""
 
 Holds = Callable[[int], bool]
 """Whether a client still has what it drew once in the run."""
 
 
 def always(client: int) -> bool:
-    """Return that a client has it: for what is never drawn once."""
+    """Return True: for events that are never drawn once."""
     return True
 
 
@@ -64,15 +64,15 @@ class Ledgers(Protocol):
     """The ledgers of one client, or of many.
 
     Guarantee: whatever ``release`` has returned for a client is counted, and the sum of its costs
-    never passes the client's budget. For one (run, round, exchange) it returns the same bytes
+    never exceeds the client's budget. For one (run, round, exchange) it returns the same bytes
     every time.
 
-    A question is asked by (run, round, exchange), and is told from others by the SHA-256 digest of
-    its bytes. Within a run rounds do not go back: only the latest round's answers are kept, all its
-    exchanges; whatever is asked for an earlier round is refused. What is drawn once (``Memoized``)
+    A question is asked at (run, round, exchange) and identified by the SHA-256 digest of its bytes.
+    Rounds of a run only move forward: only the answers of the latest round are kept, of all its
+    exchanges, and a question of an earlier round is refused. What is drawn once (``Memoized``)
     costs once in each run.
 
-    Both methods raise ``ConfigError`` for a malformed argument; nothing was released then.
+    Both methods raise ``ConfigError`` for a malformed argument; nothing is released in that case.
     """
 
     def check(
@@ -86,21 +86,21 @@ class Ledgers(Protocol):
         """Return for each client whether it may release ``event`` now, so that none trains in vain.
 
         Args:
-            place: of the answer.
+            place: the place of the answer.
             event: what it will release.
-            clients: who is asked.
-            max_rounds: how many rounds of the run a client may answer.
-            holds: see ``Holds``; asked for events that are drawn once.
+            clients: the clients that are asked.
+            max_rounds: the largest number of rounds of the run that a client may answer.
+            holds: see ``Holds``; called for events that are drawn once.
 
         Returns:
-            Of each client, in their order: None if it may, also where a store that keeps no bytes
-            has released it before: ``release`` makes the same bytes again and checks that. The
-            bytes that it answered to this very question before. Or the first that applies of
-            AskedOtherwise: it was released for another question, or the run drew another event
-            under the same identity. NoLongerKept: it is of an earlier round than the run's latest,
-            its bytes are gone, or what was drawn once is. OutOfTurn: so many rounds before this one
-            were answered. OverBudget: the budget does not cover the event. LedgerUnusable: the
-            store cannot be used.
+            One verdict for each client, in their order. None: it may release. That includes an
+            earlier release in a store that keeps no bytes: ``release`` then makes the bytes again
+            and checks that they are the same. Bytes: its earlier answer to the same question.
+            Otherwise the first of these that applies. AskedOtherwise: the place was released for
+            another question, or the run drew another event under the same identity. NoLongerKept:
+            the round is before the run's latest, or its bytes or what was drawn once are gone.
+            OutOfTurn: ``max_rounds`` earlier rounds were answered. OverBudget: the budget does not
+            cover the event. LedgerUnusable: the store cannot be used.
         """
 
     def release(
@@ -113,24 +113,24 @@ class Ledgers(Protocol):
     ) -> Released:
         """Charge ``event`` to each client, and return the rows to send once all are synced.
 
-        The same question again: the same bytes, at no further cost.
+        The same question again gets the same bytes, at no further cost.
 
         Args:
-            place: of the answer.
+            place: the place of the answer.
             event: what ``make`` will release.
-            clients: who answers.
+            clients: the clients that answer.
             make: returns the randomised bytes, one row for each client; called at most once, and
                 only if every client may answer, with the ledger locked.
-            max_rounds: how many rounds of the run a client may answer.
+            max_rounds: the largest number of rounds of the run that a client may answer.
 
         Raises:
-            PrivacyError: as ``check`` says of one of the clients; nothing was released. An error of
-                ``make`` is passed on, and costs nothing.
+            PrivacyError: one of the clients may not answer (see ``check``); nothing was released.
+                An error that ``make`` raises is passed on, and costs nothing.
         """
 
 
 def check_place(place: Place) -> None:
-    """Raise ConfigError unless this can name a release."""
+    """Raise ConfigError unless ``place`` can identify a release."""
     run, round, exchange, question = place
     check_run(run)
     for name, value in (("round", round), ("exchange", exchange)):
@@ -142,25 +142,25 @@ def check_place(place: Place) -> None:
 
 
 def check_run(run: str) -> None:
-    """Raise ConfigError unless ``run`` can be shown: a server chooses it, people read it."""
+    """Raise ConfigError unless ``run`` is printable: a server chooses it, and people read it."""
     if not (isinstance(run, str) and 0 < len(run) <= LARGEST_RUN and run.isprintable()):
         raise ConfigError(f"run = {run!a:.250}: give 1 to {LARGEST_RUN} printable characters")
 
 
 def went_back(run: str, round: int, latest: int) -> NoLongerKept:
-    """Return the error for a round that is before the run's latest one."""
+    """Return the error for a round before the run's latest one."""
     return NoLongerKept(
-        f"run {run} round {round}: round {latest} was released since, and of an earlier one "
-        "nothing is kept; nothing was released"
+        f"run {run} round {round}: round {latest} was released since, and nothing is kept of an "
+        "earlier round; nothing was released"
     )
 
 
 def lost_draws(run: str) -> NoLongerKept:
-    """Return the error for a client that does not have any more what it drew once in a run."""
+    """Return the error for a client that no longer has what it drew once in a run."""
     return NoLongerKept(f"run {run}: what was drawn once in it is gone; nothing was released")
 
 
 def check_turn(rounds_before: int, max_rounds: int | None) -> None:
-    """Raise OutOfTurn if ``rounds_before`` rounds were answered, and no more may be."""
+    """Raise OutOfTurn if ``rounds_before`` rounds were answered and no more may be."""
     if max_rounds is not None and rounds_before >= max_rounds:
         raise OutOfTurn(f"{rounds_before} rounds were answered, of {max_rounds} at most")

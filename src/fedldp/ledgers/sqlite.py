@@ -1,4 +1,4 @@
-"""A client's ledger in an SQLite file, each release written and synced before it leaves."""
+"""A client's ledger in an SQLite file; each release is written and synced before it leaves."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ from fedldp.ledgers.protocol import (
 )
 
 _OF_CLIENTS, _OF_UNITS = 2, 3
-"""Versions of the file: with one budget, of the client's whole input; or with those of other units.
+"""Versions of the file: with one budget, of the client's whole input; or with other units' budgets.
 
-The first is what was written before there were units, and is written still. In the second a row of
-``budget`` says its unit, and ``cost`` is a list in JSON: what a release added to each.
+The first was written before there were units, and still is if there is only that budget. In the
+second, a row of ``budget`` names its unit, and ``cost`` is a JSON list: what a release added to
+each budget.
 """
 
 _COLUMNS = {
@@ -77,11 +78,11 @@ _ENTRY = "number, run, round, exchange, question, event, cost, payload_sha256, h
 
 
 LOST = hashlib.sha256(b"questions that were lost with a ledger").digest()
-"""Stands for the question of what may have been released, and is in no ledger any more."""
+"""Stands for the unknown question of a possible release that no ledger holds any more."""
 
 RENEWED = hashlib.sha256(b"the owner of this ledger has renewed its budget").digest()
-"""Stands for the question of an entry by which its owner renews the budget: no message has it, and
-no run has the name that the entry has, which is empty."""
+"""Stands for the question of an entry by which the owner renews the budget. No message has this
+digest, and no run has the entry's name, which is empty."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,13 @@ class Release:
     Attributes:
         number: 1, 2, 3 and so on.
         run: identifies the run.
-        round: of that run.
-        exchange: of that round.
-        question: SHA-256 of what was asked, in hexadecimal.
+        round: the round of that run.
+        exchange: the exchange of that round.
+        question: SHA-256 of the question, in hexadecimal.
         event: what was released.
         costs: what it added to each budget.
-        payload_sha256: of the bytes that were released, in hexadecimal.
-        hash: SHA-256 of this entry and the hash of the one before, in hexadecimal.
+        payload_sha256: SHA-256 of the released bytes, in hexadecimal.
+        hash: SHA-256 of this entry and of the previous entry's hash, in hexadecimal.
     """
 
     number: int
@@ -112,17 +113,17 @@ class Release:
 
     @property
     def cost(self) -> float:
-        """What it added to the ledger's first budget."""
+        """What the release added to the ledger's first budget."""
         return self.costs[0]
 
     @property
     def renews(self) -> bool:
-        """Whether it is no release: the owner has renewed the budget by it."""
+        """Whether this entry is not a release: by it, the owner renewed the budget."""
         return self.run == "" and self.question == RENEWED.hex()
 
 
 def since_renewal(entries: Sequence[Release]) -> Sequence[Release]:
-    """Return the entries after the last one by which the owner renewed the budget; else all."""
+    """Return the entries after the owner's last renewal of the budget; all if there was none."""
     for place in reversed(range(len(entries))):
         if entries[place].renews:
             return entries[place + 1 :]
@@ -130,22 +131,22 @@ def since_renewal(entries: Sequence[Release]) -> Sequence[Release]:
 
 
 def renewals(entries: Sequence[Release]) -> int:
-    """Return how often the owner has renewed the budget."""
+    """Return how often the owner renewed the budget."""
     return sum(entry.renews for entry in entries)
 
 
 def times(often: int) -> str:
-    """Return a number of times in words."""
+    """Return a number of repetitions in words."""
     return "once" if often == 1 else f"{often} times"
 
 
 def rounds_before(releases: list[Release], run: str, round: int) -> int:
-    """Return in how many rounds of a run before ``round`` something was released."""
+    """Return the number of rounds of a run before ``round`` in which something was released."""
     return len({each.round for each in releases if each.run == run and each.round < round})
 
 
 def known_release(past: list[Release], place: Place) -> Release | None:
-    """Return the entry of what was released before for this very question, or None."""
+    """Return the entry of an earlier release for this same question, or None."""
     run, round, exchange, question = place
     of_run = [entry for entry in past if entry.run == run]
     latest = max((entry.round for entry in of_run), default=round)
@@ -160,29 +161,29 @@ def known_release(past: list[Release], place: Place) -> Release | None:
 
 
 def place_of(entry: Release) -> str:
-    """Return where an entry was released, for people."""
+    """Return the place of an entry's release, for people."""
     return f"run {entry.run} round {entry.round} exchange {entry.exchange}"
 
 
 class SqliteLedger:
     """A client's releases in an SQLite file: the ``Ledgers`` of one client, whatever its index.
 
-    Guarantee: whatever ``release`` has returned is in the file, so the sum of its costs never
-    under-counts: not if the process is killed at any point, the machine loses power, the disk is
-    full, or several processes release at once. Nothing is released by which that sum, since the
-    owner renewed the budget last, would pass it, and for one (run, round, exchange) it returns the
-    same bytes every time. Where any of this is in doubt it refuses. It refuses events that are
-    private for real numbers only.
+    Guarantee: whatever ``release`` has returned is in the file. So the sum of its costs never
+    under-counts, even if the process is killed at any point, the machine loses power, the disk is
+    full, or several processes release at once. Nothing is released that would push the sum since
+    the owner's last renewal beyond the budget. For one (run, round, exchange) it returns the same
+    bytes every time. If any of this is in doubt, it refuses. It also refuses events that are
+    private only for real numbers.
 
-    What it cannot know: that the whole file was deleted, or replaced by an older copy. Every entry
-    holds a hash of all before it, so one that was changed or removed in the middle is found. Newest
-    entries that were removed, or a chain that was computed anew, are found only by comparing the
-    last hash with a copy that is kept elsewhere.
+    It cannot detect that the whole file was deleted or replaced by an older copy. Every entry holds
+    a hash of all entries before it, so a change or removal in the middle is detected. If the newest
+    entries were removed, or the chain was recomputed, only a comparison of the last hash with a
+    copy kept elsewhere shows it.
 
     Args:
-        path: of the file; made, readable by its owner only, if a budget is given.
-        budget: the limit on all releases together, or several of different units; stored, and must
-            stay the same. None for that of an existing file.
+        path: the file; created, readable by its owner only, if a budget is given.
+        budget: the limit on all releases together, or several limits of different units. It is
+            stored and must stay the same. None: use the budget of an existing file.
         timeout_seconds: how long to wait for another process.
 
     Raises:
@@ -254,11 +255,11 @@ class SqliteLedger:
         make: Callable[[], Rows],
         max_rounds: int | None = None,
     ) -> list[bytes]:
-        """Charge ``event``, and return the bytes to send once that is synced to the disk.
+        """Charge ``event``, and return the bytes to send once the charge is synced to the disk.
 
-        See ``Ledgers``. The bytes of a run's latest round are kept: if sending fails, or the
-        process is killed, ask again for the same, and they are returned unchanged at no further
-        cost. To randomise again would be a second release.
+        See ``Ledgers``. The bytes of a run's latest round are kept. If sending fails or the process
+        is killed, ask again for the same release: the bytes are returned unchanged, at no further
+        cost. Randomising again would be a second release.
         """
         check_place(place)
         _only(clients)
@@ -280,10 +281,10 @@ class SqliteLedger:
         return [payload]
 
     def charge_lost(self, run: str, round: int, exchange: int, event: Event) -> None:
-        """Charge what may have been released, and is in no ledger any more: see ``LOST``.
+        """Charge a possible release that no ledger holds any more: see ``LOST``.
 
-        Whatever the budget: it has left already. Where the costs pass the budget by it, nothing is
-        released any more.
+        It is charged whatever the budget, because it may have left already. If that pushes the
+        costs beyond the budget, nothing more is released.
         """
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -293,15 +294,15 @@ class SqliteLedger:
             self._add(db, past, Place(run, round, exchange, LOST), event, costs, b"")
 
     def renew(self) -> Release:
-        """Let the whole budget be spent once more, from now on, and return the entry that says so.
+        """Let the whole budget be spent once more from now on; return the entry that says so.
 
-        It is an act of the ledger's owner, for data that are hers: nothing else renews a budget,
-        and no time does. What was released before is not undone: all that the ledger will ever
-        release is then within the limit times one more than the number of its renewals. An earlier
-        fedldp reads the entry as one that costs nothing, and goes on to refuse.
+        Only the owner of the ledger can do this, for the owner's own data; nothing else renews a
+        budget, not even time. Earlier releases are not undone: the ledger's releases will never
+        cost more than the limit times one more than the number of its renewals. An earlier fedldp
+        reads the entry as one that costs nothing, and continues to refuse.
 
         Raises:
-            LedgerUnusable: the file cannot be used; or nothing was released since the last renewal.
+            LedgerUnusable: the file cannot be used, or nothing was released since the last renewal.
         """
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -317,7 +318,7 @@ class SqliteLedger:
             return self._releases(db)[-1]
 
     def releases(self) -> list[Release]:
-        """Return all entries, oldest first; those by which the budget was renewed are among them.
+        """Return all entries, oldest first, including those that renewed the budget.
 
         Raises:
             LedgerUnusable: the file cannot be read, or an entry was changed or removed.
@@ -335,14 +336,14 @@ class SqliteLedger:
         return self.all_remaining(self.releases())[0]
 
     def all_spent(self, entries: Sequence[Release]) -> list[float]:
-        """Return the cost of some entries under each budget, rounded up, renewed or not."""
+        """Return the cost of some entries under each budget, rounded up, across renewals."""
         return [
             budget.spent(entry.costs[at] for entry in entries)
             for at, budget in enumerate(self.budgets)
         ]
 
     def all_remaining(self, entries: Sequence[Release]) -> list[float]:
-        """Return what entries leave of each budget, rounded down: since it was renewed last."""
+        """Return what entries since the last renewal leave of each budget, rounded down."""
         counted = since_renewal(entries)
         return [
             budget.remaining(entry.costs[at] for entry in counted)
@@ -350,9 +351,9 @@ class SqliteLedger:
         ]
 
     def renewed_words(self, entries: Sequence[Release]) -> str:
-        """Return, for people, how often the budget was renewed, and all that was spent; or nothing.
+        """Return, for people, how often the budget was renewed and all that was spent; or "".
 
-        The words follow on others.
+        The words continue a sentence.
         """
         often = renewals(entries)
         if not often:
@@ -366,9 +367,9 @@ class SqliteLedger:
     def verify(self) -> list[Release]:
         """Check the whole file, and return its entries.
 
-        Beyond what every use of the ledger checks (version, budget, hashes, events and costs), the
-        file's own structure, the bytes that are kept, and that nothing was released by which the
-        total passed the budget.
+        Every use of the ledger checks version, budget, hashes, events and costs. This also checks
+        the structure of the file, the bytes that are kept, and that no release pushed the total
+        beyond the budget.
 
         Raises:
             LedgerUnusable: something is wrong.
@@ -400,7 +401,7 @@ class SqliteLedger:
         costs: tuple[float, ...],
         payload: bytes,
     ) -> None:
-        """Add an entry, and commit; bytes of earlier rounds of the run are kept no longer."""
+        """Add an entry and commit; stop keeping the bytes of the run's earlier rounds."""
         run, round, exchange, question = place
         digest = hashlib.sha256(payload).hexdigest()
         number = len(past) + 1
@@ -416,10 +417,10 @@ class SqliteLedger:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection for one use, so that none is shared by threads or forked processes.
+        """Yield a connection for one use, so that threads and forked processes never share one.
 
-        EXTRA also syncs the folder once the rollback journal is deleted, which is what commits.
-        Without that a power cut could bring the journal back, and undo a release that has left.
+        EXTRA also syncs the folder after the rollback journal is deleted; that deletion commits.
+        Without it, a power cut could bring the journal back and undo a release that has left.
         """
         try:
             with closing(
@@ -459,7 +460,7 @@ class SqliteLedger:
                 "with the budget that its own fedldp shows to remain"
             )
         if version not in _COLUMNS:
-            raise self._damaged(f"this is no ledger of version {_OF_CLIENTS} or {_OF_UNITS}")
+            raise self._damaged(f"this is not a ledger of version {_OF_CLIENTS} or {_OF_UNITS}")
         unit = "'client'" if version == _OF_CLIENTS else "unit"
         rows = db.execute(f'SELECT kind, "limit", {unit}, hash FROM budget').fetchall()
         try:
@@ -476,7 +477,7 @@ class SqliteLedger:
         if self._stored_budgets(db) != self.budgets:
             raise self._damaged("its budget was changed")
         rows = db.execute(f"SELECT {_ENTRY} FROM releases ORDER BY number").fetchall()
-        # What is still as it was found right before need not be checked again.
+        # Rows that are unchanged since the last check need not be checked again.
         same = sum(1 for _ in takewhile(_equal, zip(rows, self._found[0], strict=False)))
         entries = self._found[1][:same]
         drawn: defaultdict[str, dict[Event, None]] = defaultdict(dict)  # by run
@@ -491,7 +492,7 @@ class SqliteLedger:
     def _checked(
         self, row: tuple[Any, ...], past: list[Release], drawn: defaultdict[str, dict[Event, None]]
     ) -> Release:
-        """Return the entry that a row holds after those of the past."""
+        """Return the entry that a row holds, given the entries before it."""
         number, run, round, exchange, question, text, cell, digest, stored = row
         previous = past[-1].hash if past else _genesis(self.budgets)
         if stored != _chain(previous, *row[:-1]) or number != len(past) + 1:
@@ -506,7 +507,7 @@ class SqliteLedger:
                 for one, other in zip(costs, expected, strict=True)
             )
         except (FedldpError, ValueError, TypeError, OverflowError) as error:
-            raise self._damaged(f"release {number} is not understood: {error}") from error
+            raise self._damaged(f"release {number} cannot be read: {error}") from error
         if not right:
             raise self._damaged(
                 f"release {number} is charged {_words(costs)}, not {_words(expected)}"
@@ -537,7 +538,7 @@ def _equal(rows: tuple[object, object]) -> bool:
 
 
 def _create(path: Path, budgets: tuple[Budget, ...]) -> None:
-    """Make the file appear complete, so that an emptied file is never taken for a new ledger."""
+    """Create the file in one step, so that an emptied file is never taken for a new ledger."""
     try:
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new-")  # mode 0600
         os.close(handle)
@@ -579,7 +580,7 @@ def _genesis(budgets: tuple[Budget, ...]) -> str:
 
 
 def in_list(budgets: Sequence[Budget]) -> str:
-    """Return what budgets there are, for people."""
+    """Return a list of budgets in words, for people."""
     return " and a ".join(map(str, budgets))
 
 
@@ -598,22 +599,22 @@ def _only(clients: Clients) -> int:
     return int(clients[0])
 
 
-# What SQLite finds wrong, with a remedy
+# SQLite's errors, each with a remedy
 
 _WORDS = {
-    "SQLITE_NOTADB": "this is no ledger; check the path",
-    "SQLITE_ERROR": "this is no ledger, or not a whole one; check the path",
+    "SQLITE_NOTADB": "this is not a ledger; check the path",
+    "SQLITE_ERROR": "this is not a ledger, or an incomplete one; check the path",
     "SQLITE_CORRUPT": "the file is damaged; an older copy in its place would lack releases",
     "SQLITE_BUSY": "another process holds it; try again once that has ended",
     "SQLITE_CANTOPEN": "it cannot be opened; check the path and who may read and write it",
-    "SQLITE_READONLY": "it cannot be written; see who may write it and its folder",
+    "SQLITE_READONLY": "it cannot be written; check who may write it and its folder",
     "SQLITE_FULL": "the disk is full; make room",
-    "SQLITE_IOERR": "the disk cannot be read or written; see to it",
+    "SQLITE_IOERR": "the disk cannot be read or written; check the disk",
 }
 
 
 def in_words(error: sqlite3.Error) -> str:
-    """Return what SQLite found, in words of ours before its own where there are some."""
+    """Return what SQLite found: our own words, if we have any, then SQLite's."""
     name = getattr(error, "sqlite_errorname", "")
     primary = "_".join(name.split("_")[:2])  # SQLITE_READONLY_DBMOVED is one of SQLITE_READONLY
     return f"{_WORDS[primary]} ({error})" if primary in _WORDS else str(error)
