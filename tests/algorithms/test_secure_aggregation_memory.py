@@ -183,7 +183,7 @@ def test_without_its_secrets_of_a_round_a_client_goes_no_further(
     for path in (tmp_path / "0").rglob("sum-secret.safetensors"):
         path.unlink()
     assert isinstance(sites.answer(0, Phase.SHARE_KEYS, told), Refusal)
-    assert "its secrets are gone" in str(sites.errors[-1])
+    assert "its secrets are lost" in str(sites.errors[-1])
 
 
 # What it was asked
@@ -254,7 +254,7 @@ def test_a_client_that_lost_what_it_was_told_drops_out(
     again = {**told.public, f"sum_{lost}": told.public.get("sum_survivors", told.weights)}
     for public in (told.public, again):  # it takes no other in its place
         assert isinstance(sites.answer(0, phase, replace(told, public=public)), Refusal)
-        assert f"what it was told ({lost}) is gone" in str(sites.errors[-1])
+        assert f"what it was told ({lost}) is lost" in str(sites.errors[-1])
 
 
 def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: Path) -> None:

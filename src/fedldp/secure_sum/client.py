@@ -1,4 +1,4 @@
-"""The client of a secure sum: four messages, of which each is made once."""
+"""The client of a secure sum: four messages, each made once."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ from fedldp.secure_sum.messages import (
 class SecureSumClient:
     """One client in one sum. Its secrets come from ``stream``; it never sends them in clear.
 
-    Every message is a function of these secrets and of the server's messages so far, so a message
-    that was lost can be made again. Each phase is answered once: the same question gets the same
-    answer, another one is refused. A client that is made anew, from the same secrets, needs a
-    ``first`` that remembers what the one before it was asked.
+    Every message is a function of these secrets and of the server's messages so far, so a lost
+    message can be made again. Each phase is answered once: the same question gets the same answer,
+    and another question is refused. A client that is recreated from the same secrets needs a
+    ``first`` that remembers what its predecessor was asked.
 
     Args:
         setup: the parameters.
         round: the round; each sum has its own.
         index: the client's number.
-        stream: 96 bytes of it are read, here and now.
-        first: is given a name ("told", "keys", "shares", "values" or "survivors") and bytes, and
-            returns the first bytes of that name: of a message itself, else a digest. Where it is
-            None the object itself remembers.
-        identity: the client's own, where keys are certified.
-        told: what all clients of the sum are told beside it, or a digest of that: those who were
-            told something else cannot open each other's boxes.
+        stream: 96 bytes of it are read immediately.
+        first: takes a name ("told", "keys", "shares", "values" or "survivors") and bytes, and
+            returns the first bytes given under that name: a message itself, or else a digest. If it
+            is None, the object itself remembers.
+        identity: the client's own identity, if keys are certified.
+        told: what all clients of the sum are told besides it, or a digest of that. Clients that
+            were told something else cannot open each other's boxes.
 
     Raises:
-        ConfigError: ``index`` is out of range, or not that of the identity.
+        ConfigError: ``index`` is out of range, or differs from the identity's.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SecureSumClient:
         return pack(Kind.CLIENT_KEYS, self.round, {self.index: self._own_record()})
 
     def share_keys(self, keys: bytes) -> bytes:
-        """Return for each client of U1 a sealed share of b_u and of the seed of the mask key.
+        """Return, for each client of U1, a sealed share of b_u and of the seed of the mask key.
 
         Raises:
             PrivacyError: there are too few or too many clients, their keys are not distinct, or
@@ -118,17 +118,17 @@ class SecureSumClient:
     def masked_input(
         self, keys: bytes, shares: bytes, numbers: Callable[[], NDArray[np.integer]]
     ) -> bytes:
-        """Return the client's vector plus its masks; or whose boxes it cannot open, if any.
+        """Return the client's vector plus its masks; or a complaint about boxes it cannot open.
 
         Args:
             keys: the server's message of phase 0.
-            shares: its message of phase 1 to this client.
-            numbers: gives integers, shape (d,), once the messages are known to be fit to be
-                answered; they are taken modulo 2^bits.
+            shares: the server's message of phase 1 to this client.
+            numbers: returns integers, shape (d,), which are taken modulo 2^bits. It is called only
+                once the messages are known to be answerable.
 
         Raises:
-            PrivacyError: the numbers are no such integers; or U2 has too few clients, or lacks this
-                one; or other numbers or shares came before.
+            PrivacyError: the numbers are not such integers; or U2 has too few clients, or lacks
+                this one; or other numbers or shares came before.
             RunError: a message is malformed or of another round.
         """
         table, context = self._clients(keys)
@@ -148,11 +148,11 @@ class SecureSumClient:
         return pack(Kind.CLIENT_SUM, self.round, {self.index: self.setup.reduced(total).tobytes()})
 
     def unmask(self, keys: bytes, shares: bytes, survivors: bytes) -> bytes:
-        """Return for each client of U2 one share: of b_v if it is in U3, else of its mask key.
+        """Return one share for each client of U2: of b_v if it is in U3, else of its mask key.
 
         Raises:
-            PrivacyError: U3 has too few clients, or some that are not in U2, or not this one; or
-                another U2 or U3 came before.
+            PrivacyError: U3 has too few clients, or has some that are not in U2, or lacks this one;
+                or another U2 or U3 came before.
             RunError: a message is malformed or of another round.
         """
         peers = self._opened(*self._clients(keys), shares)
@@ -184,7 +184,9 @@ class SecureSumClient:
         self._check_members("U1", records.keys(), records.keys())
         table = {client: record[:KEYS_BYTES] for client, record in records.items()}
         if len(table) > self.setup.num_clients:
-            raise self._refusal(f"{len(table)} clients, and num_clients = {self.setup.num_clients}")
+            raise self._refusal(
+                f"there are {len(table)} clients, more than num_clients = {self.setup.num_clients}"
+            )
         if table[self.index] != self._keys():
             raise self._refusal("the server's list has other keys for this client")
         distinct = {pair[:KEY_BYTES] for pair in table.values()}
@@ -208,7 +210,7 @@ class SecureSumClient:
     def _opened(
         self, table: dict[int, bytes], context: bytes, shares: bytes
     ) -> dict[int, bytes | None]:
-        """Return what the clients of U2 sealed for this one; None for what it cannot open."""
+        """Return what the clients of U2 sealed for this one; None for boxes it cannot open."""
         boxes = unpack(Kind.OWN_SHARES, self.round, shares, SEALED_BYTES)
         self._check_members("U2", boxes.keys(), table.keys())
         opened: dict[int, bytes | None] = {}
@@ -235,7 +237,7 @@ class SecureSumClient:
             raise self._refusal(f"{name} lacks this client, or has one that was not there before")
 
     def _once(self, what: str, content: bytes) -> None:
-        """Refuse another content than the first: two answers together would reveal too much."""
+        """Refuse any content but the first: two answers together would reveal too much."""
         if self._first(what, content) != content:
             raise self._refusal(f"{what}: another answer was given before")
 

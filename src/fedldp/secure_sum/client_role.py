@@ -1,4 +1,4 @@
-"""A secure sum as a channel: the server is given the total of a round's reports, and no report.
+"""A secure sum as a channel: the server receives the total of a round's reports, and no report.
 
     ClientRole   ---- summed_client ---->  four phases in one round (``secure_sum``):
       trains in MASKED_INPUT only            ADVERTISE     two public keys, signed if certified
@@ -7,13 +7,13 @@
                                              UNMASK        shares that take the masks off the total
     ServerRole   ---- summed_server ---->  a dialogue, which gives the server step one total
 
-A system says by ``Summing`` how its reports are summed; its two halves stay as they are. What a
-client releases is what its encoder states, in the phase MASKED_INPUT: that holds whatever a
-server does. What a server sees of it besides the total is told in ``secure_sum``.
+``Summing`` says how a system's reports are summed; the client and server roles of the system do not
+change. A client releases what its encoder states, in the phase MASKED_INPUT, whatever a server
+does. ``secure_sum`` says what a server sees of a client besides the total.
 
 A round with too few clients, or with wrong shares, has no sum: the weights stay as they are, and
-the next round begins. It is never repeated: another sum of other clients in it would draw on the
-same secrets, and clients refuse it.
+the next round begins. The round is never repeated: a second sum in it, over other clients, would
+use the same secrets, and clients refuse it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from fedldp.secure_sum.identities import Identity
 from fedldp.secure_sum.messages import SecureSum
 
 TOLD, KEYS, SHARES, SURVIVORS = "sum_told", "sum_keys", "sum_shares", "sum_survivors"
-"""Under what names a broadcast has the digest of what the system tells, and the server's messages.
+"""The names in a broadcast of the digest of what the system tells, and of the server's messages.
 
-The first comes in ADVERTISE, and each of the others in the phase after. None comes twice.
+The digest comes in ADVERTISE, and each message in the phase after. None comes twice.
 """
 
 
 _DIGEST_BYTES = 32
-"""Of SHA-256."""
+"""The length of a SHA-256 digest."""
 
 
 class Phase(IntEnum):
@@ -59,16 +59,16 @@ class Phase(IntEnum):
 def summed_client(
     side: ClientRole, summing: Summing, setup: SecureSum, identity: Identity | None = None
 ) -> ClientRole:
-    """Return the half of a client whose reports go through the secure sum.
+    """Return the role of a client whose reports go through the secure sum.
 
     Args:
-        side: the client's half of the system, of one phase.
+        side: the client's role in the system, of one phase.
         summing: how its reports are summed.
         setup: the parameters that it agreed to.
-        identity: its own, where keys are certified.
+        identity: the client's own identity, if keys are certified.
 
     Raises:
-        ConfigError: the system has several phases of its own.
+        ConfigError: the system itself has several phases.
     """
     if side.phases != 1:
         raise ConfigError(
@@ -87,24 +87,25 @@ def summed_client(
 class Answer:
     """The client's encoder: its answer in each phase.
 
-    Which one it is says the runtime, which charges for it and answers each once in a round; nothing
-    in the broadcast does. It is made anew for each, so the client's store has the round's secrets,
-    what it was told, and the words that it masks: no second vector comes under the same masks, nor
-    after a restart of the client. What the server told in a phase it does not tell again: later
-    phases go by what the store has of it, and a client that has lost that sends nothing more.
+    The runtime says which phase it is, charges for it, and answers each phase once in a round; the
+    broadcast does not say. This object is made anew for each phase, so the client's store holds the
+    round's secrets, what the client was told, and the words that it masks. No second vector is ever
+    sent under the same masks, not even after a restart of the client. The server does not repeat
+    what it told in a phase: later phases use what the store kept of it, and a client that has lost
+    that sends nothing more.
 
-    What the system itself tells, the weights above all, comes in MASKED_INPUT alone. A digest of it
-    comes first of all, and is part of what all keys depend on: clients that are told different
-    weights cannot open each other's boxes.
+    What the system itself tells, above all the weights, comes only in MASKED_INPUT. A digest of it
+    comes first, and all keys depend on it: clients that are told different weights cannot open each
+    other's boxes.
 
-    The secrets are drawn afresh in each round, and not from what the client keeps for ever: a store
-    that was restored from a copy of an earlier round has other ones.
+    The secrets are drawn afresh in each round, not derived from what the client keeps forever: a
+    store that was restored from a copy of an earlier round draws different ones.
 
     Attributes:
         inner: the system's encoder.
         summing: how its reports are summed.
         setup: the parameters of a round's sum.
-        identity: the client's own, where keys are certified.
+        identity: the client's own identity, if keys are certified.
     """
 
     inner: Encoder
@@ -113,7 +114,7 @@ class Answer:
     identity: Identity | None = None
 
     def event(self, phase: int = 0) -> Event:
-        """Return what the answer in a phase releases: one of them depends on examples."""
+        """Return what the answer in a phase releases; only one phase depends on examples."""
         match Phase(phase):
             case Phase.ADVERTISE:
                 return NoRelease(what="public keys")
@@ -130,7 +131,8 @@ class Answer:
         """Return the answer of each client to the server's message so far.
 
         Raises:
-            PrivacyError: the server asked otherwise before, or its message is not to be answered.
+            PrivacyError: the server asked something else before, or its message must not be
+                answered.
             RunError: its message is malformed.
         """
         return each_alone(self._answer, update, broadcast, senders)
@@ -182,17 +184,18 @@ class Answer:
         )
 
     def _kept_words(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Words:
-        """Return the vector that the client masks in this round, which is the first that it had.
+        """Return the vector that the client masks in this round: the first one that it made.
 
-        To be called for a question that will be answered: what is kept of earlier rounds goes.
+        Call it only for a question that will be answered: it deletes what is kept of earlier
+        rounds.
 
         Raises:
-            PrivacyError: it was made when the encoder stated another event, which is not the one
+            PrivacyError: the vector was made when the encoder stated another event than the one
                 that is charged now. It is kept before it is charged, and in between a client may
-                have chosen another epsilon of its own.
+                have chosen another epsilon.
         """
         event = self.inner.event()
-        # What is sent in clear has one price, whoever sends it.
+        # Values in clear have one price, whoever sends them.
         said = b"" if isinstance(event, InClear) else repr(event).encode()
 
         def make() -> Arrays:
@@ -204,18 +207,18 @@ class Answer:
         kept = sender.store.arrays("sum-input", make, round=broadcast.round)
         if "event" in kept and kept["event"].tobytes() != said:  # earlier versions kept none
             raise PrivacyError(
-                f"round {broadcast.round}: what is masked was made for another epsilon: nothing is "
-                "sent; go on with the next round"
+                f"round {broadcast.round}: the masked vector was made for another epsilon: nothing "
+                "is sent; go on with the next round"
             )
         return kept["words"]
 
 
 def _secret(round: int, sender: Sender) -> Stream:
-    """Return the stream of a round's secrets, which its first phase draws."""
+    """Return the stream of a round's secrets, drawn in its first phase."""
 
     def make() -> Mapping[str, NDArray[np.uint8]]:
         if sender.phase != Phase.ADVERTISE:
-            raise PrivacyError(f"round {round}: its secrets are gone: nothing is sent")
+            raise PrivacyError(f"round {round}: its secrets are lost: nothing is sent")
         return {"key": sender.fresh("secure sum").bytes(KEY_BYTES)}
 
     kept = sender.store.arrays("sum-secret", make, round=round)
@@ -224,13 +227,13 @@ def _secret(round: int, sender: Sender) -> Stream:
 
 @dataclass(frozen=True)
 class _Memory:
-    """What a client was told first in a round, in its store."""
+    """What a client was told first in a round, kept in its store."""
 
     round: int
     sender: Sender
 
     def first(self, name: str, content: bytes) -> bytes:
-        """Return what was kept first under a name, which is ``content`` where nothing was."""
+        """Return the first content under a name; ``content`` becomes it if there was none."""
         kept = self.sender.store.arrays(
             f"sum-{name}",
             lambda: {"content": np.frombuffer(content, np.uint8)},
@@ -239,20 +242,20 @@ class _Memory:
         return kept["content"].tobytes()
 
     def kept(self, name: str) -> bytes:
-        """Return what was kept under a name.
+        """Return the content kept under a name.
 
         Raises:
-            PrivacyError: nothing was: an earlier phase was not answered, or its memory is lost.
+            PrivacyError: there is none: an earlier phase was not answered, or its memory is lost.
         """
         kept = self.sender.store.known(f"sum-{name}", self.round)
         if kept is None:
             raise PrivacyError(
-                f"round {self.round}: what it was told ({name}) is gone: nothing is sent"
+                f"round {self.round}: what it was told ({name}) is lost: nothing is sent"
             )
         return kept["content"].tobytes()
 
 
 def _without_sum(broadcast: Broadcast) -> Broadcast:
-    """Return what the system itself told."""
+    """Return the broadcast with only what the system itself tells."""
     names = broadcast.public.keys() - {TOLD, KEYS, SHARES, SURVIVORS}
     return replace(broadcast, public={name: broadcast.public[name] for name in names})

@@ -1,7 +1,7 @@
-"""Committees: the clients of a round are dealt into groups, each of which has a secure sum.
+"""Committees: the clients of a round are divided into groups, each with its own secure sum.
 
-Who is in which follows from the number of clients and of committees alone, so every client knows
-it before a run: client i is in committee i modulo their number. The server adds the sums.
+The division follows from the number of clients and of committees alone, so every client knows it
+before a run: client i is in committee i modulo their number. The server adds up the sums.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Committees:
-    """How clients are dealt into committees, whose sizes differ by one at most.
+    """How clients are divided into committees whose sizes differ by at most one.
 
     Attributes:
-        clients: all of them, numbered from 0.
-        number: of committees; 1: one sum of all.
+        clients: the number of clients, numbered from 0.
+        number: the number of committees; 1 means one sum of all.
     """
 
     clients: int
@@ -23,17 +23,17 @@ class Committees:
 
     @classmethod
     def of_size(cls, clients: int, least: int | None) -> Committees:
-        """Return as many committees as there can be of at least ``least`` clients; None: one."""
+        """Return as many committees of at least ``least`` clients as possible; None: one."""
         return cls(clients, 1 if least is None else max(1, clients // least))
 
     @property
     def fewest(self) -> int:
-        """The clients of the smallest committee."""
+        """The number of clients in the smallest committee."""
         return self.clients // self.number
 
     @property
     def most(self) -> int:
-        """The clients of the largest committee."""
+        """The number of clients in the largest committee."""
         return -(-self.clients // self.number)
 
     def of(self, client: int) -> int:

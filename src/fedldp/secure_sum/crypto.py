@@ -1,6 +1,6 @@
 """The cryptography of the secure sum: keys, key agreement, sealed boxes, masks, secret sharing.
 
-Everything is a function of its arguments, so that a message that is made twice is the same twice.
+Everything is a function of its arguments, so a message that is made twice is the same both times.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fedldp.mechanisms.summing import Words
 KEY_BYTES = 32
 SECRET_BYTES = 16
 PRIME = 2**128 + 51
-"""The least prime above all secrets: shares are integers modulo it."""
+"""The smallest prime above all secrets; shares are integers modulo it."""
 SHARE_BYTES = 17
 TAG_BYTES = 16
 
-_DRAWN_BYTES = 32  # so many that reducing them leaves a coefficient uniform
+_DRAWN_BYTES = 32  # so many that a coefficient stays uniform after reduction
 
 
 def derive(secret: bytes, purpose: str, context: bytes, *clients: int) -> bytes:
@@ -47,7 +47,7 @@ def agree(private: bytes, public: bytes) -> bytes:
     """Return the secret, 32 bytes, that two holders of X25519 keys share (RFC 7748).
 
     Raises:
-        PrivacyError: ``public`` has low order, so that everybody would know the secret.
+        PrivacyError: ``public`` has low order: everybody would know the secret.
     """
     try:
         peer = X25519PublicKey.from_public_bytes(public)
@@ -68,8 +68,8 @@ def has_low_order(public: bytes) -> bool:
 def seal(key: bytes, content: bytes) -> bytes:
     """Return ``content`` encrypted and authenticated by AES-256-GCM, 16 bytes longer.
 
-    A key seals one content only: it is derived for one sender, recipient, round and set of keys.
-    That is why the nonce can be zero.
+    A key seals only one content: it is derived for one sender, recipient, round and set of keys. So
+    the nonce can be zero.
     """
     return AESGCM(key).encrypt(bytes(12), content, None)
 
@@ -78,7 +78,7 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
     """Return the content of ``sealed``.
 
     Raises:
-        PrivacyError: it was not sealed under this key, or was changed since.
+        PrivacyError: it was not sealed under this key, or was changed afterwards.
     """
     try:
         return AESGCM(key).decrypt(bytes(12), sealed, None)
@@ -97,9 +97,9 @@ def expand(key: bytes, size: int, dtype: np.dtype[np.unsignedinteger]) -> Words:
 def split(secret: bytes, threshold: int, points: Sequence[int], stream: Stream) -> list[bytes]:
     """Return shares of ``secret``, 17 bytes each, at ``points``; any ``threshold`` recover it.
 
-    Guarantee: fewer shares are independent of the secret, but for 2^-127 for each coefficient. The
-    shares are the values of a polynomial of degree ``threshold`` - 1 whose value at 0 is the secret
-    and whose other coefficients are uniform.
+    Guarantee: fewer shares are independent of the secret, up to 2^-127 for each coefficient. The
+    shares are values of a polynomial of degree ``threshold`` - 1. Its value at 0 is the secret, and
+    its other coefficients are uniform.
 
     Args:
         secret: 16 bytes.
@@ -125,7 +125,7 @@ def split(secret: bytes, threshold: int, points: Sequence[int], stream: Stream) 
 
 
 def weights_at_zero(points: Sequence[int]) -> list[int]:
-    """Return by what ``combine`` weighs the shares at ``points``, which are distinct.
+    """Return the weights that ``combine`` gives to shares at ``points``, which are distinct.
 
     They are the same for every secret that was shared among these points.
     """
@@ -141,10 +141,10 @@ def weights_at_zero(points: Sequence[int]) -> list[int]:
 
 
 def combine(weights: Sequence[int], shares: Sequence[bytes]) -> bytes | None:
-    """Return the secret of exactly ``threshold`` shares, or None where it is no secret.
+    """Return the secret of exactly ``threshold`` shares; None if the result cannot be a secret.
 
     Args:
-        weights: of the points that the shares are at; see ``weights_at_zero``.
+        weights: the weights of the shares' points; see ``weights_at_zero``.
         shares: in the same order.
     """
     numbers = (int.from_bytes(share, "little") for share in shares)

@@ -1,7 +1,7 @@
-"""Certified keys: who a client's keys of one sum really belong to.
+"""Certified keys: proof of whose keys a sum uses.
 
-Every client has a long-lived Ed25519 key. The public ones stand in a roster that all sites accept
-before a run, so that a server can invent no client: each signs the keys that it makes for a round.
+Every client has a long-lived Ed25519 key. All sites accept a roster of the public ones before a
+run, so a server cannot invent a client: each client signs the keys that it makes for a round.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fedldp.secure_sum.messages import IDENTITY_BYTES, LARGEST_CLIENT, SecureSum
 
 @dataclass(frozen=True, kw_only=True)
 class Roster:
-    """The clients that may take part in a run, and how their keys are known.
+    """The clients that may take part in a run, and the keys that identify them.
 
     Attributes:
-        run: the run's name: what is signed in one run is worth nothing in another.
-        keys: the Ed25519 public key, 32 raw bytes, of every client, by its number.
+        run: the run's name; a signature of one run is worthless in another.
+        keys: every client's Ed25519 public key, 32 raw bytes, by client number.
 
     Raises:
-        ConfigError: a number is out of range, a key is no key, or two clients have the same one.
+        ConfigError: a number is out of range, a key is invalid, or two clients have the same key.
     """
 
     run: str
@@ -65,7 +65,7 @@ class Roster:
         return True
 
     def signed(self, setup: SecureSum, round: int, client: int, keys: bytes) -> bytes:
-        """Return the bytes that a client signs; no two statements have the same."""
+        """Return the bytes that a client signs; they differ for different statements."""
         run = self.run.encode()
         where = struct.pack("<QQQ", len(run), round, client)
         return b"fedldp secure sum, keys\0" + where + run + setup.packed() + keys
@@ -76,12 +76,12 @@ class Identity:
     """What a client needs to take part in sums with certified keys.
 
     Attributes:
-        roster: as the client accepted it.
+        roster: the roster as the client accepted it.
         index: the client's number.
-        private: its Ed25519 private key, 32 raw bytes.
+        private: the client's Ed25519 private key, 32 raw bytes.
 
     Raises:
-        PrivacyError: the roster has no such client, or another key for it.
+        PrivacyError: the roster lacks the client, or has another key for it.
     """
 
     roster: Roster
@@ -97,10 +97,10 @@ class Identity:
         if self.roster.keys.get(self.index) != own:
             raise PrivacyError(
                 f"identity: the roster has no client {self.index} with this key; accept a roster "
-                "that has it"
+                "that includes it"
             )
 
     def signature(self, setup: SecureSum, round: int, keys: bytes) -> bytes:
-        """Return the client's signature of its keys of a round, 64 bytes."""
+        """Return the client's signature, 64 bytes, of its keys of a round."""
         content = self.roster.signed(setup, round, self.index, keys)
         return Ed25519PrivateKey.from_private_bytes(self.private).sign(content)

@@ -1,4 +1,4 @@
-"""The masks of the secure sum, as both sides make them."""
+"""The masks of the secure sum, as client and server compute them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from fedldp.secure_sum.messages import SecureSum
 
 
 def point(client: int) -> int:
-    """Return where the client's share lies; 0 is the secret's own place."""
+    """Return the point of the client's share; 0 is the point of the secret itself."""
     return client + 1
 
 
 def mask_private(seed: bytes, client: int) -> bytes:
-    """Return the client's private mask key, which is made of a secret that can be shared."""
+    """Return the client's private mask key, derived from a secret that can be shared."""
     return derive(seed, "mask key", b"", client)
 
 
@@ -32,16 +32,16 @@ def add_pair_mask(
     client: int,
     peer: int,
 ) -> None:
-    """Add to the ``client``'s vector the mask that it shares with ``peer``, which subtracts it.
+    """Add to ``client``'s vector the mask that it shares with ``peer``, which subtracts it.
 
     Args:
         total: the vector, shape (d,).
         setup: the parameters.
-        private: the mask key of one of the two.
-        keys: both public keys of the other.
-        context: of the sum.
-        client: whose vector it is.
-        peer: the other. The one with the larger number adds, the other one subtracts.
+        private: the private mask key of one of the two.
+        keys: both public keys of the other one.
+        context: the context of the sum.
+        client: the client whose vector it is.
+        peer: the other client. The one with the larger number adds, the other one subtracts.
     """
     secret = agree(private, keys[KEY_BYTES:])
     key = derive(secret, "pair mask", context, min(client, peer), max(client, peer))

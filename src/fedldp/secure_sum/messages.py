@@ -1,4 +1,4 @@
-"""What the two sides of the secure sum agree on: its parameters and its messages."""
+"""What client and server of the secure sum agree on: its parameters and its messages."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ LARGEST_CLIENT = 2**32 - 2
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSum:
-    """The public parameters of a secure sum; every client has its own copy of them.
+    """The public parameters of a secure sum; every client has its own copy.
 
-    Vectors of integers are added modulo 2^bits; each is sent in the smallest unsigned words of 8,
+    Vectors of integers are added modulo 2^bits. Each is sent in the smallest unsigned words of 8,
     16, 32 or 64 bits that hold it.
 
     Attributes:
-        num_clients: the most clients that one sum has, n; at least 2.
-        threshold: clients needed to the end, t; n + untrusted < 2 t <= 2 n.
-        size: words of one client, d.
-        bits: of the modulus, from 1 to 64.
-        untrusted: clients of a sum that may collude with the server, or be missing, u.
+        num_clients: the most clients of one sum, n; at least 2.
+        threshold: the number of clients needed to the end, t; n + untrusted < 2 t <= 2 n.
+        size: the number of words from one client, d.
+        bits: the bits of the modulus, from 1 to 64.
+        untrusted: clients of a sum that may collude with the server or be missing, u.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -55,8 +55,8 @@ class SecureSum:
             raise ConfigError(f"num_clients = {n}: a sum of one hides nothing; give 2 or more")
         if not 0 <= u <= n - 2:
             raise ConfigError(
-                f"untrusted = {u}: of the {n} clients of a sum at least 2 must be trusted, for a "
-                f"sum of one hides nothing; give 0 to {n - 2}"
+                f"untrusted = {u}: of the {n} clients of a sum at least 2 must be trusted, because "
+                f"a sum of one hides nothing; give 0 to {n - 2}"
             )
         if not n + u < 2 * self.threshold <= 2 * n:
             raise ConfigError(
@@ -76,10 +76,10 @@ class SecureSum:
         """Return the parameters of one round's sum of reports.
 
         Args:
-            summing: how they are summed.
+            summing: how the reports are summed.
             num_clients: the most clients of a round.
-            threshold: clients needed to the end; where it is None two thirds, or as many as the
-                untrusted ones make necessary.
+            threshold: the number of clients needed to the end; None: more than two thirds, or as
+                many as the untrusted clients require.
             untrusted: participants of a round that may collude with the server or be missing.
 
         Raises:
@@ -97,18 +97,18 @@ class SecureSum:
 
     @cached_property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """The words that are sent."""
+        """The type of the words that are sent."""
         return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if self.bits <= 8 * size)}")
 
     def words(self, numbers: NDArray[np.integer]) -> Words:
         """Return ``numbers``, shape (d,), as words modulo 2^bits.
 
         Raises:
-            PrivacyError: they are no integers, or not d.
+            PrivacyError: they are not d integers.
         """
         integers = isinstance(numbers, np.ndarray) and numbers.dtype.kind in "iu"
         if not integers or numbers.shape != (self.size,):
-            raise PrivacyError(f"what is to be summed is no array of {self.size} integers")
+            raise PrivacyError(f"the numbers to sum are not an array of {self.size} integers")
         return self.reduced(numbers.astype(self.dtype))
 
     def reduced(self, words: Words) -> Words:
@@ -124,10 +124,10 @@ class SecureSum:
         )
 
     def context(self, told: bytes, keys: bytes) -> bytes:
-        """Return what all keys of one sum depend on.
+        """Return the bytes that all keys of one sum depend on.
 
-        These are the parameters, what else all clients are told, the round, and all clients with
-        their keys. Clients that were told different ones cannot open each other's shares.
+        They cover the parameters, what else all clients are told, the round, and all clients with
+        their keys. Clients that were told different things cannot open each other's shares.
         """
         return hashlib.sha256(self.packed() + hashlib.sha256(told).digest() + keys).digest()
 
@@ -135,7 +135,7 @@ class SecureSum:
 class Kind(IntEnum):
     """The messages, in order: odd ones from a client, even ones from the server.
 
-    Each is sent once, to all clients alike; but OWN_SHARES holds a client's own boxes alone.
+    Each is sent once, the same to all clients; only OWN_SHARES holds one client's own boxes.
     """
 
     CLIENT_KEYS = 1
@@ -145,9 +145,9 @@ class Kind(IntEnum):
     ALL_SURVIVORS = 6
     CLIENT_REVEALED = 7
     CLIENT_COMPLAINT = 9
-    """In place of CLIENT_SUM: whose boxes the client cannot open."""
+    """Sent instead of CLIENT_SUM: the clients whose boxes this client cannot open."""
     OWN_SHARES = 10
-    """The boxes that are sealed for a client, by sender. 4 had those for all, of everyone."""
+    """The boxes sealed for one client, by sender. Kind 4 held those of everyone, for all."""
 
 
 _HEADER = struct.Struct("<BQ")
@@ -164,7 +164,7 @@ def unpack(kind: Kind, round: int, message: bytes, width: int) -> dict[int, byte
     """Return the records, each of ``width`` bytes, of a message, by the clients' numbers.
 
     Raises:
-        RunError: it is of another kind or round, cut short, or names a client twice.
+        RunError: the message is of another kind or round, cut short, or names a client twice.
     """
     if message[: _HEADER.size] != _HEADER.pack(kind, round):
         raise RunError(f"round {round}: not a message {kind.name} of this round: refused")

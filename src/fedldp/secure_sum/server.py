@@ -31,35 +31,35 @@ from fedldp.secure_sum.messages import (
 )
 
 Messages = Iterable[tuple[int | None, bytes]]
-"""Messages, each with the client that sent it, which the transport certifies."""
+"""Messages, each with its sender, which the transport certifies."""
 
 
 class NoSum(RunError):
-    """There is no sum: the round has none, and nothing of it may be used again.
+    """The round has no sum, and nothing of it may be used again.
 
-    Too few clients are left, or the shares of some are wrong. The server knows masked vectors at
-    most, and of every client shares of one secret only. The next round's keys, masks and shares are
-    new.
+    Too few clients are left, or the shares of some are wrong. The server knows at most masked
+    vectors, and shares of only one secret of every client. The next round's keys, masks and shares
+    are new.
     """
 
 
 class SecureSumServer:
     """The server in one sum: one call for each phase, in their order.
 
-    Each takes the clients' messages of the phase, as a stream, and returns the server's message to
-    all clients, or one to each. All of it is public. Memory is O(d + n^2).
+    Each call takes the clients' messages of the phase, as a stream, and returns the server's
+    message to all clients, or one for each client. All of these are public. Memory is O(d + n^2).
 
-    A message that is malformed, of another round, of a client that was not in the phase before, in
-    another's name or a second one is left out, and counted in ``dropped`` by what was wrong with
-    it.
+    Some messages are left out, and counted in ``dropped`` by what was wrong: malformed ones, those
+    of another round, of a client that was not in the phase before, in another client's name, and
+    repeated ones.
 
     Args:
         setup: the parameters.
         round: the round.
-        roster: whose keys are taken, where they are certified.
-        told: what all clients are told beside the sum; see ``SecureSumClient``.
+        roster: the clients whose keys are accepted, if keys are certified.
+        told: what all clients are told besides the sum; see ``SecureSumClient``.
 
-    Every call raises NoSum if fewer than ``threshold`` clients answered as they should.
+    Every call raises NoSum if fewer than ``threshold`` clients answered correctly.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SecureSumServer:
         self.setup, self.round, self.roster, self._told = setup, round, roster, told
         self.dropped: Counter[str] = Counter()
         self.complaints: dict[int, tuple[int, ...]] = {}
-        """Whose boxes a client could not open, by that client."""
+        """For each client that complained, the clients whose boxes it could not open."""
         self._keys: dict[int, bytes] = {}
         self._context = b""
         self._sharers: dict[int, None] = {}
@@ -83,21 +83,21 @@ class SecureSumServer:
 
     @property
     def there(self) -> frozenset[int]:
-        """The clients that the last phase left, after the first one."""
+        """The clients that remain after the last completed phase; empty before the first one."""
         return frozenset(self._survivors or self._sharers or self._keys)
 
     def collect_keys(self, messages: Messages) -> bytes:
         """Return the public keys of all clients that want to take part, U1.
 
         Raises:
-            RunError: these are more than the sum can have.
+            RunError: there are more clients than the sum can have.
         """
         width = KEYS_BYTES if self.roster is None else KEYS_BYTES + SIGNATURE_BYTES
         found: dict[int, bytes] = {}
         taken: set[bytes] = set()
         for client, record in self._read(Kind.CLIENT_KEYS, messages, width, None):
             both = {record[:KEY_BYTES], record[KEY_BYTES:KEYS_BYTES]}
-            # What would make every other client refuse the round.
+            # Such keys would make every other client refuse the round.
             if len(both) < 2 or both & taken or any(map(has_low_order, both)):
                 self.dropped["unfit keys"] += 1
             elif not self._certified(client, record):
@@ -117,11 +117,11 @@ class SecureSumServer:
         return message
 
     def collect_shares(self, messages: Messages) -> dict[int, bytes]:
-        """Return for each client that shared, U2, the shares that these sealed for it."""
+        """Return, for each client of U2 (those that shared), the shares sealed for it."""
         width = len(self._keys) * SEALED_BYTES
         found = dict(self._read(Kind.CLIENT_SHARES, messages, width, self._keys))
         self._check_enough(Kind.CLIENT_SHARES, len(found))
-        self._sharers = dict.fromkeys(sorted(found))  # in order, and quick to look up
+        self._sharers = dict.fromkeys(sorted(found))  # ordered, and quick to look up
         self._open_masked()
         columns = {}
         for place, client in enumerate(sorted(self._keys)):
@@ -132,7 +132,7 @@ class SecureSumServer:
         return columns
 
     def collect_masked(self, messages: Messages) -> bytes:
-        """Add the masked vectors; return who sent one, U3. Later ones are not to be read."""
+        """Add the masked vectors; return who sent one, U3. Later vectors must not be read."""
         self._open_masked()
         for sender, message in messages:
             self.take_masked(sender, message)
@@ -142,7 +142,7 @@ class SecureSumServer:
         self._masked, self._total = set(), np.zeros(self.setup.size, self.setup.dtype)
 
     def take_masked(self, sender: int | None, message: bytes) -> None:
-        """Add one masked vector; see ``collect_masked``. Raises nothing."""
+        """Add one masked vector; see ``collect_masked``. It raises nothing."""
         width = self.setup.size * self.setup.dtype.itemsize
         others = self._without_complaints([(sender, message)])
         read = self._read(Kind.CLIENT_SUM, others, width, self._sharers, self._masked)
@@ -159,7 +159,7 @@ class SecureSumServer:
         """Return the sum of the vectors of the clients in U3, modulo 2^bits, shape (d,).
 
         Raises:
-            NoSum: also where the shares do not give the mask key that a client advertised.
+            NoSum: also if the shares do not give the mask key that a client advertised.
         """
         width = len(self._sharers) * SHARE_BYTES
         found = dict(self._read(Kind.CLIENT_REVEALED, messages, width, self._masked))
@@ -179,7 +179,7 @@ class SecureSumServer:
         return self.setup.reduced(total)
 
     def _remove_pair_masks(self, total: Words, dropped: int, seed: bytes) -> None:
-        """Take from ``total`` what the survivors added or subtracted for a client that is gone."""
+        """Remove from ``total`` the masks that the survivors share with a client that is gone."""
         private = mask_private(seed, dropped)
         if public_key(private) != self._keys[dropped][KEY_BYTES:]:
             raise self._wrong_shares(dropped)
@@ -202,7 +202,7 @@ class SecureSumServer:
         return self.roster.certifies(self.setup, self.round, client, keys, signature)
 
     def _without_complaints(self, messages: Messages) -> Iterator[tuple[int | None, bytes]]:
-        """Yield the other messages; keep whose boxes a client says that it cannot open."""
+        """Yield the other messages; note whose boxes a client says that it cannot open."""
         for sender, message in messages:
             if sender not in self._sharers or message[:1] != bytes([Kind.CLIENT_COMPLAINT]):
                 yield sender, message
@@ -226,11 +226,11 @@ class SecureSumServer:
         """Yield each message's client and record.
 
         Args:
-            kind: of the messages.
-            messages: with their senders.
-            width: bytes of a record.
-            allowed: who may answer; None: anyone.
-            seen: who has answered; the clients that are yielded are added.
+            kind: the kind of the messages.
+            messages: the messages, with their senders.
+            width: the bytes of a record.
+            allowed: the clients that may answer; None: anyone.
+            seen: the clients that have answered; the yielded clients are added to it.
         """
         seen = set() if seen is None else seen
         for sender, message in messages:
@@ -247,7 +247,7 @@ class SecureSumServer:
                 yield sender, record
 
     def _record(self, kind: Kind, sender: int, message: bytes, width: int) -> bytes | None:
-        """Return what a client says of itself, or None where its message is not as it should be."""
+        """Return a client's record about itself; None if its message is not valid."""
         try:
             records = unpack(kind, self.round, message, width)
         except RunError:
@@ -263,15 +263,15 @@ class SecureSumServer:
 
 
 class Suspects:
-    """Clients that a server leaves out, after complaints about boxes that do not open.
+    """Clients that a server leaves out after complaints about boxes that do not open.
 
-    Honest clients open each other's boxes, so of two clients one of whom complained of the other,
-    one lies, and nobody else can tell which. With at most ``liars`` of them, a client that stands
-    in more pairs than that is one. Of pairs that are left both clients are left out, pair by pair:
-    so no more honest clients are lost than liars.
+    Honest clients open each other's boxes. So if one client complains of another, one of the two
+    lies, and nobody else can tell which. With at most ``liars`` liars, a client that is in more
+    pairs than that is a liar. Of each remaining pair, both clients are left out, pair by pair. So
+    no more honest clients are lost than there are liars.
 
     Args:
-        liars: how many clients are taken to lie at most; at least 1.
+        liars: the assumed largest number of clients that lie; at least 1.
     """
 
     def __init__(self, liars: int) -> None:
@@ -279,7 +279,7 @@ class Suspects:
         self._out: set[int] = set()
 
     def note(self, complaints: Mapping[int, Iterable[int]]) -> None:
-        """Take in one round's complaints: of whom, by who complains."""
+        """Add one round's complaints: the accused clients, by the client that complains."""
         pairs = {
             (min(one, other), max(one, other))
             for one, accused in complaints.items()
@@ -293,5 +293,5 @@ class Suspects:
                 self._out |= set(pair)
 
     def spared(self, clients: Sequence[int]) -> list[int]:
-        """Return those of ``clients`` that may be asked."""
+        """Return the ``clients`` that may still be asked."""
         return [client for client in clients if client not in self._out]

@@ -1,4 +1,4 @@
-"""The server's half of a secure sum as a channel: a dialogue, and a server step on its total.
+"""The server's role in a secure sum as a channel: a dialogue, and a server step on its total.
 
 See ``summed_client`` for the phases.
 """
@@ -30,16 +30,16 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, kw_only=True)
 class SumOfRound:
-    """What became of a round's sum, or of those of its committees.
+    """The outcome of a round's sum, or of the sums of its committees.
 
     Attributes:
         round: the round.
-        clients: whose reports are in a sum, ascending: U3 of all committees together; none of one
-            that did not come so far that masks may be taken off.
-        fewest: how many of them one such sum has, at least; 0 where there is none. What a statement
-            says of the round rests on it.
-        complete: whether the server step was given a total.
-        dropped: how many messages were left out, by what was wrong with them.
+        clients: the clients whose reports are in a sum, ascending: U3 of all committees together.
+            A sum that failed before its masks could be taken off has none.
+        fewest: the smallest number of clients in such a sum; 0 if there is no sum. A statement
+            about the round rests on it.
+        complete: whether the server step received a total.
+        dropped: the number of messages left out, by what was wrong with them.
     """
 
     round: int
@@ -59,22 +59,22 @@ def summed_server(
     dropout: float = 0.0,
     heard: Callable[[SumOfRound], None] = lambda outcome: None,
 ) -> ServerRole:
-    """Return the half of a server that is given totals.
+    """Return the role of a server that receives totals.
 
     Args:
-        server: the server's half of the system, of one phase.
+        server: the server's role in the system, of one phase.
         summing: how the reports of one sum add up.
         setup: the parameters of one sum.
-        committees: who is in which sum; None: one sum of all. One that is not complete is left out
-            of the round, and the others count.
-        roster: whose keys are taken, where they are certified.
-        dropout: simulated: chance that a client leaves in the middle of a round.
-        heard: is told what became of a round's sums: once it is settled whose reports are in them,
-            before any mask is taken off, and again when the round's dialogue is over. What it was
+        committees: which client is in which sum; None: one sum of all. A committee without a sum is
+            left out of the round, and the others count.
+        roster: the clients whose keys are accepted, if keys are certified.
+        dropout: simulated: the probability that a client leaves in the middle of a round.
+        heard: is told the outcome of a round's sums twice: once it is certain whose reports are in
+            them, before any mask is taken off, and again after the round's dialogue. What it was
             told first counts, whatever happens to the server in between.
 
     Raises:
-        ConfigError: the system has a dialogue of its own.
+        ConfigError: the system itself has a dialogue.
     """
     if server.dialogue is not None:
         raise ConfigError("dialogue: only a system of one exchange a round can be summed")
@@ -97,7 +97,7 @@ def summed_server(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dialogue:
-    """The server's side of a round: four phases, with those who are still there.
+    """The server's side of a round: four phases with the remaining clients.
 
     Attributes:
         summing: see ``summed_server``.
@@ -106,7 +106,7 @@ class Dialogue:
         roster: see ``summed_server``.
         dropout: see ``summed_server``.
         heard: see ``summed_server``.
-        suspects: who is not asked any more.
+        suspects: the clients that are no longer asked.
     """
 
     summing: Summing
@@ -120,7 +120,7 @@ class Dialogue:
     def __call__(
         self, ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
     ) -> Incoming:
-        """Yield a total for each sum; where there is none, an empty report of no clients.
+        """Yield a total for each sum; if there is none, an empty report of no clients.
 
         Raises:
             RunError: more clients want to take part than a sum can have.
@@ -146,7 +146,7 @@ class Dialogue:
             yield Report(round=broadcast.round, size=size, payload=b"", chunk=size, weight=0.0)
 
     def _roster(self, committee: int) -> Roster | None:
-        """Return whose keys are taken in a committee."""
+        """Return the roster of a committee: the clients whose keys are accepted in it."""
         if self.roster is None or self.committees.number == 1:
             return self.roster
         return self.roster.of(self.committees.members(committee))
@@ -160,20 +160,20 @@ class Dialogue:
         leaves: Mapping[int, int],
     ) -> dict[int, Words]:
         """Return the total of each committee that has one."""
-        # The weights are needed where clients train, and nowhere else.
+        # Only the clients that train need the weights.
         light = Broadcast(round=broadcast.round, weights=np.empty(0, np.float32))
 
         def answers(
             phase: Phase, question: Broadcast, own: Mapping[int, Arrays]
         ) -> Iterator[tuple[int | None, bytes]]:
-            # Who gave no fit answer is not asked again, nor whose committee has no sum.
+            # A client whose answer was invalid, or whose committee has no sum, is not asked again.
             there = leaves.keys() if phase is Phase.ADVERTISE else sums.there
             asked = [c for c, when in leaves.items() if c in there and when > phase]
             for report in whole(ask(phase, question, asked, own)):
                 yield report.client, report.payload
 
         def answered(phase: Phase, name: str, told: Mapping[int, bytes]) -> Messages:
-            """Tell each committee its own, and return what its clients answer."""
+            """Tell each committee its own message, and return its clients' answers."""
             if self.committees.number == 1:
                 public = {name: _array(told[0])}
                 return answers(phase, replace(light, public=public), {})
@@ -214,7 +214,7 @@ class Dialogue:
         )
 
     def _leaves(self, clients: Sequence[int], draw: Draw) -> dict[int, int]:
-        """Return for each client the phase that it is not there for any more."""
+        """Return, for each client, the first phase that it misses."""
         generator, count = draw("dropouts").generator(), len(clients)
         when = generator.integers(Phase.SHARE_KEYS, Phase.UNMASK, count, endpoint=True)
         found = np.where(generator.random(count) < self.dropout, when, len(Phase))
@@ -222,7 +222,7 @@ class Dialogue:
 
 
 class _Sums:
-    """The sums of a round under way, one for each committee; those that failed are over."""
+    """The sums of a round in progress, one for each committee; failed sums are over."""
 
     def __init__(self, servers: list[SecureSumServer], committees: Committees) -> None:
         self.servers, self._committees = servers, committees
@@ -230,22 +230,22 @@ class _Sums:
 
     @property
     def there(self) -> frozenset[int]:
-        """The clients that the last phase left in sums that are not over, after the first one."""
+        """The remaining clients of sums that are not over; empty before the first phase."""
         return frozenset().union(*(self.servers[each].there for each in self._left))
 
     def of(self, client: int | None) -> SecureSumServer:
-        """Return the sum that a client's message is for; one without a sender is for any."""
+        """Return the sum that a client's message is for; without a sender, any sum will do."""
         return self.servers[0 if client is None else self._committees.of(client)]
 
     def divided(self, messages: Messages) -> list[list[tuple[int | None, bytes]]]:
-        """Return messages by committee."""
+        """Return the messages of each committee."""
         found: list[list[tuple[int | None, bytes]]] = [[] for _ in self.servers]
         for sender, message in messages:
             found[0 if sender is None else self._committees.of(sender)].append((sender, message))
         return found
 
     def each(self, phase: Callable[[SecureSumServer, int], Found]) -> dict[int, Found]:
-        """Return what a phase gives by committee; one that has no sum now has none to the end."""
+        """Return the result of a phase for each committee; a committee that fails stays out."""
         found: dict[int, Found] = {}
         for committee in self._left:
             with suppress(NoSum):
@@ -260,23 +260,23 @@ def _array(message: bytes) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class OfTotals:
-    """The server step: that of the system on the totals; without a sum the weights stay.
+    """A server step on totals: the system's own; without a sum the weights stay as they are.
 
     Attributes:
-        inner: the system's.
+        inner: the system's server step.
     """
 
     inner: Aggregate
 
     def __call__(self, state: State, reports: Incoming, draw: Draw) -> tuple[State, Metrics]:
-        """Return the next state, and with the system's figures how many clients are in a sum."""
+        """Return the next state, and the system's figures with the number of clients in a sum."""
         totals = list(reports)
         numbers = [
             total.reports if isinstance(total, Counted) else getattr(total, "weight", None)
             for total in totals
         ]
         if not totals or None in numbers:
-            raise RunError(f"round {state.round}: there is no sum, and no word of why")
+            raise RunError(f"round {state.round}: there is no sum, and no reason was given")
         number = float(sum(each for each in numbers if each is not None))
         if number == 0:
             return state.next(state.weights), {"clients_in_sum": 0.0}
