@@ -168,7 +168,7 @@ def test_a_run_begins_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ({"1.weight": (256, 64)}, "it lacks '1.bias', which is frozen"),
         ({"1.weight": (256, 64), "1.bias": (256,), "other": (1,)}, "the model has no 'other'"),
-        ({"1.weight": (64, 64), "1.bias": (256,)}, r"1.weight is float32 of shape \(64, 64\), and"),
+        ({"1.weight": (64, 64), "1.bias": (256,)}, r"1.weight is float32 of shape \(64, 64\), but"),
     ],
 )
 def test_a_file_of_another_model_is_refused(
@@ -183,7 +183,7 @@ def test_a_file_of_another_model_is_refused(
 @pytest.mark.parametrize(
     ("model", "trainable", "says"),
     [
-        ("mlp", "requires_grad", "is a list of layers, and says of none that it is frozen"),
+        ("mlp", "requires_grad", "is a list of layers, and marks none of them as frozen"),
         (
             "mlp",
             "head.*",

@@ -1,8 +1,8 @@
-"""Models: one file each, found by a scan; and any of the user's as "module:callable".
+"""Models: one file each, found by a scan, and any of the user's own as "module:callable".
 
-Each file holds one ``build(input_shape, num_classes)``; its first docstring line is the model's
-description. What ``build`` returns is a list of layers, for which the layout is known without
-torch, or else any torch module (which ``build`` then imports, so that a list of models need not).
+Each file holds one ``build(input_shape, num_classes)``; its first docstring line describes the
+model. ``build`` returns a list of layers, whose layout is known without torch, or any torch module;
+in the second case it imports torch itself, so that listing the models does not need torch.
 
 It may use core, protocol.
 """
@@ -77,9 +77,10 @@ def models() -> dict[str, ModelBuilder]:
 def find_model(name: str) -> ModelBuilder:
     """Return the builder called ``name``: one of ``models()``, or the user's "module:name".
 
-    What that names takes (input_shape, num_classes) and returns a list of ``Layer``, or a torch
-    module that maps float32 examples, shape (batch, *input_shape), to logits, shape (batch,
-    num_classes). Or it is a class that takes no argument, or a torch module itself.
+    The user's name stands for a callable that takes (input_shape, num_classes) and returns a list
+    of ``Layer``, or a torch module that maps float32 examples, shape (batch, *input_shape), to
+    logits, shape (batch, num_classes). Or it stands for a class that takes no argument, or for a
+    torch module.
 
     Raises:
         ConfigError: there is no such model or callable.
@@ -101,18 +102,15 @@ def layout_of(
 ) -> Layout:
     """Return how a model's trained parameters lie in one vector.
 
-    A model that is a list of layers, as all of ``models()`` are, needs no torch for that. One that
-    is a torch module is built.
-
-    Raises:
-        ConfigError: the model cannot be built, or cannot be federated (see ``build_model``).
+    A model that is a list of layers, as all of ``models()`` are, needs no torch for this. A model
+    that is a torch module is built.
 
     >>> layout_of("cnn", (1, 28, 28), 10).size
     21840
     >>> layout_of("cnn", (1, 28, 28), 10, "head").size
     510
     """
-    # What a module draws is thrown away: a generator that the caller may have seeded is restored.
+    # A module's draws are thrown away, so restore a generator that the caller may have seeded.
     loaded = "torch" in sys.modules
     with torch_seeded(Stream(bytes(32), simulated=True)) if loaded else nullcontext():
         made = _call(name, input_shape, num_classes)
@@ -125,7 +123,7 @@ def layout_of(
 def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
     """Return how often a model multiplies by a weight for the logits of one example.
 
-    Of a model that is a torch module this is its number of weights: too few where kernels slide.
+    For a torch module this is its number of weights, which is too few if kernels slide.
 
     Raises:
         ConfigError: the model cannot be built.
@@ -140,7 +138,7 @@ def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int
 
 
 def layers_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Layer] | None:
-    """Return the layers of a model that is a list of them; None of one that is a torch module.
+    """Return the layers of a model that is a list of them; None for a torch module.
 
     Raises:
         ConfigError: the model cannot be built, or cannot be federated (see ``build_model``).
@@ -153,7 +151,7 @@ def layers_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> list
 
 
 def is_linear(name: str, input_shape: tuple[int, ...], num_classes: int) -> bool:
-    """Return whether a model is one dense layer on its input, as far as its layers say.
+    """Return whether a model is one dense layer on its input, as far as its layers show.
 
     Raises:
         ConfigError: the model cannot be built.
@@ -166,21 +164,21 @@ def is_linear(name: str, input_shape: tuple[int, ...], num_classes: int) -> bool
 
 
 def layout_of_module(model: nn.Module) -> Layout:
-    """Return how the parameters of a torch module lie in one vector: frozen ones are buffers."""
+    """Return how the parameters of a torch module lie in one vector; frozen ones are buffers."""
     named = list(model.named_parameters())
     return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
 
 
 def layout_of_trained(model: nn.Module | Callable[[], nn.Module]) -> Layout:
-    """Return how the parameters lie of a model that is trained elsewhere; see ``build_model``.
+    """Return how the parameters lie for a model that is trained elsewhere; see ``build_model``.
 
-    Of what it takes and returns nothing is asked.
+    The model's inputs and outputs are not checked.
 
     Args:
         model: a torch module, or a class or function without arguments that makes one.
 
     Raises:
-        ConfigError: it is nothing of that kind, or a parameter or buffer cannot be protected.
+        ConfigError: it is none of these, or a parameter or buffer cannot be protected.
     """
     from torch import nn
 
@@ -209,19 +207,19 @@ def build_model(
 ) -> nn.Module:
     """Build a model as a torch module and check that it can be federated.
 
-    Every parameter must be float32, finite, with at least one axis and one element. With
-    ``trainable = all`` the module may have no buffer: running statistics of a batch norm, for one,
-    are computed from private examples and would leave the client unprotected.
+    Every parameter must be float32 and finite, with at least one axis and one element. With
+    ``trainable = all`` the module may have no buffer: the running statistics of a batch norm, for
+    example, are computed from private examples and would leave the client unprotected.
 
     Args:
         name: see ``find_model``.
-        input_shape: of one example.
-        num_classes: how many logits it returns.
-        trainable: which parameters are trained: "all"; "head", the last layer that has some;
-            "requires_grad", those that the module itself says; or patterns of names with commas
-            between them. Every other parameter becomes a buffer of what is returned, and layers
-            that hold frozen parameters alone stay as in evaluation. Buffers of the module's own
-            are constants, and one that training changes is refused.
+        input_shape: the shape of one example.
+        num_classes: the number of logits that it returns.
+        trainable: which parameters are trained: "all"; "head", the last layer that has parameters;
+            "requires_grad", those that the module itself marks; or name patterns separated by
+            commas. Every other parameter becomes a buffer of the returned module, and layers with
+            only frozen parameters stay in evaluation mode. The module's own buffers are constants;
+            one that training changes is refused.
 
     Raises:
         ConfigError: the model cannot be built, or breaks one of these rules.
@@ -233,7 +231,7 @@ def build_model(
     trained = _trained_layers(described, name, trainable)
     built = module(made, input_shape)
     found = layout_of_module(built)
-    if found != described:  # a layer of the user's own that says one thing and makes another
+    if found != described:  # a user's own layer describes one thing and builds another
         raise ConfigError(
             f"model = {name}: its layers say {described}, and their module has {found}"
         )
@@ -242,7 +240,7 @@ def build_model(
 
 
 def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of whatever of a built model's state is not trained, by name."""
+    """Return copies of a built model's state that is not trained, by name."""
     from fedldp.models._frozen import frozen_of
 
     return frozen_of(model)
@@ -256,21 +254,21 @@ def frozen_digest(model: nn.Module) -> str | None:
 
 
 def copy_frozen(source: nn.Module, model: nn.Module) -> None:
-    """Set the frozen state of a built model to that of another one of the same settings."""
+    """Set the frozen state of a built model to that of another one with the same settings."""
     for own, other in zip(model.buffers(), source.buffers(), strict=True):
         own.copy_(other)  # none of them has a gradient
 
 
 def fill_model(model: nn.Module, values: State, what: str) -> None:
-    """Set parameters and frozen state of a built model to ``values``, as far as there are some.
+    """Set the parameters and frozen state of a built model to ``values``, as far as given.
 
     Args:
         model: changed in place.
-        values: by name, as in ``state_dict``.
+        values: arrays by name, as in ``state_dict``.
         what: the setting and its value, for a refusal.
 
     Raises:
-        ConfigError: the model has nothing of a name, or of another shape or type.
+        ConfigError: the model has nothing of that name, or it has another shape or type.
     """
     from fedldp.models._frozen import fill
 
@@ -286,8 +284,8 @@ def _trained_layers(layout: Layout, name: str, trainable: str) -> list[str]:
     """Return the names of the trained parameters of a list of layers."""
     if trainable == REQUIRES_GRAD:
         raise ConfigError(
-            f"trainable = {trainable}: model = {name} is a list of layers, and says of none that "
-            f"it is frozen; give {ALL}, {HEAD} or a pattern such as {layout.names[-1]}"
+            f"trainable = {trainable}: model = {name} is a list of layers, and marks none of them "
+            f"as frozen; give {ALL}, {HEAD} or a pattern such as {layout.names[-1]}"
         )
     return trained_of(layout.names, trainable)
 
@@ -315,15 +313,15 @@ def _described(
     for layer in layers:
         if not isinstance(layer, Layer):
             raise ConfigError(
-                f"model = {name}: its list holds a {type(layer).__name__}, no fedldp.models.Layer; "
-                "put torch's own layers into an nn.Sequential"
+                f"model = {name}: its list holds a {type(layer).__name__}, not a "
+                "fedldp.models.Layer; put torch's own layers into an nn.Sequential"
             )
     try:
         found, end = layout(layers, input_shape), output(layers, input_shape)
     except Exception as error:
         raise _failed(name, input_shape, error) from error
     if len(set(found.names)) < len(found.names):
-        raise ConfigError(f"model = {name}: two of its layers have one name; rename one")
+        raise ConfigError(f"model = {name}: two of its layers have the same name; rename one")
     if end != (num_classes,):
         raise ConfigError(
             f"model = {name}: for one example it returns {end}, not {num_classes} logits"

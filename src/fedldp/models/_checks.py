@@ -1,4 +1,4 @@
-"""What a torch module must be to be federated. It needs torch: import it where it is used."""
+"""Requirements on a torch module that is federated. It imports torch: import it where needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_module(
 
 
 def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Module:
-    """Return ``model`` where it is a torch module of float32 parameters, as ``build_model`` says.
+    """Return ``model`` if it is a torch module of float32 parameters, as ``build_model`` requires.
 
     Raises:
         ConfigError: it is not.
@@ -89,9 +89,9 @@ def _problem(parameter: nn.Parameter) -> str | None:
 def _try_training(
     model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
 ) -> None:
-    """Take a gradient on batches of two examples and of one, which the last batch may have.
+    """Take a gradient on batches of two examples and of one, a size the last batch may have.
 
-    Buffers must stay as they are then, and on examples that are not zero: a mean of zeros is zero.
+    Buffers must not change, also not on examples other than zero: a mean of zeros is zero.
     """
     parameters = dict(model.named_parameters())
     constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
@@ -123,7 +123,7 @@ def _try_training(
                 )
         _check_constant(model, name, constants)
     if constants:
-        with suppress(Exception), torch.no_grad():  # it need not take these numbers
+        with suppress(Exception), torch.no_grad():  # the model may refuse these numbers
             model(torch.full((2, *input_shape), 0.5))
         _check_constant(model, name, constants)
 

@@ -1,4 +1,4 @@
-"""Frozen parameters of a torch module: constants of it. It needs torch."""
+"""Frozen parameters of a torch module, which become its constants. It imports torch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedldp.core.errors import ConfigError
 
 
 def freeze(model: nn.Module, trained: Collection[str]) -> None:
-    """Turn every parameter but the ``trained`` ones into a buffer, of the same name and value.
+    """Turn every parameter except the ``trained`` ones into a buffer of the same name and value.
 
-    Whatever looks at a model's parameters (training, bounds, wire, statement) then sees the trained
-    ones alone, and ``state_dict`` has all of them as before. A module of which every parameter is
-    frozen stays as in evaluation: its dropout does nothing, and its batch norms change nothing.
+    Code that looks at a model's parameters (training, bounds, wire, statement) then sees only the
+    trained ones, and ``state_dict`` still has all of them. A module whose parameters are all frozen
+    stays in evaluation mode: its dropout does nothing, and its batch norms change nothing.
     """
     kept = {id(p) for name, p in model.named_parameters() if name in trained}
-    constants: dict[int, Tensor] = {}  # one for a parameter that two modules share
+    constants: dict[int, Tensor] = {}  # a parameter that two modules share stays shared
     wholly = [m for m in model.modules() if _is_frozen(m, kept)]
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
@@ -45,15 +45,15 @@ def _is_frozen(module: nn.Module, kept: Collection[int]) -> bool:
 
 
 def _stay(module: nn.Module, mode: bool = True) -> nn.Module:
-    """Stand for ``module.train`` where nothing of the module is trained."""
+    """Replace ``module.train`` where nothing of the module is trained."""
     return module
 
 
 def check_buffers(model: nn.Module, name: str) -> None:
-    """Refuse buffers that cannot be written into a file, or told apart by a digest.
+    """Refuse buffers that cannot be written to a file or covered by a digest.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: there is such a buffer.
     """
     for label, buffer in model.named_buffers():
         try:
@@ -66,7 +66,7 @@ def check_buffers(model: nn.Module, name: str) -> None:
 
 
 def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of whatever of a model's state is not trained, by name."""
+    """Return copies of a model's state that is not trained, by name."""
     trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     return {
         name: tensor.detach().cpu().numpy().copy()
@@ -78,7 +78,7 @@ def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
 def digest_of(model: nn.Module) -> str | None:
     """Return the SHA-256 of a model's frozen state, 64 hexadecimal digits; None if it has none.
 
-    It covers the names, types, shapes and bytes of all buffers, also of those that no file keeps.
+    It covers the names, types, shapes and bytes of all buffers, even of those that no file keeps.
     """
     found = sorted((name, buffer.cpu().numpy()) for name, buffer in model.named_buffers())
     if not found:
@@ -93,15 +93,15 @@ def digest_of(model: nn.Module) -> str | None:
 
 @torch.no_grad()
 def fill(model: nn.Module, values: Mapping[str, NDArray[Any]], what: str) -> None:
-    """Set a model's parameters and buffers to ``values``, as far as there are some.
+    """Set a model's parameters and buffers to ``values``, as far as given.
 
     Args:
         model: changed in place.
-        values: by name, as in ``state_dict``.
-        what: with its value, for a refusal.
+        values: arrays by name, as in ``state_dict``.
+        what: the setting and its value, for a refusal.
 
     Raises:
-        ConfigError: the model has nothing of a name, or of another shape or type.
+        ConfigError: the model has nothing of that name, or it has another shape or type.
     """
     state = model.state_dict()
     for name, value in values.items():
@@ -111,7 +111,7 @@ def fill(model: nn.Module, values: Mapping[str, NDArray[Any]], what: str) -> Non
         given = torch.from_numpy(np.array(value))
         if given.shape != own.shape or given.dtype != own.dtype:
             raise ConfigError(
-                f"{what}: {name} is {_described(given)}, and the model's {_described(own)}; give "
+                f"{what}: {name} is {_described(given)}, but in the model {_described(own)}; give "
                 "weights of this model"
             )
         own.copy_(given)

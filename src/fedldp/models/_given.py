@@ -1,4 +1,4 @@
-"""Models that a Python program gives as they are: a class, a function, or a torch module."""
+"""Models that a Python program passes as objects: a class, a function, or a torch module."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fedldp.core.errors import ConfigError
 
 _PLACE = "python"
 _GIVEN: dict[str, object] = {}
-"""What was given and has no address, by the name that it got; it lives as long as the process."""
+"""Objects without an address, by the name that each got; they live as long as the process."""
 
 
 def name_of(model: object) -> str:
     """Return a name under which ``find_model`` finds ``model``.
 
-    A class or function of a module gets its address, which any process finds. Anything else, such
-    as a torch module, is kept as it is now, and found in this process alone.
+    A class or function of a module gets its address, which any process can find. Anything else,
+    such as a torch module, is kept in its present state, and only this process can find it.
 
     Raises:
-        ConfigError: it is nothing that builds a model.
+        ConfigError: it cannot build a model.
     """
     if not callable(model):
         raise ConfigError(
@@ -37,7 +37,7 @@ def name_of(model: object) -> str:
 
 
 def given(name: str) -> object | None:
-    """Return what was given under ``name``; None if nothing was.
+    """Return the object given under ``name``; None if there is none.
 
     Raises:
         ConfigError: it was given in another process.
@@ -54,8 +54,8 @@ def check_travels(name: str, where: str) -> None:
     """Refuse a model that other processes cannot find.
 
     Args:
-        name: of the model.
-        where: what asks for other processes.
+        name: the model's name.
+        where: the setting that asks for other processes.
 
     Raises:
         ConfigError: it was given as an object.
@@ -68,7 +68,7 @@ def check_travels(name: str, where: str) -> None:
 
 
 def builder_of(found: object, name: str) -> Any:
-    """Return what builds the model that ``found`` stands for, from a shape and a number of classes.
+    """Return a function of an example's shape and a number of classes that builds the model.
 
     Raises:
         ConfigError: it is not callable.
@@ -83,7 +83,7 @@ def builder_of(found: object, name: str) -> Any:
 
 
 def _is_module(found: object) -> bool:
-    torch = sys.modules.get("torch")  # without it there is none
+    torch = sys.modules.get("torch")  # without it there are no torch modules
     return torch is not None and isinstance(found, torch.nn.Module)
 
 

@@ -1,4 +1,4 @@
-"""A model as data: from one list of layers come its layout, without torch, and its torch module."""
+"""A model as data: a list of layers gives its layout, without torch, and its torch module."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Literal
 
 from fedldp.protocol.wire import Layout
 
-if TYPE_CHECKING:  # torch takes over a second to import, and a layout needs none of it
+if TYPE_CHECKING:  # torch takes over a second to import, and a layout does not need it
     from torch import nn
 
 Shape = tuple[int, ...]
 
 Start = Literal["torch", "zeros", "he"]
-"""Weights before training: as torch draws them; zero; or normal as He et al. 2015, for ReLU."""
+"""Weights before training: as torch draws them; zero; or normal as in He et al. 2015, for ReLU."""
 
 
 @dataclass(frozen=True)
 class Layer(ABC):
-    """One layer; ``shape`` is that of one example's input to it.
+    """One layer; ``shape`` is the shape of one example's input to it.
 
     Attributes:
-        name: begins the names of its parameters; the layer's place, from 0, where it is None.
+        name: the prefix of its parameters' names; None: the layer's place, from 0.
     """
 
     name: str | None = field(default=None, kw_only=True)
@@ -35,7 +35,7 @@ class Layer(ABC):
         """Return the layer as a torch module; it draws its weights from torch's generator."""
 
     def parameters(self, shape: Shape) -> dict[str, Shape]:
-        """Return the shapes of its parameters by their names in the module, in their order."""
+        """Return the shapes of its parameters, in order, by their names in the module."""
         return {}
 
     def output(self, shape: Shape) -> Shape:
@@ -92,7 +92,7 @@ class Conv(Layer):
 
 @dataclass(frozen=True)
 class MaxPool(Layer):
-    """The largest value of every square of an image; what does not fill one is left out."""
+    """The largest value of every square of an image; incomplete squares are left out."""
 
     side: int
 
@@ -118,7 +118,7 @@ class Relu(Layer):
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """An example of any shape as one vector."""
+    """An example of any shape, flattened to a vector."""
 
     def module(self, shape: Shape) -> nn.Module:
         from torch import nn
@@ -140,7 +140,7 @@ def layout(layers: Sequence[Layer], input_shape: Shape) -> Layout:
 
 
 def output(layers: Sequence[Layer], input_shape: Shape) -> Shape:
-    """Return the shape of what the last layer makes of one example."""
+    """Return the shape of the last layer's output for one example."""
     shape = input_shape
     for layer in layers:
         shape = layer.output(shape)
@@ -150,7 +150,7 @@ def output(layers: Sequence[Layer], input_shape: Shape) -> Shape:
 def multiplications(layers: Sequence[Layer], input_shape: Shape) -> int:
     """Return how often a weight is multiplied for the logits of one example; biases only add."""
     return sum(
-        prod(of) * prod(layer.output(shape)[1:])  # a kernel's weights: once for each of its places
+        prod(of) * prod(layer.output(shape)[1:])  # a kernel's weights: once at each position
         for _, layer, shape in _walk(layers, input_shape)
         for of in layer.parameters(shape).values()
         if len(of) > 1
@@ -164,7 +164,7 @@ def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
     modules = OrderedDict(
         (name, layer.module(shape)) for name, layer, shape in _walk(layers, input_shape)
     )
-    # After all of them are made: the order of the draws is part of what a seed means.
+    # After all layers are made, because the order of draws is part of what a seed means.
     for layer, made in zip(layers, modules.values(), strict=True):
         start = getattr(layer, "start", "torch")
         if start == "he":
@@ -177,7 +177,7 @@ def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
 
 
 def _walk(layers: Sequence[Layer], input_shape: Shape) -> Iterator[tuple[str, Layer, Shape]]:
-    """Yield every layer's name, the layer, and the shape of its input."""
+    """Yield the name of every layer, the layer, and the shape of its input."""
     shape = input_shape
     for place, layer in enumerate(layers):
         yield layer.name or str(place), layer, shape

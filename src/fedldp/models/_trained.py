@@ -10,7 +10,7 @@ from fedldp.core.errors import ConfigError
 ALL = "all"
 HEAD = "head"
 REQUIRES_GRAD = "requires_grad"
-"""As the model's own code says, by each parameter's ``requires_grad``."""
+"""As the model's own code marks each parameter, by its ``requires_grad``."""
 
 _SHOWN = 5
 
@@ -19,9 +19,9 @@ def trained_of(names: Sequence[str], trainable: str) -> list[str]:
     """Return the names that the setting ``trainable`` selects, in their order.
 
     Args:
-        names: of all parameters, in the model's order.
-        trainable: "all", "head" (the last layer that has parameters), or patterns of names with
-            commas between them.
+        names: the names of all parameters, in the model's order.
+        trainable: "all", "head" (the last layer that has parameters), or name patterns separated by
+            commas.
 
     Raises:
         ConfigError: a pattern selects nothing.

@@ -15,14 +15,14 @@ def build(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
 def two_layers(
     name: str, input_shape: tuple[int, ...], num_classes: int, channels: tuple[int, int]
 ) -> list[Layer]:
-    """Return a model called ``name`` with so many channels.
+    """Return a model called ``name`` with the given numbers of channels.
 
     Raises:
-        ConfigError: the examples are no images, or too small.
+        ConfigError: the examples are not images, or are too small.
     """
     if len(input_shape) != 3 or min(input_shape[1:]) < 16:
         raise ConfigError(
-            f"model = {name}: examples of shape {input_shape} are no images of 16x16 or more; "
+            f"model = {name}: examples of shape {input_shape} are not images of 16x16 or more; "
             "use mlp or logistic"
         )
     return [

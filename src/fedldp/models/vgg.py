@@ -15,10 +15,10 @@ def build(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
     """Return the layers for images of shape (channels, height, width), sides of 8 or more."""
     if len(input_shape) != 3 or min(input_shape[1:]) < 8:
         raise ConfigError(
-            f"model = vgg: examples of shape {input_shape} are no images of 8x8 or more; "
+            f"model = vgg: examples of shape {input_shape} are not images of 8x8 or more; "
             "use mlp or logistic"
         )
-    # Without batch norm, torch's own initial weights starve so deep a stack of its signal.
+    # Without batch norm, torch's own initial weights let the signal of such a deep stack vanish.
     layers: list[Layer] = []
     for channels in _BLOCKS:
         layers += [Conv(channels, 3, padding=1, start="he"), Relu()] * 2
