@@ -167,6 +167,26 @@ class RaisingInTraining(Base):
         return super().forward(x)
 
 
+class RaisingInTesting(Base):
+    def forward(self, x):
+        if not self.training:
+            raise RuntimeError("first line\nsecond line")
+        return super().forward(x)
+
+
+class PairInTesting(Base):
+    def forward(self, x):
+        logits = super().forward(x)
+        return logits if self.training else (logits, x)
+
+
+class RaisingOnTests(Base):
+    def forward(self, x):
+        if not self.training and x.any():
+            raise RuntimeError("first line\nsecond line")
+        return super().forward(x)
+
+
 class RaisingOnLargeBatches(Base):
     def forward(self, x):
         if len(x) == 286:

@@ -24,6 +24,8 @@ BAD_MODELS = {
     "meta": "", "too_many_classes": "(2, 11)", "one_logit": "(20,)", "Pair": "", "Nothing": "",
     "other_shape": "(1, 8, 8)", "raising": "first line", "raising_quietly": "ValueError",
     "RaisingForward": "first line", "RaisingInTraining": "first line",
+    "RaisingInTesting": "in eval mode", "PairInTesting": "tuple in eval mode",
+    "RaisingOnTests": "testing it failed: first line",
     "RaisingOnLargeBatches": "first line", "batch_of_one": "",
     "no_parameters": "no parameters", "number": "int", "no_arguments": "", "three": "not callable",
     "missing": "missing",

@@ -144,3 +144,18 @@ def test_a_small_run_starts_no_other_process(
 ) -> None:
     config = fedldp.recipe(recipe, **settings)
     assert plan(config, problem_of(config, None)).is_small == small
+
+
+def test_threads_may_ask_first_together() -> None:
+    """A module that one thread imports is not read half by another, and the half not kept."""
+    program = """import threading, fedldp
+gate, found = threading.Barrier(4), []
+def ask():
+    gate.wait()
+    found.append(fedldp.account("quickstart")["claim"]["epsilon"])
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(found)"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[1.0, 1.0, 1.0, 1.0]\n", "")

@@ -120,7 +120,9 @@ def renew(
             "What was released stays released: a renewed budget adds to it, and protects no better "
             "with time."
         )
-        typer.confirm("Renew it?", abort=True)
+        if not typer.confirm("Renew it?"):
+            typer.echo("not renewed: the ledger is as it was", err=True)
+            raise typer.Exit(1)
     entry = ledger.renew()
     typer.echo(f"renewed    entry {entry.number}, hash {entry.hash}: note it, as of a release")
 

@@ -44,8 +44,8 @@ def _names_in(path: tuple[str, ...]) -> tuple[str, ...]:
 def modules(package: str) -> Iterator[ModuleType]:
     """Import and yield the modules of ``package`` by name, except those that begin with "_"."""
     for name in module_names(package):
-        full = f"{package}.{name}"
-        yield sys.modules.get(full) or importlib.import_module(full)
+        # Not from sys.modules: there it may be half imported, by another thread.
+        yield importlib.import_module(f"{package}.{name}")
 
 
 def scan(package: str, base: type[T]) -> list[type[T]]:

@@ -28,6 +28,7 @@ def check_module(
         freeze(found, _trained(dict(found.named_parameters()), name, trainable))
         check_buffers(found, name)
     _try_training(found, name, input_shape, num_classes)
+    _try_testing(found, name, input_shape, num_classes)
     return found
 
 
@@ -103,12 +104,7 @@ def _try_training(
                 f"model = {name}: it does not take {size} examples of shape {input_shape}: "
                 f"{first_line(error)}"
             ) from error
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        if found != (size, num_classes):
-            raise ConfigError(
-                f"model = {name}: for {size} examples it returns {found}, not logits of shape "
-                f"({size}, {num_classes})"
-            )
+        _check_logits(logits, name, size, num_classes)
         try:
             loss = functional.cross_entropy(logits, torch.zeros(size, dtype=torch.int64))
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
@@ -126,6 +122,39 @@ def _try_training(
         with suppress(Exception), torch.no_grad():  # the model may refuse these numbers
             model(torch.full((2, *input_shape), 0.5))
         _check_constant(model, name, constants)
+
+
+def _try_testing(
+    model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
+) -> None:
+    """Take logits in eval mode, in which models are tested after the first round."""
+    modes = {module: module.training for module in model.modules()}
+    constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            logits = model(torch.zeros(2, *input_shape))
+    except Exception as error:
+        raise ConfigError(
+            f"model = {name}: in eval mode, in which it is tested, it does not take 2 examples of "
+            f"shape {input_shape}: {type(error).__name__}: {first_line(error)}; let forward work "
+            "after model.eval(), too"
+        ) from error
+    finally:
+        model.train()  # a module of the user's own may do more than note its mode
+        for module, mode in modes.items():
+            module.training = mode
+    _check_logits(logits, name, 2, num_classes, " in eval mode, in which it is tested")
+    _check_constant(model, name, constants)
+
+
+def _check_logits(logits: object, name: str, size: int, num_classes: int, mode: str = "") -> None:
+    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if found != (size, num_classes):
+        raise ConfigError(
+            f"model = {name}: for {size} examples it returns {found}{mode}, not logits of shape "
+            f"({size}, {num_classes})"
+        )
 
 
 def _check_constant(model: nn.Module, name: str, constants: Mapping[str, Tensor]) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data import Examples
 from fedldp.models import layout_of_module
@@ -194,8 +194,7 @@ def gradients(
             loss = total / len(labels)
         return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"model: training it failed: {reason}") from error
+        raise ConfigError(f"model: training it failed: {first_line(error)}") from error
 
 
 def batches(size: int, epochs: int, batch_size: int, stream: Stream) -> Iterator[NDArray[np.int64]]:
@@ -208,12 +207,19 @@ def batches(size: int, epochs: int, batch_size: int, stream: Stream) -> Iterator
 
 
 def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Score:
-    """Return how ``model`` does on ``examples``."""
+    """Return how ``model`` does on ``examples``.
+
+    Raises:
+        ConfigError: the model fails on them.
+    """
     model.eval()
     with torch.no_grad():
         features, labels = as_tensors(examples)
         labels = labels.to(device)
-        logits = model(to_device(features, device))
+        try:
+            logits = model(to_device(features, device))
+        except Exception as error:
+            raise ConfigError(f"model: testing it failed: {first_line(error)}") from error
         loss = functional.cross_entropy(logits, labels, reduction="sum")
         found = logits.argmax(1)
         right = (found == labels).sum()
