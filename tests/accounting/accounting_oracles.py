@@ -1,4 +1,4 @@
-"""Slow second implementations of the accounting, straight from the definitions."""
+"""Slow second implementations of the accounting, directly from the definitions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def two_valued(epsilon: Any, count: int, at_epsilon: Any) -> Any:
 
 
 def mixed(counts: Mapping[float, int], at_epsilon: Any) -> Any:
-    """delta of two-valued mechanisms of different epsilons, by all numbers of truthful answers."""
+    """delta of two-valued mechanisms with different epsilons, over all numbers of truths."""
     total = mp.mpf(0)
     for truths in itertools.product(*(range(m + 1) for m in counts.values())):
         loss, mass = -mp.mpf(at_epsilon), mp.mpf(1)
@@ -63,7 +63,7 @@ def hockey_stick(first: Law, second: Law, ratio: Any) -> Any:
 
 
 def sum_of_bits(chances: list[Any]) -> Law:
-    """The law of the number of ones among independent bits, one bit after another."""
+    """The law of the number of ones among independent bits, added one bit at a time."""
     law: Law = {0: Fraction(1) if isinstance(chances[0], Fraction) else mp.mpf(1)}
     for chance in chances:
         new: Law = {}
@@ -75,7 +75,7 @@ def sum_of_bits(chances: list[Any]) -> Law:
 
 
 def shuffled_pair(p: Any, high: int, low: int) -> tuple[Law, Law]:
-    """Laws of the number of ones with the client at the high end, and at the low end."""
+    """Laws of the number of ones with the client at the high end and at the low end."""
     others = [p] * high + [1 - p] * low
     return sum_of_bits([*others, p]), sum_of_bits([*others, 1 - p])
 
@@ -104,7 +104,7 @@ def clone_pair(p: Any, n: int, clone: Any) -> tuple[Law, Law]:
 
 
 def composed(pair: tuple[Law, Law], count: int, at_epsilon: Any) -> Any:
-    """delta of ``count`` independent uses, over all sequences up to their order."""
+    """delta of ``count`` independent uses, over all sequences up to order."""
     outcomes = list(pair[0])
     total = mp.mpf(0)
     for chosen in itertools.combinations_with_replacement(outcomes, count):
@@ -126,7 +126,7 @@ def gaussian(mu: Any, at_epsilon: Any) -> Any:
 
 
 def invert(delta: Callable[[Any], Any], target: float, high: float) -> float:
-    """The epsilon at which a decreasing function of it is ``target``, by bisection."""
+    """The epsilon at which a decreasing function of epsilon equals ``target``, by bisection."""
     low, up = mp.mpf(0), mp.mpf(high)
     for _ in range(70):
         middle = (low + up) / 2
@@ -148,7 +148,7 @@ def one_line(error: pytest.ExceptionInfo[FedldpError], *parts: str) -> None:
 def sampled_delta(noise: Any, rate: Any, others: int, at_epsilon: Any) -> Any:
     """delta of P = (1-q) N(others) + q N(1) against Q = (1-q) N(others) + q N(-1), deviation s.
 
-    P/Q increases, so the outcomes beyond one point count; it is found by bisection.
+    P/Q increases, so exactly the outcomes beyond one point count; bisection finds it.
     """
     s, q, e = mp.mpf(noise), mp.mpf(rate), mp.mpf(at_epsilon)
 
@@ -173,7 +173,7 @@ def sampled_delta(noise: Any, rate: Any, others: int, at_epsilon: Any) -> Any:
 
 
 def clone_arrays(epsilon: float, n: int, clone: float) -> tuple[Floats, Floats]:
-    """Laws of the clone pair's outcomes, for many participants: all that matter at 1e-25."""
+    """Laws of the clone pair's outcomes for many participants: all that matter at 1e-25."""
     p = 1 / (1 + math.exp(-epsilon))
     ones, zeros = (array.reshape(-1) for array in np.indices((n + 1, n + 1)))
     inside = (ones + zeros >= 1) & (ones + zeros <= n)
@@ -215,7 +215,7 @@ def contour_delta(first: Floats, second: Floats, count: int, at_epsilon: float) 
 
 
 def lattice_delta(epsilon: float, telling: float, count: int, at_epsilon: float) -> float:
-    """delta of ``count`` two-valued mechanisms that tell now and then, from the law of the sum.
+    """delta of ``count`` two-valued mechanisms that sometimes reveal nothing, from the sum's law.
 
     Every loss is -epsilon, 0 or epsilon, so the law is a polynomial's ``count``-th power.
     """

@@ -1,4 +1,4 @@
-"""Lines of a planned run of the quickstart, for tests of what is printed."""
+"""Lines of a planned run of the quickstart, for tests of printed statements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.simulation.plan import Plan, plan, problem_of
 
 SIZE = 650
-"""Weights of the quickstart's model."""
+"""The number of weights in the quickstart's model."""
 
 
 def planned(**settings: Any) -> Plan:

@@ -1,4 +1,4 @@
-"""The table of accountants: it has every event, and a new one is a class and an entry."""
+"""The table of accountants: it has every event; a new event needs a class and an entry."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms.two_point import TwoPoint
 
-# Ledgers and run folders hold these names. They stay, whatever becomes of the classes.
+# Ledgers and run folders hold these names. They stay even if the classes are renamed.
 WIRE = {
     "TwoValuedBits", "PureCoordinates", "PureReport", "GaussianReport", "GaussianShare",
     "SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord", "PerPerson",
@@ -115,7 +115,7 @@ ACCOUNTANTS[PureReport] = Accountant(
 
 @pytest.fixture
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return what loads a module of a temporary folder; its entries go with the test."""
+    """Return a loader of modules in a temporary folder; their entries go when the test ends."""
     before = dict(ACCOUNTANTS)
 
     def load(name: str, text: str) -> ModuleType:
@@ -148,7 +148,7 @@ def test_every_event_has_an_entry_and_its_name_for_ever() -> None:
 
 
 def test_two_events_of_one_name_are_no_entries_of_a_ledger(loaded: Any) -> None:
-    """What was kept as the one would be read, and priced, as the other."""
+    """Otherwise a record of one would be read, and priced, as the other."""
     kept = MemoryLedger()
     release(kept, "run", 1, PureReport(epsilon=5.0), lambda: b"sent")
     loaded("cheap", CHEAP)
@@ -317,7 +317,7 @@ def test_what_protects_a_person_is_stated_against_every_adversary() -> None:
 
 
 def test_the_bits_of_others_hide_a_client_in_a_sum_and_no_record_of_it() -> None:
-    # A client's bits may be all but certain where one record alone changes little.
+    # A client's bits may be nearly certain if a single record changes little.
     nearly_certain = BinaryRandomizedResponse(epsilon=30.0, coordinates=3)
     event = PerRecord(
         record=BinaryRandomizedResponse(epsilon=0.5, coordinates=3), client=nearly_certain

@@ -1,6 +1,6 @@
 """Closed forms of randomised bits against known answers and 40-digit evaluation.
 
-Known answers: independent computations of the published formulas named beside them.
+Known answers: independent computations of the published formulas named next to them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_known_answers_of_ldpfl(alternating: bool, known: float) -> None:
 
 @pytest.mark.parametrize(("bit", "known"), [(0, 2.3026738717972064), (1, 4.510770727713689)])
 def test_known_answers_of_one_bit_of_ldpfl(bit: int, known: float) -> None:
-    # LDPFL's S1 and S2 from their probabilities: what one bit of Theorem 2 costs at most
+    # LDPFL's S1 and S2 from their probabilities: the most that one bit of Theorem 2 costs
     ps, qs = ldpfl_probabilities(10.0, 0.5, 10_240, alternating=True)
     found = bits_epsilon([float(ps[bit])], [float(qs[bit])])
     assert found == pytest.approx(known, rel=1e-14)

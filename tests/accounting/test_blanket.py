@@ -1,4 +1,4 @@
-"""Whole reports behind a shuffler: the blanket, against all outcomes of small cases and attacks."""
+"""Whole reports behind a shuffler: the blanket, against enumerated small cases and attacks."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ QUOTIENTS = [Fraction(1), Fraction(11, 10), Fraction(3, 2), Fraction(2), Fractio
 
 
 def subset_of(epsilon: float, closest: int, categories: int) -> Subset:
-    """Return the weights by which mechanisms draw: as fine as 64 bits allow."""
+    """Return the weights with which mechanisms draw, as fine as 64 bits allow."""
     ratio = exp_below(Fraction(epsilon))
     low = (2**64 - 1) // (closest * ratio + categories - closest)
     return Subset(high=math.floor(ratio * low), low=low, closest=closest, categories=categories)
 
 
 def multinomials(draws: int, chances: Sequence[Fraction]) -> Iterator[tuple[list[int], Fraction]]:
-    """Yield all counts of draws, and the probability of each."""
+    """Yield all counts of draws, with the probability of each."""
     kinds = len(chances)
     for bars in itertools.combinations(range(draws + kinds - 1), kinds - 1):
         edges = [-1, *bars, draws + kinds - 1]
@@ -63,7 +63,7 @@ def delta_of_pair(subset: Subset, n: int, z: Fraction, overlap: int = 0) -> Frac
 
 
 def shuffled(subset: Subset, tops: Sequence[frozenset[int]]) -> Law:
-    """Return the law of how often each category is reported, by clients with these top sets."""
+    """Return the law of the count of each category, reported by clients with these top sets."""
     law: Law = {(0,) * subset.categories: Fraction(1)}
     for top in tops:
         longer: defaultdict[tuple[int, ...], Fraction] = defaultdict(Fraction)
@@ -87,18 +87,18 @@ def test_no_inputs_of_any_client_are_told_apart_better(subset: Subset, n: int) -
     worst = dict.fromkeys(QUOTIENTS, Fraction(0))
     for others in itertools.combinations_with_replacement(tops, n - 1):
         laws = [shuffled(subset, [top, *others]) for top in tops]
-        for other in laws[1:]:  # categories are alike, so the first top set stands for each
+        for other in laws[1:]:  # categories are interchangeable: the first top set stands for all
             for z in QUOTIENTS:
                 worst[z] = max(
                     worst[z], delta_between(laws[0], other, z), delta_between(other, laws[0], z)
                 )
     for z in QUOTIENTS:
         assert worst[z] <= bounds[z]
-    assert worst[QUOTIENTS[1]] > 0.5 * bounds[QUOTIENTS[1]]  # it is no empty bound
+    assert worst[QUOTIENTS[1]] > 0.5 * bounds[QUOTIENTS[1]]  # the bound is not vacuous
 
 
 ALIKE = Subset(high=10**9 + 1, low=10**9, closest=2, categories=5)
-"""Nearly all of its reports are of the blanket."""
+"""Nearly all of its reports belong to the blanket."""
 
 
 @pytest.mark.parametrize(("subset", "n"), [*SMALL, (SEVEN, 9), (SEVEN, 1), (SEVEN, 2), (ALIKE, 6)])
@@ -121,10 +121,10 @@ def test_disjoint_top_sets_are_the_worst(n: int, closest: int, categories: int) 
 
 
 def attack(subset: Subset, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return masses, and likelihoods of both inputs, where all others have a third top set.
+    """Return masses and both inputs' likelihoods if all others have a third top set.
 
-    Under its input an outcome is as likely as under that of the others, times the mean of the
-    ratios of single reports: H/L in the own top set, L/H in that of the others, else 1.
+    An outcome's likelihood under an input is its likelihood under the others' input times the mean
+    of the ratios of single reports: H/L in the input's top set, L/H in the others', else 1.
     """
     ratio, total = subset.high / subset.low, subset.total
     pair = 2 * subset.closest * subset.low / total
@@ -155,7 +155,7 @@ def attacked_delta(subset: Subset, n: int, at: float) -> float:
 
 
 def test_reports_in_neither_set_count() -> None:
-    # Exact fractions. The variation ratio of Wang et al. 2024 leaves them out: 0.001558 here.
+    # Exact fractions. The variation ratio of Wang et al. 2024 misses them: it gives 0.001558 here.
     n, z, total = 22, Fraction(4), 10
     chances = [Fraction(1, total), Fraction(1, total), Fraction(7, total), Fraction(1, total)]
     gains = [7 - z, 1 - 7 * z, (1 - z) / 7, 1 - z]

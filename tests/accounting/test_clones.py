@@ -1,4 +1,4 @@
-"""The clone pair among many participants, put together on a grid, against its listed outcomes."""
+"""The clone pair for many participants, collected on a grid, against its listed outcomes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_grid_is_just_above_the_listed_outcomes(
 ) -> None:
     listed = clone_losses(epsilon, n, exponent, two_valued=two_valued)
     found = binned(epsilon, n, exponent, two_valued=two_valued)
-    # Where the probability of no clones counts, the grid is coarse beside the bulk of outcomes.
+    # If the probability of no clones matters, the grid is coarse next to the bulk of outcomes.
     near = 1e-5 if n * math.exp(-epsilon) > 100 else 2e-2
     for share in (0.0, 0.001, 0.01, 0.03, 0.1, 0.3, 0.7):
         at = share * epsilon
@@ -69,7 +69,7 @@ def test_fewer_rows_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_million_participants_are_a_moment() -> None:
     found = [shuffled_composed_upper(1.0, 10**6, count, 1e-5) for count in (21_840, 218_400)]
-    # By Gaussians of the same variance, which is what so many small losses come to.
+    # By Gaussians of the same variance, which so many small losses approach.
     assert found == pytest.approx([0.67113, 2.39428], rel=1e-4)
 
 
@@ -80,7 +80,7 @@ def test_more_participants_hide_more_across_the_change_of_the_method(
     monkeypatch.setattr("fedldp.accounting.numerics.shuffle._MOST_OUTCOMES", 400_000)
     found = [shuffled_composed_upper(1.0, n, 1000, 1e-5) for n in range(2000, 3201, 200)]
     assert found == sorted(found, reverse=True)
-    slopes = np.diff(found)  # without a jump
+    slopes = np.diff(found)  # no jumps
     assert np.all((slopes[1:] / slopes[:-1] > 0.7) & (slopes[1:] / slopes[:-1] < 1.0))
 
 

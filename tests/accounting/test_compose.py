@@ -30,7 +30,7 @@ EPSILONS = st.floats(1e-4, 20)
 COUNTS = st.integers(1, 300)
 DELTAS = st.floats(-60, -0.1).map(lambda exponent: 10.0**exponent)
 
-# m, epsilon, delta, epsilon of all together
+# m, epsilon, delta, epsilon of all of them together
 KNOWN = [
     (2, 1.0, 1e-5, 1.999981288883292),
     (100, 1.0, 1e-5, 79.8413223649645),
@@ -81,7 +81,7 @@ def test_delta_is_just_above_the_slow_sum(epsilon: float, count: int, part: floa
 def test_a_hundred_million(epsilon: float, delta: float) -> None:
     count = 10**8
     found = two_valued_epsilon(epsilon, count, delta)
-    # Between the normal approximation's neighbours; exactness is checked on smaller counts.
+    # Between the neighbours of the normal approximation; smaller counts are checked exactly.
     mean = count * epsilon * math.tanh(epsilon / 2)
     deviation = epsilon * math.sqrt(count) / math.cosh(epsilon / 2)
     reach = math.sqrt(-2 * math.log(delta)) + 2
@@ -225,7 +225,7 @@ def test_powers_on_the_grid_enclose_the_exact_answer(
 )
 @example({0.01: 12, 5.0: 12, 1.0: 12}, 1e-9)
 def test_the_grid_encloses_the_exact_answer(counts: dict[float, int], delta: float) -> None:
-    exact = two_valued_epsilon_mixed(counts, delta)  # so few outcomes are exact, tested above
+    exact = two_valued_epsilon_mixed(counts, delta)  # exact with so few outcomes; tested above
     parts = [(two_valued_losses(epsilon, count), 1) for epsilon, count in counts.items()]
     upper, lower = compose_upper(parts, delta), compose_lower(parts, delta)
     assert lower <= exact * (1 + 1e-12)

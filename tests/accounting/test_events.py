@@ -203,7 +203,7 @@ def test_a_record_gives_the_event_back(event: Event) -> None:
     assert from_record(json.loads(json.dumps(to_record(event), allow_nan=False))) == event
 
 
-# JSON that is nearly an event: its names are right, and its values are anything.
+# JSON that is nearly an event: the names are right, the values are anything.
 atoms = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
     | st.sampled_from([-1, -1e-9, "1", 10**400, "nan", [], {}, [[-1.0, 1]], [[1.0, -1]], 0, 1.0])
@@ -234,7 +234,7 @@ def test_no_event_from_any_json_lowers_what_is_spent(record: Any, kind: Kind) ->
     except ConfigError:
         return
     for costs in (cost(event, kind), price(event, kind, [event]), price(event, kind)):
-        assert costs >= 0  # and it is no NaN; infinite where it cannot be paid
+        assert costs >= 0  # so it is not NaN; infinity if it cannot be paid
     ledger = MemoryLedger(Budget(kind, 10.0))
     release(ledger, "run", 1, ONE, bytes)
     before = ledger.spent(0)
@@ -269,7 +269,7 @@ def test_a_record_that_is_nested_without_end_is_refused() -> None:
         record = {"event": "DrawnOnce", "drawn": record, "identity": "bits"}
     with pytest.raises(ConfigError, match="nested too deep"):
         from_record(record)
-    while "drawn" in record:  # so that the end of it does not recurse either
+    while "drawn" in record:  # so that freeing the record does not recurse either
         record = record.pop("drawn")
 
 
@@ -291,7 +291,7 @@ def test_what_is_drawn_once_has_its_price_once() -> None:
         assert price(event, "pure", [ONE, KEYS]) == 1.0
         for before in (ONCE, per_record):
             assert price(event, "pure", [ONE, before]) == 0.0
-    # It covers the client. What one record draws once says nothing of what the client pays.
+    # It covers the client. What one record draws once does not change what the client pays.
     assert price(ONCE, "pure", [PerRecord(record=ONCE, client=ONE)]) == 1.0
     assert price(PerRecord(record=ONCE, client=ONE), "pure", [ONCE]) == 1.0
     assert price(ONCE, "pure", [PerPerson(person=ONCE, client=ONE)]) == 1.0

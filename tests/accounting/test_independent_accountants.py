@@ -1,7 +1,7 @@
-"""The accounting beside code, and formulas, that others wrote: opendp, the authors of DDG, IBM.
+"""The accounting against others' code and formulas: opendp, the authors of DDG, IBM.
 
-The variation-ratio bound of k-ary response is not among them: for four or more categories it
-counts less than is lost.
+The variation-ratio bound of k-ary response is not included: for four or more categories it is below
+the true loss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 pytestmark = pytest.mark.slow
 
 
-# opendp: what its own maps from distance to loss say
+# opendp: what its own maps from distance to loss give
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 4.0, 10.0])
@@ -67,9 +67,9 @@ def test_opendp_says_of_discrete_gaussian_noise_what_is_stated(
 def of_the_authors(
     squared_distance: int, variance: int, shares: int, size: int, rounds: int, delta: float
 ) -> float:
-    """Epsilon of the sum of discrete Gaussians by their Proposition 14, at their orders.
+    """Return the epsilon of the sum of discrete Gaussians by their Proposition 14 and orders.
 
-    Without rounding: the distance is that of the rounded vectors, as it is here.
+    It ignores rounding: the distance is that of the rounded vectors, as here.
     """
     rdp = pytest.importorskip("dp_accounting.rdp.rdp_privacy_accountant")
     orders = [*range(2, 129), 256]
@@ -100,7 +100,7 @@ def test_the_authors_accountant_is_somewhat_above_and_never_below(
     mu = compose_mu([shares_mu(squared_distance, variance, shares)] * rounds)
     ours = gaussian_epsilon(mu, delta)
     theirs = of_the_authors(squared_distance, variance, shares, size, rounds, delta)
-    # Ours is the curve itself; theirs is Renyi orders, of which a curve is made with some loss.
+    # Ours is the curve itself; theirs converts Renyi orders to a curve, with some loss.
     assert 1 < theirs / ours < 1.15
 
 
@@ -130,7 +130,7 @@ def test_the_exact_curve_of_a_discrete_gaussian_is_below_and_near(
 ) -> None:
     exact = exact_delta(epsilon, sensitivity, variance)
     ours = gaussian_delta(shares_mu(sensitivity**2, variance, 1), epsilon)
-    # A share is counted with 16 squared steps less than it has.
+    # A share counts with 16 squared steps less variance than it has.
     more = gaussian_delta(shares_mu(sensitivity**2, variance, 1) * 1.01, epsilon)
     assert exact <= ours
     assert exact >= gaussian_delta(sensitivity / math.sqrt(variance), epsilon) * 0.98

@@ -1,4 +1,4 @@
-"""No line says that the true epsilon is at least more than it is.
+"""No line's lower bound on epsilon is above the true epsilon.
 
 The oracles are slow and exact, and share no code with what they test.
 """
@@ -35,7 +35,7 @@ def convolved(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
 
 
 def exact_epsilon(p_law: Sequence[Any], q_law: Sequence[Any], delta: float) -> Any:
-    """Return the largest ln((P(S) - delta)/Q(S)) over the sets S of the likeliest under P."""
+    """Return the largest ln((P(S) - delta)/Q(S)) over sets S of outcomes likeliest under P."""
     best = p_set = q_set = mpmath.mpf(0)
     for p, q in sorted(zip(p_law, q_law, strict=True), key=lambda pair: -pair[0] / pair[1]):
         p_set, q_set = p_set + p, q_set + q

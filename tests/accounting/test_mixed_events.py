@@ -1,4 +1,4 @@
-"""Statements and prices where events differ, or hold others: no line is too small, none is free."""
+"""Statements and prices of mixed or nested events: no line is too small, and none is free."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_is_drawn_once_and_what_is_drawn_anew_both_count() -> None:
     releases = {1: {0: once}, 2: {0: once}, 3: {0: other}, 4: {0: fresh}, 5: {0: fresh}}
     pure, _ = of_unit(lines(releases), "client-run")
     assert pure["epsilon"] == 2.0 + 3.0 + 2 * 2.0
-    # The client is there in five rounds, and the line must not rest on fewer.
+    # The client takes part in five rounds, and the line must not rest on fewer.
     assert "the client takes part in at most 5 rounds" in pure["assumptions"]
 
 

@@ -1,4 +1,4 @@
-"""The published moments accountant: against the paper's example, and integrals in many digits."""
+"""The published moments accountant, against the paper's example and high-precision integrals."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedldp.core.errors import ConfigError
 def by_integrals(s: float, q: float, releases: int, delta: float) -> float:
     """Abadi et al. 2016, section 3.2: the moments as integrals over one coordinate.
 
-    The integrand is a sum of Gaussians of deviation s, centred between 0 and the order plus one. An
-    equidistant sum in steps of s/2 misses the integral of one by a share of 2 exp(-8 pi^2), below
-    1e-33.
+    The integrand is a sum of Gaussians of deviation s, centred between 0 and the order plus one.
+    For each of them, an equidistant sum in steps of s/2 misses the integral by a share of
+    2 exp(-8 pi^2), below 1e-33.
     """
     steps = math.ceil(2 * (12 * s + LARGEST_ORDER + 1) / s)
     with mpmath.workdps(30):

@@ -1,4 +1,4 @@
-"""What one person costs, against all neighbours of small cases and another accountant."""
+"""What one person costs, against all neighbours in small cases and another accountant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DELTA = 1e-5
 
 
 def ball(norm: int, size: int) -> Vectors:
-    """Return all integer vectors of at most that norm: what one person may have."""
+    """Return all integer vectors of at most that norm: the data that one person may have."""
     reach = range(-norm, norm + 1)
     found = [v for v in itertools.product(reach, repeat=size) if sum(x * x for x in v) <= norm**2]
     return np.array(found)
@@ -38,9 +38,9 @@ def coarse(sums: Vectors, step: int) -> Vectors:
 
 
 def farthest(norm: int, size: int, step: int) -> float:
-    """Return how far apart the rounded sums of two neighbours are at most.
+    """Return the largest distance between the rounded sums of two neighbours.
 
-    Of other people's sum only the remainders by the step matter: all are tried.
+    Only the remainder of other people's sum by the step matters: all remainders are tried.
     """
     people = ball(norm, size)
     found = 0.0
@@ -63,16 +63,16 @@ def test_no_neighbours_are_further_apart_than_proven(size: int, step: int) -> No
 
 
 def test_the_root_of_the_size_is_needed() -> None:
-    # Without it the bound would be passed: each person by herself moves no sum by half a step.
+    # Without it the bound would be exceeded: one person alone moves no sum by half a step.
     assert farthest(1, 1, 8) == 1.0 > 2 / 8
     assert farthest(1, 2, 8) == math.sqrt(2)
     assert farthest(4, 1, 3) == 3.0 > 8 / 3
 
 
 def log_pair(shift: tuple[int, ...], variance: float, deviations: int) -> tuple[Law, Law]:
-    """Return logarithms of the laws of two releases whose rounded sums are a shift apart.
+    """Return the log-laws of two releases whose rounded sums differ by ``shift``.
 
-    Of all outcomes within so many deviations of either.
+    They cover all outcomes within ``deviations`` of either.
     """
     reach = math.ceil(deviations * math.sqrt(variance)) + max(map(abs, shift))
     y = np.arange(-reach, reach + 1)
@@ -119,8 +119,8 @@ def test_all_neighbours_in_two_dimensions_keep_what_is_printed(delta: float) -> 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_steps_of_all_neighbours_on_a_line_keep_what_is_printed(steps: int) -> None:
-    # A person's whole number is within 4, and the step is 2. Where the second step's sums follow
-    # from what the first released, its shift may be any of these, and the worst is the largest.
+    # A person's whole number is within 4, and the step is 2. If the second step's sums depend on
+    # the first release, its shift may be any of these, and the largest is the worst.
     shifts = {
         int(x)
         for others in range(-8, 9)
@@ -137,7 +137,7 @@ def test_steps_of_all_neighbours_on_a_line_keep_what_is_printed(steps: int) -> N
 
 
 def by_dp_accounting(variance: float, shift: int, times: int) -> tuple[float, float]:
-    """Return two epsilons around the true one, by a library that knows nothing of our proofs."""
+    """Return two epsilons around the true one, from a library that does not use our proofs."""
     below, above = (
         privacy_loss_distribution.from_discrete_gaussian_mechanism(
             math.sqrt(variance),
@@ -176,7 +176,7 @@ def printed(adversary: Adversary, sites: int) -> float:
 
 @pytest.mark.parametrize("sites", [1, 3])
 def test_another_accountant_agrees(sites: int) -> None:
-    # Of shares there is the law of a single discrete Gaussian that has the variance of them all.
+    # For shares, use the law of a single discrete Gaussian with their total variance.
     of_all = (SITES - 1) * VARIANCE
     for adversary, (below, above) in {
         "server": by_dp_accounting(VARIANCE, DISTANCE, sites * STEPS),
@@ -187,7 +187,7 @@ def test_another_accountant_agrees(sites: int) -> None:
 
 
 def test_several_sites_cost_less_than_group_privacy() -> None:
-    # (epsilon, delta) of one site gives m epsilon, and at a delta that is larger than this one.
+    # (epsilon, delta) of one site gives m epsilon, at a larger delta than this one.
     assert printed("server", 3) < 3 * printed("server", 1)
 
 

@@ -1,4 +1,4 @@
-"""What a line for a person is: with rows at one site, and at several."""
+"""What a line for a person covers: rows at one site, and at several."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_in_one_sum_the_squared_distance_grows_with_the_square(sites: int) -> No
 
 
 def test_noise_where_only_zcdp_is_known_has_the_square_of_the_sites() -> None:
-    # Beside a pure report nothing but zCDP composes: rho is 0.045 and 0.02 for a person at a site.
+    # With a pure report, only zCDP composes: rho is 0.045 and 0.02 for a person at a site.
     def mixed(sites: int, adversary: Adversary) -> float:
         who = DOWNLINK if adversary == "downlink" else 0
         table = {1: {who: of_people(REPORT)}, 2: {who: of_people(PureReport(epsilon=0.2))}}
@@ -130,7 +130,7 @@ def test_noise_where_only_zcdp_is_known_has_the_square_of_the_sites() -> None:
 def test_what_each_site_draws_once_is_drawn_at_every_site() -> None:
     once = Memoized(drawn=PureReport(epsilon=1.0), identity="bits")
     pure, _ = lines_of(of_people(once), "server", 3)
-    assert pure["epsilon"] == 3.0  # whatever the rounds
+    assert pure["epsilon"] == 3.0  # whatever the number of rounds
 
 
 def test_sites_that_released_different_things_are_all_taken_to_have_the_most() -> None:
@@ -154,7 +154,7 @@ def test_samples_of_people_gain_nothing_where_a_person_is_in_one_sum_several_tim
     (line,) = lines_of(of_people(steps), "downlink", 1)
     assert line["epsilon"] == sampled_guarantee(times, "person", "server", DELTA).epsilon
     (line,) = lines_of(of_people(steps), "downlink", 2)
-    # Two vectors of norm 1 replaced, in every step: mu is 2 2/4.
+    # Two vectors of norm 1 are replaced in every step: mu is 2 2/4.
     mu = math.sqrt(2 * ROUNDS) * 2 * 2 / 4.0
     assert line["epsilon"] == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-3)
     assert line["epsilon"] >= gaussian_epsilon(mu, DELTA)

@@ -1,4 +1,4 @@
-"""Lower bounds that a plan prints, each against a valid upper one; see ``test_lower_bounds``."""
+"""Lower bounds in a plan, each against a valid upper bound; see ``test_lower_bounds``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_lower_bound_of_one_report_in_a_large_crowd() -> None:
     printed, larger = lower(n), lower(n + 1)
     assert printed is not None
     assert larger is not None
-    assert printed * 0.999 < larger < printed  # beyond 10,000, that of inputs close to the worst
+    assert printed * 0.999 < larger < printed  # above 10,000, for inputs close to the worst
     p = 1 / (1 + math.exp(-epsilon))
     edges = np.linspace(0, n, 17).astype(int)
 
@@ -65,7 +65,7 @@ def test_lower_bound_of_one_weight_is_what_the_integers_give(bits: Any, epsilon:
     least = TwoPoint(epsilon, bits).threshold_min
     realised = mp.log(mp.mpf(2**bits - least) / least)
     lower = mp.mpf(line(made, "weight", "server", "pure")["lower"] or 0)
-    assert lower <= realised * (1 + mp.mpf(10) ** -12)  # far less than anyone reads
+    assert lower <= realised * (1 + mp.mpf(10) ** -12)  # far finer than anyone reads
 
 
 def test_lower_bound_of_one_weight_under_an_l1_clip() -> None:
@@ -80,7 +80,7 @@ def test_lower_bound_of_one_weight_under_an_l1_clip() -> None:
 
 
 def test_lower_bound_of_a_report_under_an_l1_clip() -> None:
-    clip = 620.0  # below d, yet d eps0 is below the bound for the whole
+    clip = 620.0  # below d, but d eps0 is below the bound for the whole report
     made = planned(rounds=1, mechanism="two_point_l1", clip=clip, epsilon=600.0)
     eps0 = event_of(made).epsilon
     a = mp.tanh(mp.mpf(eps0) / 2)

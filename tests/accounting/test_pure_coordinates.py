@@ -63,7 +63,7 @@ def test_costs_are_sums_over_coordinates() -> None:
     assert cost(EVENT, "zcdp") == 10 * 0.125 + 3 * 2.0
     one, two = (cost(PureReport(epsilon=e), "gdp") for e in (0.5, 2.0))
     assert cost(EVENT, "gdp") == pytest.approx(10 * one + 3 * two, rel=1e-14)
-    # One group costs what as many bits do.
+    # One group costs as much as the same number of bits.
     bits = BinaryRandomizedResponse(epsilon=0.7, coordinates=33)
     for kind in ("pure", "zcdp", "gdp"):
         assert cost(PureCoordinates(groups=((0.7, 33),)), kind) == cost(bits, kind)
@@ -76,9 +76,9 @@ def test_guarantees_of_a_run() -> None:
     assert pure.lower < 22.0
     assert approximate.epsilon == two_valued_epsilon_mixed({0.5: 20, 2.0: 6}, 1e-3)
     assert approximate.epsilon < 22.0
-    # An independent evaluation of delta there, by all numbers of truthful answers.
+    # An independent evaluation of delta there, over all numbers of truthful answers.
     assert float(mixed({0.5: 20, 2.0: 6}, approximate.epsilon)) == pytest.approx(1e-3, rel=1e-6)
-    # A coordinate may have more than two outcomes, so this is a bound and not the truth.
+    # A coordinate may have more than two outcomes, so this is a bound, not the true value.
     assert approximate.lower is None
 
 

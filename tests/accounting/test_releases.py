@@ -1,4 +1,4 @@
-"""Releases that are never expanded, against the table that they stand for."""
+"""Releases that are never expanded, against the tables that they represent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ tables: st.SearchStrategy[Table] = st.dictionaries(
 
 
 def histories_of(table: Table) -> set[frozenset[tuple[Event, int]]]:
-    """Count one client and round at a time."""
+    """Return the distinct histories, counted one client and round at a time."""
     by_client: dict[int, Counter[Event]] = {}
     for by_round in table.values():
         for client, event in by_round.items():
@@ -67,7 +67,7 @@ def sorted_items(history: Any) -> list[tuple[str, int]]:
 
 
 def seen(table: Table, neighbours: str) -> Table:
-    """Return what clients release in a table, for neighbours of a kind."""
+    """Return what clients release in a table, for one kind of neighbours."""
     found: dict[int, dict[int, Event]] = {}
     for round, by_client in table.items():
         for client, event in by_client.items():
@@ -141,7 +141,7 @@ def test_a_plan_and_the_ledgers_after_it_agree(drawn: Any, noisy: bool) -> None:
 
 
 def words_of(rounds: list[int]) -> dict[int, Any]:
-    """Return rounds, each the bits of an integer, as columns."""
+    """Return rounds, given as the bits of integers, in columns."""
     last = max(bits.bit_length() for bits in rounds)
     return {
         word: np.array([bits >> 32 * word & 2**32 - 1 for bits in rounds], np.uint32)
@@ -195,7 +195,7 @@ def test_messages_without_data_are_no_releases() -> None:
             found = statement(alone, claim=None, shuffler=shuffler, delta=delta)
             lines = [(x["unit"], x["kind"], x["epsilon"], x["delta"]) for x in found["guarantees"]]
             assert lines == [("client-round", "pure", 0.0, 0.0), ("client-run", "pure", 0.0, 0.0)]
-    # For one record it may be that nothing depends on it, where a client's input is in clear.
+    # Even if a client's input is in clear, nothing may depend on a single record.
     mixed = statement(released({1: {0: FREE}}), claim=None, shuffler=None, delta=1e-5)
     kinds = {line["unit"]: line["kind"] for line in mixed["guarantees"]}
     assert kinds == {"record": "pure", "client-round": "none", "client-run": "none"}

@@ -1,4 +1,4 @@
-"""Sampled releases as events, as lines of a statement, and under a budget."""
+"""Sampled releases: as events, in the lines of a statement, and under a budget."""
 
 from __future__ import annotations
 

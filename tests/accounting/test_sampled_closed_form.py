@@ -1,4 +1,4 @@
-"""One sampled sum, in closed form and forty digits: it costs what is printed."""
+"""One sampled sum, in closed form with forty digits, costs what is printed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedldp.accounting.numerics.subsampled import SampledRelease, sampled_epsilo
 
 
 def excess(release: SampledRelease, epsilon: float) -> Any:
-    """Return the largest P(A) - e^epsilon Q(A), over half-lines: P/Q rises along the line."""
+    """Return the largest P(A) - e^epsilon Q(A) over half-lines A: P/Q increases."""
     s, q = mpmath.mpf(release.noise_multiplier), mpmath.mpf(release.sampling_rate)
     rest, alpha = (0 if release.sample == "poisson" else -1), mpmath.e ** mpmath.mpf(epsilon)
 

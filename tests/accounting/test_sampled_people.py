@@ -49,7 +49,7 @@ def lines_of(adversary: Adversary, sites: int = 1, event: Any = None) -> list[di
 
 
 def by_dp_accounting(noise: float, rate: float, steps: int) -> float:
-    """Return the epsilon for replacing a member: its Gaussian is of sensitivity 1 a vector."""
+    """Return the epsilon for replacing a member; its Gaussian has sensitivity 1 per vector."""
     one = privacy_loss_distribution.from_gaussian_mechanism(
         noise,
         sampling_prob=rate,
@@ -112,13 +112,13 @@ REACH = np.arange(-320, 321)
 
 
 def law(others: int, vector: int) -> Law:
-    """Return the law of a release, where a person has that vector, and others give that sum."""
+    """Return the law of a release if a person has that vector and the others give that sum."""
     without = noise_at(REACH - coarse(others))
     return (1 - RATE) * without + RATE * noise_at(REACH - coarse(others + vector))
 
 
 def excess(pairs: list[tuple[Law, Law]], epsilon: float) -> float:
-    """Return the delta of releases of independent pairs, by all outcomes of each."""
+    """Return the delta of several releases of independent pairs, over all outcomes of each."""
     first, second = np.ones(1), np.ones(1)
     for p, q in pairs:
         first, second = np.outer(first, p).ravel(), np.outer(second, q).ravel()
@@ -152,20 +152,20 @@ EXTREMES = [(law(z, v), law(z, -v)) for z, v in itertools.product(range(STEP), (
 
 
 def test_what_a_missing_person_leaves_is_no_half_step() -> None:
-    """So a vector's length on the coarse grid is counted with the root of the size."""
+    """So a vector's length on the coarse grid includes the root of its size."""
     apart = max(abs(coarse(z + NORM) - coarse(z)) for z in range(STEP))
     assert NORM / STEP < apart <= NORM / STEP + 1
 
 
 def test_a_wrong_pair_would_be_found() -> None:
-    """With vectors of half the length, as between two of a person, the figure is passed."""
+    """With half the vector length (between two vectors of one person), the figure is exceeded."""
     short = SampledShare(squared_distance=1, variance=VARIANCE, sampling_rate=RATE, steps=1)
     line = sampled_guarantee(Counter({short: 1}), "person", "server", 1e-4)
     assert excess([(law(0, NORM), law(0, -NORM))], line.epsilon or 0.0) > 1e-4
 
 
 def test_the_pair_is_that_of_a_continuous_gaussian_with_less_variance() -> None:
-    """What is proven of discrete noise costs a little, and never less than its own pair."""
+    """The proof for discrete noise costs a little more, and never less than its own pair."""
     y = np.arange(-8, 8, 1e-3)
     s = math.sqrt(VARIANCE - 16) / 13
     normal = [np.exp(-((y * s - mean) ** 2) / (2 * s * s)) for mean in (0, 1, -1)]
@@ -195,7 +195,7 @@ def test_noise_for_an_epsilon_costs_no_more_and_little_less(
     noise = poisson_noise(epsilon, rate, steps, delta)
     found = poisson_gaussian_epsilon(noise, rate, steps, delta)
     assert 0.998 * epsilon < found <= epsilon
-    for more in (1 + 1e-9, 1 + 1e-6, 1.01):  # as a grid makes of it
+    for more in (1 + 1e-9, 1 + 1e-6, 1.01):  # as a grid would make it
         assert poisson_gaussian_epsilon(noise * more, rate, steps, delta) <= epsilon
 
 

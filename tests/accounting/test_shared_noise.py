@@ -1,4 +1,4 @@
-"""Sums of shares of discrete Gaussian noise against exact convolutions of small ones."""
+"""Sums of shares of discrete Gaussian noise, against exact convolutions of small ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def one_share(variance: float, reach: int) -> Law:
 
 
 def convolved(variance: float, shares: int) -> Law:
-    """Return the law of a sum of shares, by adding up products."""
+    """Return the law of a sum of shares, as a sum of products."""
     single = one_share(variance, math.ceil(14 * math.sqrt(variance)))
     found = single
     for _ in range(shares - 1):
@@ -46,7 +46,7 @@ def convolved(variance: float, shares: int) -> Law:
 def test_a_sum_of_shares_is_near_one_discrete_gaussian_by_the_proven_factor(
     variance: float, shares: int
 ) -> None:
-    """For shares so small that floats show the difference; it is there, and within the bound."""
+    """For shares small enough that floats show the difference: it exists, within the bound."""
     law = convolved(variance, shares)
     whole = one_share(shares * variance, law.size // 2)
     middle = slice(law.size // 2 - 6, law.size // 2 + 7)
@@ -58,7 +58,7 @@ def test_a_sum_of_shares_is_near_one_discrete_gaussian_by_the_proven_factor(
 
 
 def test_shares_as_small_as_they_may_be_are_near_it_beyond_all_floats() -> None:
-    """Of two, with 700 digits; beyond 700 steps nothing is left of them at that precision."""
+    """Two shares, with 700 digits; at that precision nothing is left of them beyond 700 steps."""
     variance, reach = SHARE.variance, 700
     with mp.workdps(700):
         weight = {
@@ -95,7 +95,7 @@ def test_the_closed_form_bounds_the_exact_delta_of_sums(shares: int, shift: int)
 
 
 def test_it_bounds_the_exact_delta_in_two_dimensions() -> None:
-    """Differences of (24, 7) steps, of length 25, as the closed form has it for any direction."""
+    """Differences of (24, 7) steps have length 25, and the closed form holds in any direction."""
     law = convolved(64.0, 2)
     first, second = 24, 7
     p = np.multiply.outer(np.pad(law, (0, first)), np.pad(law, (0, second)))
@@ -148,7 +148,7 @@ def test_alone_a_share_is_a_report_with_its_own_noise() -> None:
     assert line.adversary == "server"
     assert DISCRETE in line.assumptions
     assert line.epsilon <= gaussian_epsilon(mu * (1 + 1e-12), 1e-5 * (1 - 1e-12)) * (1 + 1e-12)
-    # The discrete noise's own zCDP, of variance 64 and not 48, may be the smaller one.
+    # The discrete noise's own zCDP, of variance 64 instead of 48, may be smaller.
     assert line.epsilon > gaussian_epsilon(3 * 60 / 8, 1e-5)
 
 

@@ -65,7 +65,7 @@ def test_known_epsilons_of_one_report(epsilon: float, n: int, delta: float, know
     ],
 )
 def test_four_reports_by_hand(high: int, ratio: Fraction, exact: Fraction) -> None:
-    # Truthful with probability 3/4; ``high`` of the three others at the client's second end
+    # Truthful with probability 3/4; ``high`` of the three others are at the client's second end.
     pair = shuffled_pair(Fraction(3, 4), high, 3 - high)
     assert hockey_stick(*pair, ratio) == exact
     fast = _Pair(math.log(3), high, 3 - high, 92.0).delta(math.log(ratio))
@@ -97,10 +97,10 @@ def test_one_report_in_forty_digits() -> None:
 @pytest.mark.slow
 def test_ten_thousand_reports() -> None:
     found = shuffled_one_epsilon(1.0, 10_000, 1e-5)
-    # Any inputs of the others give a lower bound, the clone pair an upper one.
+    # Any inputs of the others give a lower bound; the clone pair gives an upper bound.
     assert _Pair(1.0, 5000, 4999, 60.0).epsilon(1e-5) <= found
     assert found <= clone_losses(1.0, 10_000, 60.0).epsilon(1e-5)
-    assert shuffled_one_epsilon(1.0, 10_001, 1e-5) >= found * 0.999  # the bound that takes over
+    assert shuffled_one_epsilon(1.0, 10_001, 1e-5) >= found * 0.999  # the bound used from there on
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_hundred_million() -> None:
     lower = shuffled_composed_lower(0.1, 1000, 10**8, 1e-5)
     upper = shuffled_composed_upper(0.1, 1000, 10**8, 1e-5)
     assert lower < upper < 1.2 * lower
-    # About as a Gaussian of the same variance, mu^2 = 1e8 (2 sinh(0.05))^2/1000 for the lower
+    # About as a Gaussian of the same variance: mu^2 = 1e8 (2 sinh(0.05))^2/1000 for the lower
     mu = math.sqrt(1e8 / 1000) * 2 * math.sinh(0.05)
     assert lower == pytest.approx(mu * mu / 2 + 4.2 * mu, rel=0.02)
 
@@ -177,7 +177,7 @@ def test_the_losses_of_clones_are_the_definition(epsilon: float) -> None:
 
 @pytest.mark.slow
 def test_fewer_listed_clones_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    # With a delta so small the outcomes are listed, however many they are.
+    # For such a small delta the outcomes are listed, however many they are.
     full = clones_epsilon(1.0, 20_000, 1e-240)
     monkeypatch.setattr("fedldp.accounting.numerics.shuffle._MOST_OUTCOMES", 200_000)
     fewer = clones_epsilon(1.0, 20_000, 1e-240)
@@ -293,7 +293,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 def test_of_one_report_next_to_no_delta_leaves_the_pure_epsilon() -> None:
-    """Alone, delta(e) = p (1 - e^(e - eps0)): a largest loss must be rounded up, too."""
+    """Alone, delta(e) = p (1 - e^(e - eps0)): the largest loss must be rounded up too."""
     epsilon, delta = 2.2689978826147112, 4.375e-17
     bound = shuffled_composed_upper(epsilon, 1, 1, delta)
     with mp.workdps(60):
@@ -302,7 +302,7 @@ def test_of_one_report_next_to_no_delta_leaves_the_pure_epsilon() -> None:
 
 
 def test_next_to_no_epsilon_no_digits_are_lost() -> None:
-    """Against 60 digits, computed apart: the difference of two halves would lose most of them."""
+    """Against 60 digits, computed separately: a difference of two halves would lose most digits."""
     assert clones_delta(2.4294826176028067e-12, 6, 2.186534355842526e-12) >= 3.796066e-15
     assert clones_delta(7.7e-9, 2, 0.0) >= 1.92500001482e-09
     assert shuffled_composed_upper(5.582225596311789e-06, 2, 1, 3.81e-48) >= 5.582225596311e-06

@@ -26,7 +26,7 @@ from fedldp.accounting.numerics.shuffle_one import (
 
 
 def one_epsilon(epsilon: float, high: int, low: int, delta: float) -> float:
-    """By the definition: the law of the number of ones, and the best set of numbers."""
+    """Return it by definition: the law of the number of ones, and the best set of numbers."""
     p = 1 / (1 + math.exp(-epsilon))
     others = np.convolve(
         binom.pmf(np.arange(high + 1), high, p), binom.pmf(np.arange(low + 1), low, 1 - p)
@@ -97,7 +97,7 @@ def test_a_block_bounds_every_one_of_its_inputs(epsilon: float, delta: float) ->
         coins += block.given_up > 0
         bound = block.epsilon(delta - block.given_up)
         assert bound >= max(single[first : last + 1]) * (1 - 1e-10)
-    assert coins or epsilon > 1  # else few send one
+    assert coins or epsilon > 1  # otherwise few participants send one
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 6.0])

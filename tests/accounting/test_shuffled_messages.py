@@ -1,4 +1,4 @@
-"""Shuffled chunks and whole reports: what is printed, against independent computations."""
+"""Shuffled chunks and whole reports: printed figures, against independent computations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_contour_integral_knows_the_composition_of_gaussians() -> None:
         assert contour_delta(first, second, 50, at) == pytest.approx(known, rel=1e-8)
 
 
-# The figures, each with what is reached by the clones of any randomiser
+# The figures, each with the one reached by the clones of any randomiser
 
 
 @pytest.mark.slow
@@ -90,11 +90,11 @@ def test_whole_reports_compose_the_losses_of_their_pair() -> None:
     assert contour_delta(*pair, 15, line["epsilon"] * (1 - 1e-5)) > 1e-5
 
 
-# A chunk of bits is hidden at least as well as one bit of the sum of their epsilons
+# A chunk of bits is hidden at least as well as one bit with the sum of their epsilons
 
 
 def law_of(inputs: Sequence[float]) -> Floats:
-    """The law of a chunk whose bits are ones with these probabilities."""
+    """Return the law of a chunk whose bits are ones with these probabilities."""
     law = np.ones(1)
     for chance in inputs:
         law = np.multiply.outer(law, [1 - chance, chance]).reshape(-1)
@@ -102,7 +102,7 @@ def law_of(inputs: Sequence[float]) -> Floats:
 
 
 def with_one_more(counts: dict[Inputs, float], law: Floats) -> dict[Inputs, float]:
-    """The law of how often each message came, with one more of this law."""
+    """Return the law of the count of each message after one more message of this law."""
     more: dict[Inputs, float] = {}
     for outcome, mass in counts.items():
         for i, chance in enumerate(law):
@@ -112,7 +112,7 @@ def with_one_more(counts: dict[Inputs, float], law: Floats) -> dict[Inputs, floa
 
 
 def worst_delta(chunk: int, n: int, chances: Sequence[float], ratios: Sequence[float]) -> Floats:
-    """The largest delta of n shuffled chunks over all inputs, each bit's among these chances."""
+    """Return the largest delta of n shuffled chunks over all inputs with these bit chances."""
     inputs = list(itertools.product(chances, repeat=chunk))
     laws = {each: law_of(each) for each in inputs}
     worst = np.zeros(len(ratios))

@@ -1,4 +1,4 @@
-"""What the shuffler puts out is what its lines assume: nothing tells whose a message is."""
+"""The shuffler's output satisfies the assumptions of its lines: no message reveals its sender."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedldp.simulation.shuffler import Shuffler
 
 
 class Given:
-    """A transport of reports that are there already."""
+    """A transport that delivers given reports."""
 
     def __init__(self, reports: Sequence[Report]) -> None:
         self.reports = reports
@@ -35,7 +35,7 @@ def stream(round: int, client: int, purpose: str) -> Stream:
 
 
 def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
-    """Return what a shuffler puts out for clients with these weights, shape (n, d)."""
+    """Return a shuffler's output for clients with these weights, shape (n, d)."""
     halves = Halves(made.config, made.problem)
     ranges = Ranges.fixed(0.0, 1.0, (values.shape[1],))
     broadcast = Broadcast(round=1, weights=np.zeros(values.shape[1], np.float32), ranges=ranges)
@@ -68,7 +68,7 @@ def test_order_and_time_of_arrival_do_not_tell_whose_a_message_is(settings: Any)
     made = planned(rounds=1, epsilon=20.0, **settings)
     if not has_shuffled(made):
         return
-    # Client 0 has weights of 1 and all others of -1, so a bit tells whose it is.
+    # Client 0 has weights of 1 and all others of -1, so a bit reveals whose it is.
     values = -np.ones((100, SIZE))
     values[0] = 1.0
     first: list[bool] = []
@@ -82,7 +82,7 @@ def test_order_and_time_of_arrival_do_not_tell_whose_a_message_is(settings: Any)
         for time, bit in zip(block.arrival_seconds, block.bits[:, 0], strict=True):
             classes.setdefault(float(time), []).append(int(bit))
     assert np.mean(first) < 0.1  # 0.01 for a shuffler; standard deviation 0.004
-    # An arrival time that many messages share is no mark of one client.
+    # An arrival time shared by many messages does not identify a client.
     for bits in classes.values():
         assert len(bits) < 100 or np.mean(bits) < 0.1
 
@@ -93,7 +93,7 @@ def test_budgets_that_the_shuffler_keeps_apart_do_not_hide_each_other() -> None:
     sizes = [len(b.positions) / SIZE for b in shuffled(made, np.zeros((100, SIZE)))]
     if min(sizes) > 1:
         return
-    # Alone in its group, a client's report is in clear view: the guarantee is the local one.
+    # Alone in its group, a client's report is exposed: the guarantee is the local one.
     epsilon = event_of(made, 99).epsilon
     for unit in ("client-round", "client-run"):
         printed = line(made, unit, "shuffled-server", "approximate")["epsilon"]

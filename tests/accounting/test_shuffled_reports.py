@@ -1,4 +1,4 @@
-"""What is stated of reports that are one category each, and go through a shuffler as a whole."""
+"""Statements about reports that are one category each and are shuffled as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 def made(
     participants: dict[int, Any], *, clients: int = 100, untrusted: int = 0, delta: float = 1e-5
 ) -> list[dict[str, Any]]:
-    """Return the lines of a run whose clients release ``EVENT`` in each round they are in."""
+    """Return the lines of a run whose clients release ``EVENT`` in each round they take part in."""
     released = ReleaseHistory.planned({EVENT: range(clients)}, participants)
     path = ShufflerInPath(chunk=1, untrusted_clients=untrusted, prediction_error=0.0)
     found: list[dict[str, Any]] = statement(released, claim=None, shuffler=path, delta=delta)[
@@ -109,7 +109,7 @@ def test_a_report_of_which_only_epsilon_is_known_is_not_hidden() -> None:
 
 
 def rows(header: str) -> list[list[float]]:
-    """Return the numbers of the table of the page below a header."""
+    """Return the numbers of the page's table below a header."""
     below = PAGE.read_text(encoding="utf-8").split(header)[1].split("\n\n")[0]
     lines = below.strip().splitlines()[1:]
     return [[float(n) for n in re.findall(r"[\d.]+", line.replace(",", ""))] for line in lines]

@@ -1,4 +1,4 @@
-"""The answer always meets its target and is as near as asked; slow functions are asked seldom."""
+"""The answer always meets its target, as close as requested; slow functions get few calls."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Powers taken in stages: against exact sums, and against a single grid.
+"""Powers computed in stages, against exact sums and against a single grid.
 
-The exact answers are those of ``two_valued_epsilon``, which are tested on their own, or sums over
-all numbers of three outcomes.
+The exact answers come from ``two_valued_epsilon``, which has its own tests, or from sums over all
+numbers of three outcomes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.accounting.numerics.shuffle import clone_losses, end_losses, exponent_for
 
 
-# About the ends of a stage, and numbers without divisors: prime, or next to a power.
+# Near the ends of a stage, and counts without divisors: primes, or next to a power.
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("count", [2, 32, 33, 1025, 40_009, 1_000_003])
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_stages_enclose_the_exact_answer(epsilon: float, count: int, delta: floa
 def test_parts_of_different_counts_enclose_the_exact_answer(delta: float) -> None:
     counts = {1.0: 701, 0.5: 300, 0.1: 5000, 3.0: 3}
     parts = [(two_valued_losses(epsilon, 1), count) for epsilon, count in counts.items()]
-    # Each epsilon's bits exactly composed, and their sums on a single grid.
+    # The bits of each epsilon composed exactly, and their sums on a single grid.
     wholes = [(two_valued_losses(epsilon, count), 1) for epsilon, count in counts.items()]
     assert compose_lower(parts, delta) <= two_valued_epsilon_mixed(counts, delta)
     assert compose_lower(wholes, delta) <= compose_upper(parts, delta)
@@ -54,7 +54,7 @@ def test_parts_of_different_counts_enclose_the_exact_answer(delta: float) -> Non
 def three_outcomes(
     log_masses: NDArray[np.float64], losses: NDArray[np.float64], count: int, delta: float
 ) -> float:
-    """Return epsilon by all numbers of outcomes, in the order of their losses."""
+    """Return epsilon by enumerating all numbers of outcomes, in the order of their losses."""
     first, second = np.meshgrid(np.arange(count + 1), np.arange(count + 1))
     first, second = (numbers[first + second <= count] for numbers in (first, second))
     numbers = np.stack([first, second, count - first - second])

@@ -1,4 +1,4 @@
-"""Whose word a statement's lines rest on, and that statements of earlier versions can be read."""
+"""Whose word the lines of a statement rest on; statements of earlier versions can be read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stated(event: Any = None, *own: str) -> dict[str, Any]:
 
 
 def before(privacy: dict[str, Any]) -> dict[str, Any]:
-    """Return a statement as it was written before it had these keys."""
+    """Return a statement as it was written before these keys existed."""
     lines = [{k: v for k, v in li.items() if k != "stated_by"} for li in privacy["guarantees"]]
     return {k: v for k, v in privacy.items() if k != "schema_version"} | {"guarantees": lines}
 
@@ -74,7 +74,7 @@ def test_no_lower_bound_is_shown_of_a_users_own_code() -> None:
         assert "lower" not in line["method"]
     old = before(theirs)
     old["guarantees"] = [{**line, "lower": 0.1} for line in old["guarantees"]]
-    assert upgraded(old) == theirs  # those of before had one
+    assert upgraded(old) == theirs  # earlier statements had a lower bound
 
 
 def test_no_guarantee_rests_on_nobodys_word() -> None:

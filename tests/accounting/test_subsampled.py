@@ -1,6 +1,6 @@
-"""Sampled Gaussian releases against integration, direct convolution, dp-accounting, and Renyi.
+"""Sampled Gaussian releases, against integration, direct convolution, dp-accounting and Renyi.
 
-What is composed here by hand is rounded outcome by outcome, so it costs no more than the truth.
+The compositions by hand here are rounded outcome by outcome, so they cost no more than the truth.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def mixture(y: Law, one: SampledRelease, mean: float) -> Law:
 
 
 def composed_by_hand(one: SampledRelease, orders: str, delta: float) -> float:
-    """The epsilon of releases of P against Q (">") or Q against P ("<"), by convolution."""
+    """Return the epsilon of releases of P against Q (">") or Q against P ("<"), by convolution."""
     grid, s = 2e-3, one.noise_multiplier
     y = np.linspace(-2 - 8 * s, 2 + 8 * s, 100_001)
     p, q = mixture(y, one, 1.0) * (y[1] - y[0]), mixture(y, one, -1.0) * (y[1] - y[0])
@@ -60,10 +60,10 @@ def composed_by_hand(one: SampledRelease, orders: str, delta: float) -> float:
     p, q = np.bincount(points - points.min(), p), np.bincount(points - points.min(), q)
     first, second = np.ones(1), np.ones(1)
     for order in orders:
-        # The loss of Q against P has the other sign.
+        # The loss of Q against P has the opposite sign.
         step = (p, q) if order == ">" else (q[::-1], p[::-1])
         first, second = fftconvolve(first, step[0]), fftconvolve(second, step[1])
-    second = np.maximum(second, 0.0)  # not rounding errors times e^epsilon
+    second = np.maximum(second, 0.0)  # no rounding errors times e^epsilon
     low, high = 0.0, 40.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -95,7 +95,7 @@ def test_losses_are_just_above_the_exact_pair(sample: str, noise: float, rate: f
 
 @pytest.mark.parametrize(
     ("one", "known"),
-    [  # by bisection of the closed form in 60 digits
+    [  # by bisection of the closed form with 60 digits
         (poisson_sample(1.0, 0.5), 4.222607563000935),
         (fixed_size_sample(1.0, 1, 4), 7.953870384179362),
     ],
@@ -126,7 +126,7 @@ def in_the_plane(y: Law, center: Law, noise: float) -> Law:
 def test_no_vectors_in_the_clip_cost_more_than_the_pairs(
     vectors: list[tuple[float, float]], noise: float, rate: float, epsilon: float
 ) -> None:
-    """The member's vectors, and the vector in its place where it is not sampled, are any."""
+    """The member's vectors are arbitrary, as is the vector in its place if it is not sampled."""
     member, replaced, other = (
         np.array([r * math.cos(turn), r * math.sin(turn)]) for r, turn in vectors
     )
@@ -143,7 +143,7 @@ def test_no_vectors_in_the_clip_cost_more_than_the_pairs(
 
 
 def test_populations_written_out_cost_no_more_than_the_fixed_size_pair() -> None:
-    """All samples of two of four members, whose numbers are in the clip, for every replacement."""
+    """All samples of two of four members, with numbers in the clip, for every replacement."""
     noise, y = 0.8, np.linspace(-9, 9, 4001)
     ends = (-1.0, 0.2, 1.0)
     worst = 0.0
@@ -154,7 +154,7 @@ def test_populations_written_out_cost_no_more_than_the_fixed_size_pair() -> None
             laws.append(np.mean([norm.pdf(y, total, noise) for total in sums], axis=0))
         excess = np.maximum(laws[0] - math.exp(0.7) * laws[1], 0.0)
         worst = max(worst, float(np.trapezoid(excess, y)))
-    # Attained where the others are at one end and the member moves to the other
+    # Attained if the others are at one end and the member moves to the other
     assert worst == pytest.approx(float(sampled_delta(noise, 0.5, -1, 0.7)), rel=1e-5)
 
 
@@ -180,7 +180,7 @@ def test_composition_is_just_above_direct_convolution(one: SampledRelease, steps
         composed_by_hand(one, orders, 1e-4) for orders in (">" * steps, "<" * steps, alternating)
     ]
     assert max(lower) <= found
-    if one.sample == "poisson":  # all orders are the same
+    if one.sample == "poisson":  # all orders are equal
         assert min(lower) == pytest.approx(found, rel=1e-4)
     else:
         assert found <= 1.1 * max(lower)
@@ -200,7 +200,7 @@ def test_composition_is_just_above_direct_convolution(one: SampledRelease, steps
 def test_poisson_agrees_with_dp_accounting(
     noise: float, rate: float, steps: int, delta: float
 ) -> None:
-    """Its REPLACE adjacency composes the same pair; here with sensitivity 1 for each vector."""
+    """Its REPLACE adjacency composes the same pair, here with sensitivity 1 per vector."""
     distribution = privacy_loss_distribution.from_gaussian_mechanism(
         noise, sampling_prob=rate, neighboring_relation=NEIGHBOURS.REPLACE_ONE
     )
@@ -221,7 +221,7 @@ def test_poisson_agrees_with_dp_accounting(
 def test_poisson_is_between_adding_a_record_and_twice_that(
     noise: float, rate: float, steps: int, delta: float
 ) -> None:
-    """Replacing is removing and adding: (e, d) for these gives (2e, (1 + exp(e)) d) for it."""
+    """Replacing is removing and adding: (e, d) for these gives (2e, (1 + exp(e)) d) for both."""
     distribution = privacy_loss_distribution.from_gaussian_mechanism(
         noise, sampling_prob=rate, neighboring_relation=NEIGHBOURS.ADD_OR_REMOVE_ONE
     ).self_compose(steps)
@@ -241,7 +241,7 @@ def test_poisson_is_between_adding_a_record_and_twice_that(
 def test_fixed_sizes_cost_less_than_their_renyi_bound(
     noise: float, size: int, population: int, rounds: int
 ) -> None:
-    """Wang, Balle, Kasiviswanathan 2019; their noise is over the sensitivity, twice the clip."""
+    """Wang, Balle, Kasiviswanathan 2019; their noise is relative to the sensitivity, 2 clips."""
     accountant = rdp.RdpAccountant(neighboring_relation=NEIGHBOURS.REPLACE_ONE)
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         population, size, dp_accounting.GaussianDpEvent(noise / 2)
@@ -249,7 +249,7 @@ def test_fixed_sizes_cost_less_than_their_renyi_bound(
     renyi = accountant.compose(sampled, rounds).get_epsilon(1e-5)
     found = sampled_without_replacement_gaussian_epsilon(noise, size, population, rounds, 1e-5)
     assert found <= renyi
-    # One order of the pair is Poisson sampling with sensitivity 2, one record removed.
+    # One order of the pair is Poisson sampling with sensitivity 2 and one record removed.
     order = privacy_loss_distribution.from_gaussian_mechanism(
         noise / 2, sampling_prob=size / population, value_discretization_interval=1e-3
     ).self_compose(rounds)
@@ -305,7 +305,7 @@ def test_no_pure_guarantee_and_nothing_released() -> None:
     assert sampled_epsilon({one: 1}, 0.0) == math.inf
     assert sampled_epsilon({one: 1}, 1e-305) == math.inf
     assert sampled_epsilon({one: 0}, 0.0) == sampled_epsilon({}, 1e-5) == 0.0
-    # Where less is sampled than delta, being sampled at all is within delta.
+    # If the sampling rate is below delta, being sampled at all is within delta.
     assert sampled_epsilon({poisson_sample(0.5, 1e-6): 5}, 1e-5) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""What is stated of reports that a server sees in sums only."""
+"""Statements about reports that a server sees only in sums."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_number_in_the_sum_counts_and_not_who_released() -> None:
         assert line["epsilon"] == sixty[unit]["epsilon"]
         assert line["lower"] is None
     more = lines(rounds=2, clients_in_sum={1: 100, 2: 500})
-    assert more == lines(rounds=2)  # never more than released
+    assert more == lines(rounds=2)  # never more reports than were released
 
 
 def test_a_round_whose_sum_nobody_saw_makes_no_line_worse_but_still_counts() -> None:
@@ -100,7 +100,7 @@ def test_a_round_whose_sum_nobody_saw_makes_no_line_worse_but_still_counts() -> 
     assert {unit: line["epsilon"] for unit, line in seen.items()} == {
         unit: line["epsilon"] for unit, line in all_of_it.items()
     }
-    assert all(line["lower"] is None for line in seen.values())  # of a round nothing was seen
+    assert all(line["lower"] is None for line in seen.values())  # nothing was seen of one round
     assert lines(clients_in_sum={1: 0}) == {}
 
 

@@ -1,4 +1,4 @@
-"""Pure mechanisms that often tell nothing, and several releases of one kind, composed."""
+"""Pure mechanisms that often reveal nothing, and several releases of one kind, composed."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_categories_are_composed_at_their_own_losses(
     line = found["approximate"]
     assert line["epsilon"] == pytest.approx(round_cost, abs=1e-4)
     assert two_valued_epsilon(epsilon, 650, 1e-5) == pytest.approx(before, abs=1e-4)
-    # The mechanism's own law, independently: the levels at both ends attain it, so it is exact.
+    # The mechanism's own law, computed independently: the levels at both ends attain it.
     own: KRR | Unary
     if mechanism == "k_rr":
         own = KRR(epsilon, 4)
@@ -162,7 +162,7 @@ def test_a_client_of_the_sound_ldpfl_pays_for_records_that_are_composed() -> Non
     assert line["epsilon"] == pytest.approx(4_030.1653, abs=1e-3)
     each = found["pure"]["epsilon"] / 30_000
     assert float(two_valued(each, 30_000, line["epsilon"])) == pytest.approx(1e-5, rel=1e-6)
-    # A record's densities are only bounded, and two inputs need not attain that.
+    # A record's densities are only bounded, and two inputs need not attain the bound.
     assert line["lower"] is None
     assert found["pure"]["lower"] is None
     assert IDEALISED in line["assumptions"]

@@ -1,6 +1,6 @@
-"""No epsilon is too small: against slow second computations, from the definitions.
+"""No epsilon is too small: each is checked against a slow computation from the definitions.
 
-They share no code with what they test, nor with the other oracles.
+The oracles share no code with what they test, nor with each other.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def binomial(n: int, p: Any) -> Law:
 
 
 def one_exact(epsilon: float, n: int, delta: float) -> Any:
-    """One shuffled two-valued report, over all inputs of the others and both directions."""
+    """Return it for one shuffled two-valued report, over all inputs and both directions."""
     p = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
     best = mp.mpf(0)
     for high in range(n):
@@ -117,7 +117,7 @@ def test_one_shuffled_report_by_enumeration(epsilon: float, delta: float) -> Non
             )
             exact = smallest_epsilon(*pair, delta)
             assert mp.mpf(found) >= min(exact, mp.mpf(epsilon))
-            # The clone pair bounds the truth from above.
+            # The clone pair bounds the true value from above.
             assert exact >= one_exact(epsilon, n, delta) * (1 - mp.mpf(10) ** -25)
 
 

@@ -1,4 +1,4 @@
-"""Ranges and the refusal of what no randomiser can protect."""
+"""Ranges, and the refusal of values that no randomiser can protect."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_adaptive_ranges_are_the_middle_and_half_width_of_each_tensor(margin: fl
     values = np.float32([-1.0, 3.0, 0.0, 1.0, 2.0, 2.5, 0.25, -4.0, -2.0, -3.0])
     ranges = Ranges.of_public(values, SIZES, floor=0.01, margin=margin)
     assert ranges.centers.tolist() == [1.0, 0.25, -3.0]
-    # The middle tensor has one weight, so its own radius is 0 and the floor holds.
+    # The middle tensor has one weight, so its own radius is 0 and the floor applies.
     assert ranges.radii.tolist() == [2.0 * margin, 0.01, 1.0 * margin]
     assert ranges.sizes == SIZES
 
@@ -210,7 +210,7 @@ def test_adaptive_ranges_of_weights_of_another_length_are_refused(count: int) ->
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_bad_weights_stay_bad_when_normalised(value: float) -> None:
-    # So that the encoder refuses them.
+    # The encoder must refuse these.
     with np.errstate(invalid="ignore"):
         x = Ranges.fixed(0.0, 0.5, (2,)).normalise(np.float32([value, 0.1]))
     with pytest.raises(PrivacyError):

@@ -1,4 +1,4 @@
-"""The one source of randomness: known answers, independence of reading, and nobody beside it."""
+"""The only source of randomness: known answers, reading in pieces, and no other source anywhere."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def taken(stream: Stream, count: int = 64) -> bytes:
 
 def test_published_blocks_of_aes_256_in_counter_mode() -> None:
     # McGrew and Viega, "The Galois/Counter Mode of Operation", test cases 13 and 14: AES-256 with
-    # the key zero encrypts the counters 0, 1 and 2 to H, to the tag, and to the ciphertext.
+    # an all-zero key encrypts the counters 0, 1 and 2 to H, to the tag, and to the ciphertext.
     blocks = (
         "dc95c078a2408989ad48a21492842087"
         "530f8afbc74536b9a963b4f1c4cb738b"
@@ -44,7 +44,7 @@ def test_published_blocks_of_aes_256_in_counter_mode() -> None:
 
 
 def test_the_keystream_is_counters_encrypted_one_by_one() -> None:
-    # Independent of the counter mode under test: each counter through the block cipher alone.
+    # Independent of the counter mode under test: encrypt each counter with the block cipher alone.
     block_cipher = Cipher(algorithms.AES(KEY), modes.ECB()).encryptor()
     counters = b"".join(n.to_bytes(16, "big") for n in range(20_000))
     assert taken(Stream(KEY, simulated=True), 320_000) == block_cipher.update(counters)
@@ -125,7 +125,7 @@ def test_no_two_small_names_share_a_stream() -> None:
 
 
 def test_the_streams_of_a_seed_stay_the_same_between_versions() -> None:
-    # A run is named by its seed: were this to change, no recorded run could be repeated.
+    # A run is identified by its seed: if this changed, no recorded run could be repeated.
     stream = Stream.simulation(seed=1, round=2, client=3, purpose="mechanism")
     assert taken(stream, 16).hex() == "a8f95ecd7f02cb9eeea24efee9d01525"
 
@@ -148,7 +148,7 @@ def test_a_fresh_stream_ignores_every_seed() -> None:
     assert found[0] != found[1]
 
 
-# Generators for what is not released
+# Generators for values that are not released
 
 
 def test_a_generator_follows_its_stream() -> None:
@@ -193,7 +193,7 @@ def test_streams_leave_the_global_generators_alone() -> None:
     assert np.random.random(3).tolist() == expected
 
 
-# Nobody else makes randomness
+# No other source of randomness
 
 SOURCE = Path(inspect.getfile(fedldp)).parent
 FORBIDDEN_MODULES = {"random", "secrets", "uuid"}
@@ -209,7 +209,7 @@ DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multino
 
 
 def makes_randomness(source: str) -> list[str]:
-    """Return what in a module's text makes or seeds a generator, or draws from a global one."""
+    """Return whatever in a module makes or seeds a generator, or draws from a global one."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -68,8 +68,8 @@ def test_mu_of_a_large_epsilon_is_bounded(epsilon: float, mu: float) -> None:
 def test_rho_of_a_pure_release_covers_every_order(
     epsilon: float, order: float, other: float
 ) -> None:
-    # Bits whose chances of a one are in the ratio e^eps, as are those of a zero at the one end.
-    with mp.workdps(50):  # near order 1 the logarithm is of a number near 1
+    # Bits whose chances of a one have the ratio e^eps, as do those of a zero at the other end
+    with mp.workdps(50):  # near order 1, the logarithm is of a number near 1
         q = other / (1 + mp.exp(epsilon))
         p = q * mp.exp(epsilon)
         both = p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order) if q else 1

@@ -1,4 +1,4 @@
-"""fedldp ledger, as a user types it."""
+"""The command ``fedldp ledger``, as a user types it."""
 
 from __future__ import annotations
 

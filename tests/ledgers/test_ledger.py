@@ -1,4 +1,4 @@
-"""The client's ledger: what it charges, returns, refuses, and finds changed."""
+"""The client's ledger: what it charges, returns and refuses, and which changes it detects."""
 
 from __future__ import annotations
 
@@ -178,12 +178,12 @@ def test_what_no_budget_covers_is_refused(path: Path, kind: Kind, event: Event, 
 
 @dataclass(frozen=True, kw_only=True)
 class Unknown(Event):
-    """An event of some later version."""
+    """An event of a later version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weaker(PureReport):
-    """An event that means something else than what it is derived from."""
+    """An event that means something different from its base class."""
 
 
 @pytest.mark.parametrize("event", [Unknown(), Weaker(epsilon=0.1)])
@@ -300,7 +300,7 @@ def test_changed_bytes_are_not_sent_again(path: Path) -> None:
 
 
 def rechained(path: Path, statement: str) -> None:
-    """Change a ledger as one would who computes the hashes anew."""
+    """Change a ledger like somebody who recomputes the hashes."""
     from fedldp.ledgers import sqlite as module
 
     with closing(sqlite3.connect(path)) as db, db:
@@ -355,7 +355,7 @@ def test_what_is_drawn_once_is_checked_with_what_was_drawn_before(path: Path) ->
 
 def test_what_others_release_or_change_meanwhile_is_seen(path: Path) -> None:
     ledger = filled(path)
-    ledger.releases().clear()  # a list of the caller's own
+    ledger.releases().clear()  # the list belongs to the caller
     release(SqliteLedger(path), "run", 4, ONE, fresh)
     assert [entry.round for entry in ledger.releases()] == [0, 1, 2, 3, 4]
     whole = path.read_bytes()

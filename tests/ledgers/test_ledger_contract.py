@@ -1,4 +1,4 @@
-"""What every store of a ledger does, and that all do the same."""
+"""What every store of a ledger does: all of them behave the same."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def answer(*place: object) -> bytes:
-    """Return what a client answers: it follows from the question, as in a simulation."""
+    """Return a client's answer; it follows from the question, as in a simulation."""
     return hashlib.sha256(repr(place).encode()).digest()
 
 
@@ -208,7 +208,7 @@ def test_what_one_record_draws_once_is_one_event_too(store: Store) -> None:
     first = PerRecord(record=FEATURES, client=ONE)
     ledger.release("run", 1, 0, asked("?"), first, fresh)
     ledger.release("run", 2, 0, asked("?"), first, fresh)
-    assert spent() == 2.0  # the client is charged what it costs the client, each time
+    assert spent() == 2.0  # the client is charged the client's cost each time
     with pytest.raises(AskedOtherwise):
         ledger.admit("run", 10**5, 0, PerRecord(record=OTHER_FEATURES, client=ONE))
 
@@ -268,7 +268,7 @@ calls = st.tuples(
 
 
 def outcome(ledger: One, call: Any) -> Any:
-    """Return what a call gives: bytes, nothing, or the kind of its error."""
+    """Return the result of a call: bytes, nothing, or the kind of its error."""
     what, run, round, exchange, question, event = call
     place = run, round, exchange, asked(question)
     try:

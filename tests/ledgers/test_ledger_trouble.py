@@ -1,4 +1,4 @@
-"""The client's ledger on a full disk, locked, crowded, killed."""
+"""The client's ledger on a full disk, locked, under contention, and killed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_full_disk_refuses_and_recovers(path: Path, monkeypatch: pytest.Monkey
 @forks
 @pytest.mark.parametrize("payload", [0, 5_000, 1_000_000])
 def test_a_file_that_cannot_grow_refuses(path: Path, payload: int) -> None:
-    # The operating system fails the write, at whatever page that is.
+    # The operating system fails the write, at whichever page that is.
     ledger = filled(path, 40)
 
     def attempt() -> None:
@@ -100,12 +100,12 @@ def test_a_locked_file_refuses_after_a_while(path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerUnusable, match="database is locked"):
             release(ledger, "run", 4, ONE, never)
-        assert ledger.spent() == 4.0  # reading goes on
+        assert ledger.spent() == 4.0  # reading still works
         other.execute("COMMIT")
         other.execute("BEGIN")
         other.execute("SELECT * FROM releases").fetchone()
         with pytest.raises(LedgerUnusable, match="database is locked"):
-            release(ledger, "run", 4, ONE, fresh)  # a reader holds up the commit
+            release(ledger, "run", 4, ONE, fresh)  # a reader delays the commit
     assert ledger.spent() == 4.0
     release(ledger, "run", 4, ONE, fresh)
 
@@ -205,7 +205,7 @@ def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -
     left: dict[int, str] = {}
     for kill in range(30):
         process = apart(client)
-        while kill % 2 and len(sent()) == len(left) and process.is_alive():  # sure to get on
+        while kill % 2 and len(sent()) == len(left) and process.is_alive():  # ensure progress
             time.sleep(0.001)
         time.sleep(chance.uniform(0.0, 0.08))
         process.kill()

@@ -1,4 +1,4 @@
-"""A simulation's ledgers for many clients at once, against one client after the other."""
+"""A simulation's ledgers for many clients at once, against one client after another."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ EVENTS: list[Event] = [
 
 
 class Step(NamedTuple):
-    """What some clients are asked at once."""
+    """A question to several clients at once."""
 
     run: str
     round: int
@@ -66,7 +66,7 @@ class Step(NamedTuple):
     clients: list[int]
     max_rounds: int | None
     gone: frozenset[int] = frozenset()
-    """Of these what they drew once is gone."""
+    """The clients that have lost what they drew once."""
 
     @property
     def place(self) -> Place:
@@ -82,11 +82,11 @@ class Step(NamedTuple):
         return ledger.release(self.place, self.event, self.clients, make, self.max_rounds)
 
     def answer(self, client: int) -> bytes:
-        """Return what a client answers: it follows from the question."""
+        """Return a client's answer; it follows from the question."""
         return hashlib.sha256(repr((self[:4], client)).encode()).digest()
 
     def of(self, *clients: int) -> Step:
-        """Return the same question to these clients."""
+        """Return the same question, put to these clients."""
         return self._replace(clients=list(clients))
 
     def answers(self) -> Any:
@@ -113,12 +113,12 @@ budgets = st.none() | st.builds(
 
 
 def told(verdict: Verdict) -> tuple[type, str] | bytes | None:
-    """Return a verdict so that two can be compared."""
+    """Return a verdict in a comparable form."""
     return (type(verdict), str(verdict)) if isinstance(verdict, Exception) else verdict
 
 
 def each_alone(ledger: MemoryLedger, step: Step) -> list[Any]:
-    """Release to one client after the other, and return who was refused, and why."""
+    """Release to one client after another; return who was refused, and why."""
     found: list[Any] = []
     for client in step.clients:
         one = step.of(client)
@@ -132,7 +132,7 @@ def each_alone(ledger: MemoryLedger, step: Step) -> list[Any]:
 
 
 def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
-    """Return the kind of what a ledger says to one client, from what it released alone."""
+    """Return the kind of a ledger's reply to one client, from that client's releases alone."""
     run = ledger._runs.get(step.run, Run())
     row = run.row(client)
     shape, done, again = run.shape(row), 0, False
@@ -163,7 +163,7 @@ def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
 
 
 def state(ledger: MemoryLedger) -> Any:
-    """Return all that a ledger holds."""
+    """Return everything that a ledger holds."""
     answers = {
         (name, exchange, client): int(column[run.row(client)])
         for name, run in ledger._runs.items()
@@ -175,7 +175,7 @@ def state(ledger: MemoryLedger) -> Any:
 
 
 def test_an_answer_that_was_given_is_not_out_of_turn() -> None:
-    """As in the other ledger, whatever ``max_rounds`` is said to be now."""
+    """As in the other ledger, whatever ``max_rounds`` is now."""
     ledger, event = MemoryLedger(), PureReport(epsilon=1.0)
     first, second = (
         Step("run", round, 0, "?", event, [0], most) for round, most in ((1, None), (2, None))
@@ -197,23 +197,23 @@ def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: A
         assert verdicts == [told(step.of(one).check(alone)[0]) for one in step.clients]
         kinds = [each[0] if isinstance(each, tuple) else each for each in verdicts]
         assert kinds == [slowly(alone, step, client) for client in step.clients]
-        assert state(together) == state(alone)  # to ask changes nothing
+        assert state(together) == state(alone)  # asking changes nothing
         may = step.of(*(one for one, each in zip(step.clients, verdicts, strict=True) if not each))
         before = state(together)
         try:
             sent = b"".join(map(bytes, may.release(together)))
-        except PrivacyError:  # one of them released another event here
+        except PrivacyError:  # one of the clients released another event here
             assert each_alone(alone, may) != []
             assert state(together) == before
             each_alone(together, may)
         else:
             assert sent == may.answers().tobytes()
             assert each_alone(alone, may) == []
-            assert each_alone(together, may) == []  # the same again costs nothing
+            assert each_alone(together, may) == []  # repeating it costs nothing
             assert b"".join(map(bytes, may.release(together))) == sent
         if kinds.count(None) < len(kinds) and not step.gone:
             before = state(together)
-            with pytest.raises(PrivacyError):  # one that may not holds up all
+            with pytest.raises(PrivacyError):  # one client that may not holds up all of them
                 step.release(together, never)
             assert state(together) == before
         assert state(together) == state(alone)
@@ -222,7 +222,7 @@ def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: A
                 assert together.spent(client) == alone.spent(client) <= budget.limit
     back = MemoryLedger.from_record(json.loads(json.dumps(together.to_record())), budget)
     assert back.to_record() == together.to_record()
-    for step in sequence:  # resumed: what was answered is refused
+    for step in sequence:  # after a resume, what was answered is refused
         for one, two in zip(step.check(together), step.check(back), strict=True):
             assert told(one) == told(two) or isinstance(two, NoLongerKept)
 
@@ -245,7 +245,7 @@ def test_workers_together_are_as_one(
             except PrivacyError:
                 each_alone(there, part)
             before = state(ledger) if there.to_record() == ledger.extract(batch).to_record() else 0
-            for _ in range(2):  # the same twice changes nothing
+            for _ in range(2):  # repeating it changes nothing
                 ledger.absorb(there)
             assert before in (0, state(ledger))
         assert state(ledger) == state(whole)
@@ -294,7 +294,7 @@ def test_what_two_ledgers_have_counted_is_counted_once(some: Any, others: Any) -
             assert run.rounds_before(np.array([run.row(client)]), round) == before
 
 
-# What is refused
+# Refusals
 
 
 def rows(n: int) -> Any:
@@ -384,14 +384,14 @@ def test_rows_may_lie_anyhow_in_memory() -> None:
         assert one.release("run", 1, 0, asked("?"), ONE, lambda sent=sent: sent) == sent
 
 
-# Weight
+# Size
 
 
 def test_shapes_that_no_client_has_any_more_are_forgotten() -> None:
     ledger, plain = MemoryLedger(), MemoryLedger()
     for round in range(40):
         for client in range(100):
-            question = f"{round} {client}"  # each client is asked something else
+            question = f"{round} {client}"  # each client gets a different question
             for each in (ledger, plain) if round == 39 else (ledger,):
                 step = Step("run", round, 0, question, ONE, [client], None)
                 step.release(each)
@@ -433,11 +433,11 @@ def test_a_client_takes_a_few_bytes() -> None:
     ledger.release(PLACE._replace(round=3), ONE, range(64), lambda: rows(64))
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert grown < 24 * 2**16  # a second kind of release is a column more
+    assert grown < 24 * 2**16  # a second kind of release takes another column
 
 
 def test_two_answers_to_one_question_are_not_joined() -> None:
-    """Of clients who were asked in two places: whoever joined them would hide a second release."""
+    """For clients that were asked in two places: joining them would hide a second release."""
     here, there = MemoryLedger(), MemoryLedger()
     One(here, 3).release("run", 1, 0, asked("?"), ONE, lambda: b"one")
     One(there, 3).release("run", 1, 0, asked("?"), ONE, lambda: b"other")

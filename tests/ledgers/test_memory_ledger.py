@@ -36,7 +36,7 @@ def charge(ledger: MemoryLedger, client: int, round: int, event: Event) -> None:
 
 
 def again(ledger: MemoryLedger, budget: Budget | None = None) -> MemoryLedger:
-    """Return the ledger that a checkpoint gives back."""
+    """Return the ledger that a checkpoint restores."""
     return MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())), budget)
 
 
@@ -53,7 +53,7 @@ EVENTS = st.one_of(
 
 
 def exact_cost(event: Any, kind: Kind) -> Fraction:
-    """Compute the cost in another way than the ledger: exactly, and one coordinate at a time."""
+    """Compute the cost differently from the ledger: exactly, and one coordinate at a time."""
 
     def single(epsilon: float) -> Fraction:
         exact = Fraction(epsilon)
@@ -82,7 +82,7 @@ def test_the_exact_total_never_passes_the_limit(
         try:
             charge(ledger, 0, round, event)
         except PrivacyError:
-            # Refused only if it did not fit, but for the rounding of costs to floats.
+            # Refused only if it did not fit, up to the rounding of costs to floats.
             assert after > Fraction(limit) * (1 - Fraction(2) ** -48) - Fraction(1e-320)
         else:
             assert after <= limit
@@ -340,11 +340,11 @@ def test_a_worker_goes_on_with_its_clients_and_the_parent_takes_over() -> None:
             for client in part:
                 charge(worker, client, round, ONE)
                 charge(plain, client, round, ONE)
-            for _ in range(2):  # the same twice changes nothing
+            for _ in range(2):  # repeating it changes nothing
                 ledger.absorb(pickle.loads(pickle.dumps(worker)))
             assert ledger.to_record() == plain.to_record()
     assert [ledger.spent(client) for client in range(3)] == [3.0, 2.0, 3.0]
-    # Questions and answers came along.
+    # Questions and answers were transferred too.
     with pytest.raises(AskedOtherwise):
         release(One(ledger, 2), "run", 3, ONE, never, question="!")
     charge(ledger, 2, 3, ONE)
@@ -384,7 +384,7 @@ def test_workers_that_disagree_are_refused(other: tuple[int, Event, str]) -> Non
     assert ledger.history("run", 0)[ONE] == 3
 
 
-# Weight
+# Size
 
 
 @pytest.mark.slow
@@ -396,7 +396,7 @@ def test_many_clients_are_small() -> None:
             One(ledger, client).release("run", round, 0, asked(str(round)), ONE, lambda: b"x")
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert grown < 200 * 2_000  # bytes: alike clients share what they did
+    assert grown < 200 * 2_000  # bytes: clients with equal histories share them
     record = json.dumps(ledger.to_record())
     assert len(record) < 1000
     assert again(ledger).releases("run") == ledger.releases("run")

@@ -1,4 +1,4 @@
-"""Budgets of a ledger for each person, or each record: beside the client's, or alone."""
+"""Budgets of a ledger for each person or each record: next to the client's budget, or alone."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_both_budgets_are_checked(store: Store, client: float, person: float, fi
     unit = " for each person" if client == 9.0 else ""
     with pytest.raises(OverBudget, match=rf"pure budget of epsilon \d\.0{unit}: "):
         ledger.admit("run", fits, 0, OF_BOTH)
-    assert spent() == 3.0 * fits  # of the larger unit
+    assert spent() == 3.0 * fits  # for the larger unit
 
 
 def test_a_budget_of_clients_that_only_counts_leaves_people_their_own(tmp_path: Path) -> None:

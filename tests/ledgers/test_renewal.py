@@ -1,4 +1,4 @@
-"""A budget that its owner renews: an entry in the ledger, with the total beside what is left."""
+"""A budget renewed by its owner: an entry in the ledger, and the total next to what is left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def release(ledger: SqliteLedger, round: int, run: str = "one") -> bytes:
 
 
 def spent(path: Path) -> SqliteLedger:
-    """Return a ledger whose budget, epsilon 2, is spent."""
+    """Return a ledger whose budget, epsilon 2, is used up."""
     ledger = SqliteLedger(path, Budget("pure", 2.0))
     release(ledger, 1)
     release(ledger, 2)
@@ -62,7 +62,7 @@ def test_nothing_can_be_renewed_in_store(tmp_path: Path) -> None:
 
 
 def test_no_server_renews_by_a_question(tmp_path: Path) -> None:
-    """Neither the name of a run nor a question of its own makes such an entry."""
+    """Neither the name of a run nor a question of the server's makes such an entry."""
     ledger = spent(tmp_path / "ledger")
     with pytest.raises(Exception, match="printable"):
         ledger.release(Place("", 1, 0, RENEWED), ONE, [0], lambda: [b""])
@@ -91,7 +91,7 @@ def test_it_is_in_the_chain(tmp_path: Path) -> None:
 
 
 def test_an_earlier_version_refuses_more(tmp_path: Path) -> None:
-    """It sums all costs, and takes the entry for one that has none."""
+    """It sums all costs, and reads the entry as one without a cost."""
     ledger = spent(tmp_path / "ledger")
     entry = ledger.renew()
     assert releases_nothing(entry.event)
@@ -103,7 +103,7 @@ def test_an_earlier_version_refuses_more(tmp_path: Path) -> None:
 def test_every_period_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = spent(tmp_path / "ledger")
     monkeypatch.setattr(SqliteLedger, "_admit", lambda self, run, event, past: (1.0,))
-    release(ledger, 3)  # beyond the budget, by a mistake that is played
+    release(ledger, 3)  # beyond the budget, by a simulated mistake
     monkeypatch.undo()
     with pytest.raises(LedgerUnusable, match="cost more than its"):
         ledger.verify()

@@ -1,4 +1,4 @@
-"""A stream whose words are given, for tests that enumerate what a sampler does with them."""
+"""A stream with given words, for tests that enumerate what a sampler does with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Scripted:
-    """A stream that gives these words: one request after the other, each in its type."""
+    """A stream that returns given words: one request after another, each in its type."""
 
     def __init__(self, *requests: tuple[type, Any]) -> None:
         self.requests = [np.array(words, dtype) for dtype, words in requests]

@@ -1,4 +1,4 @@
-"""Clipped integers, and a server's exact noise on their sum: the claim, and what breaks it."""
+"""Clipped integers, and a server's exact noise on their sum: the claim, and how it could break."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def words(values: np.ndarray) -> np.ndarray:
 def test_replacing_a_client_moves_a_sum_by_the_sensitivity_at_most(
     seed: int, one: float, other: float
 ) -> None:
-    """In exact integers, rounding included: whatever length the two have, and which way they go."""
+    """In exact integers, rounding included, for vectors of any length and direction."""
     rng = np.random.default_rng(seed)
     direction = rng.normal(size=SIZE)
     first, second = words(direction * one), words(-direction * other)
@@ -78,7 +78,7 @@ def test_the_servers_noise_is_the_exact_sampler_of_its_secret_stream() -> None:
 
 
 def summed(totals: np.ndarray) -> np.ndarray:
-    """What a server reads of a secure sum, whose words add up to ``totals``."""
+    """Return what a server reads from a secure sum whose words add up to ``totals``."""
     summing: Summing = STEPS.summing(SIZE, MOST)
     modulus = 1 << summing.bits
     raised = np.array([int(each) % modulus for each in totals], np.uint64)
@@ -97,10 +97,10 @@ def test_sums_of_honest_reports_come_through_a_modulus_as_they_are() -> None:
 
 
 def test_noise_hides_neighbours_where_others_make_the_sum_wrap() -> None:
-    """A site that lies may push a sum to the end of the modulus, and an honest one over it.
+    """A lying site may push a sum to the end of the modulus, and an honest site beyond it.
 
-    Neighbouring sums then read as numbers nearly the modulus apart. With the noise on, modulo the
-    same, they are neighbours around the ring: what is told of both has the same noise on it.
+    Neighbouring sums then read as numbers nearly a modulus apart. With the noise added in the same
+    modulus, they are neighbours around the ring: both carry the same noise.
     """
     half = 1 << 63
     below, above = ([end] * SIZE for end in (half - 1, half))
@@ -109,12 +109,12 @@ def test_noise_hides_neighbours_where_others_make_the_sum_wrap() -> None:
     noisy = [STEPS.noisy(each, secret()) for each in read]
     apart = {int(b) - int(a) for a, b in zip(*noisy, strict=True)}
     assert apart <= {1, 1 - 2 * half}
-    assert {each < 0 for each in noisy[0].tolist()} == {True, False}  # either way round
+    assert {each < 0 for each in noisy[0].tolist()} == {True, False}  # both ways round
 
 
 @pytest.mark.parametrize("most", [1, 5, 1 << 20])
 def test_the_modulus_is_that_of_the_noise_however_many_are_in_one_sum(most: int) -> None:
-    """Sums of committees are added up: in a smaller ring one could wrap before the noise is on."""
+    """Sums of committees are added up: in a smaller ring one could wrap before the noise."""
     for steps in BoundedSteps.examples():
         assert steps.summing(SIZE, most).bits == 64
         assert most * steps.ball.radius < 1 << 62  # honest sums do not wrap

@@ -48,7 +48,7 @@ def stream(number: int = 0) -> Stream:
 
 
 def law_of(mechanism: KRR | Unary, category: int) -> Law:
-    """Return the probability of every report of a category, from the integers of the sampler."""
+    """Return the probability of every report of a category, from the sampler's integers."""
     if isinstance(mechanism, KRR):
         window = mechanism.window
         weights = {y: window.high if y == category else window.low for y in range(window.cells)}
@@ -64,7 +64,7 @@ def law_of(mechanism: KRR | Unary, category: int) -> Law:
 
 
 def reports_of(mechanism: KRR | Unary, report: tuple[int, ...]) -> np.ndarray:
-    """Return one report as ``randomise`` returns it."""
+    """Return one report in the form that ``randomise`` returns."""
     return np.array(report) if isinstance(mechanism, KRR) else np.array([report], np.uint8)
 
 
@@ -120,7 +120,7 @@ def test_the_integers_of_every_budget_keep_to_it(epsilon: float, k: int) -> None
 
 
 def test_bits_that_may_all_differ_would_cost_more() -> None:
-    # The reason for which a category goes in, and no bits: 0...0 against 1...1.
+    # The reason that the input is a category and not bits: 0...0 against 1...1.
     law = Unary(1.0, 10, "symmetric").law
     assert 10 * law.epsilon == pytest.approx(5.0, rel=1e-12)
     assert law.one_hot_epsilon == pytest.approx(1.0, rel=1e-12)
@@ -155,7 +155,7 @@ def test_no_two_inputs_are_told_apart_better_than_by_the_events_pair(
     laws = [law_of(mechanism, i) for i in range(mechanism.categories)]
     rng = np.random.default_rng(3)
     pure = [[int(i == j) for j in range(len(laws))] for i in range(len(laws))]
-    # A coordinate between two levels is a mixture of them; here any mixtures of all.
+    # A coordinate between two levels is a mixture of them; these are arbitrary mixtures of all.
     inputs = pure + [[int(x) for x in rng.integers(0, 50, len(laws)) + 1] for _ in range(4)]
     mixtures = []
     for shares in inputs:
@@ -203,8 +203,8 @@ def test_frequencies_are_unbiased(mechanism: KRR | Unary) -> None:
 def test_frequencies_of_many_labels(mechanism: KRR | Unary) -> None:
     labels = np.random.default_rng(1).choice(10, 200_000, p=np.arange(1, 11) / 55)
     found = mechanism.frequencies(mechanism.randomise(labels, stream()))
-    # The variance of a category's share that is f: (q (1 - q) + f (p (1 - p) - q (1 - q)))/gain^2,
-    # and p (1 - p) <= 1/4.
+    # The variance of the share of a category with share f is
+    # (q (1 - q) + f (p (1 - p) - q (1 - q)))/gain^2, and p (1 - p) <= 1/4.
     limit = 6 * math.sqrt(0.25 / labels.size) / mechanism.gain
     np.testing.assert_allclose(found, np.bincount(labels) / labels.size, atol=limit)
     assert limit < 0.05
@@ -221,7 +221,7 @@ def test_a_label_is_kept_or_another_one_all_alike() -> None:
 
 
 def test_words_are_counted_for_categories() -> None:
-    # The first words are the true category's, the next ones those of each other category.
+    # The first words belong to the true category, the next ones to each other category.
     mechanism = KRR(2.0, 3)
     window = mechanism.window
     second = window.high + window.low

@@ -23,7 +23,7 @@ from fedldp.mechanisms.cldp import CLDP, Table, table
 
 mp.mp.dps = 40
 
-# Two distances in the table, and two beyond it.
+# Two distances in the table, and two beyond it
 TINY = Table(end=2, floor_weight=2, cumulative=np.array([0, 4, 7]), peak=6)
 
 
@@ -80,13 +80,13 @@ def test_epsilon_is_the_largest_ratio_beyond_the_table(alpha: float, end: int) -
     found = table(alpha, end)
     assert found.last < end
     assert math.log(largest_ratio(found)) == pytest.approx(found.epsilon, rel=1e-9)
-    # All 60 bits of a total, however large alpha M is, and at most twice the least total.
+    # All 60 bits of a total, however large alpha M is, and at most twice the least total
     assert found.epsilon < 61 * math.log(2)
 
 
 def test_the_papers_setting() -> None:
     # alpha 1, c 1, 10 digits: LDP-FL, Section 5.2, quotes epsilon alpha 2 c 10^10; the sampler
-    # cannot tell so much.
+    # cannot distinguish that much.
     mechanism = CLDP(1.0, 1.0, 10)
     assert mechanism.end == 10**10
     ratio = Fraction(mechanism.table.peak, mechanism.table.floor_weight)

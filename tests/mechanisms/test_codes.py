@@ -1,4 +1,4 @@
-"""Fixed-point codes of what a secure sum adds."""
+"""Fixed-point codes of the values that a secure sum adds."""
 
 from __future__ import annotations
 

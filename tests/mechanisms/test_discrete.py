@@ -1,4 +1,4 @@
-"""The discrete samplers against their definition: exactly where small, else by sampling."""
+"""The discrete samplers against their definition: exactly for small cases, else by sampling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Sampler = Callable[[int, int, Stream], np.ndarray]
 
 
 def deployed(number: int = 0) -> Stream:
-    """A stream as in deployment, but the same in every run of the tests."""
+    """Return a stream as in deployment, but the same in every run of the tests."""
     return Stream(bytes([number]) * 32, simulated=False)
 
 
@@ -35,7 +35,7 @@ def deployed(number: int = 0) -> Stream:
 
 
 class Scripted:
-    """A stream of given words."""
+    """A stream that returns given words."""
 
     def __init__(self, *words: int) -> None:
         self.words = list(words)
@@ -133,7 +133,7 @@ CASES = [(discrete_laplace, laplace_weight), (discrete_gaussian, gaussian_weight
 def fit(samples: np.ndarray, weight: Callable[..., np.ndarray], bits: int) -> float:
     """Return the p-value of samples under the distribution of the given weights.
 
-    Values of too small a probability are counted together, at either end.
+    Values of too small a probability are counted together, at both ends.
     """
     scale = 1 << bits
     support = np.arange(-40 * scale, 40 * scale + 1)
@@ -178,7 +178,7 @@ def test_deployed_scales_fit_the_continuous_distribution(
     cells = np.searchsorted(ideal.ppf(levels), (samples + 0.5) / (1 << bits))
     observed = np.bincount(cells, minlength=expected.size)
     assert stats.chisquare(observed, expected).pvalue > FALSE_ALARM
-    # The low bits of fine noise are uniform, and neighbours have nothing to do with each other.
+    # The low bits of fine noise are uniform, and neighbouring samples are independent.
     assert stats.chisquare(np.bincount(samples & 15, minlength=16)).pvalue > FALSE_ALARM
     assert abs(np.corrcoef(samples[:-1], samples[1:])[0, 1]) < 7 / math.sqrt(SAMPLES)
 

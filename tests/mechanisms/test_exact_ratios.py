@@ -1,4 +1,4 @@
-"""Mechanisms keep to their events: the worst ratio of probabilities, by exact fractions."""
+"""Mechanisms keep to their events: the worst ratio of probabilities, in exact fractions."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_condensed_privacy_costs_what_all_pairs_of_inputs_show(alpha: float, end
         worst = max(worst, max(seen) / min(seen))
     assert not exceeds(worst, law.epsilon)
     assert exceeds(worst, law.epsilon * (1 - 2e-9)), "the statement's lower bound is too large"
-    with mp.workdps(60):  # the condensed guarantee, of neighbouring numbers
+    with mp.workdps(60):  # the condensed guarantee, for neighbouring numbers
         neighbours = max(
             Fraction(weights[abs(v - u)] * totals[v + 1], weights[abs(v + 1 - u)] * totals[v])
             for u in numbers
@@ -134,7 +134,7 @@ def test_randomised_bits_cost_at_least_the_sum_of_their_worst_ratios(
         try:
             laws = mechanism.laws(size)
         except ConfigError:
-            continue  # a bit that tells nothing is refused
+            continue  # a bit that reveals nothing is refused
         event = mechanism.event(size)
         exact = mp.mpf(0)
         with mp.workdps(60):

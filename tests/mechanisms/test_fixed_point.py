@@ -18,7 +18,7 @@ floats = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
 def by_hand(value: float, whole: int, fraction: int) -> str:
-    """Return the code of one number as text: a sign, then digits, by exact arithmetic."""
+    """Return the code of one number as text (a sign, then digits), in exact arithmetic."""
     units = min(math.floor(abs(Fraction(value)) * 2**fraction), 2 ** (whole + fraction) - 1)
     sign = "1" if math.copysign(1.0, value) < 0 else "0"
     return sign + format(units, f"0{whole + fraction}b")
@@ -49,7 +49,7 @@ def test_a_code_is_within_one_unit_below_or_saturates(
     ("value", "expected"),
     [
         (0.0, "0000000000"),
-        (-0.001, "1000000000"),  # rounded down to nothing, and negative all the same
+        (-0.001, "1000000000"),  # rounded down to zero, and still negative
         (1.03125, "0000100001"),
         (-5.7, "1010110110"),
         (15.999, "0111111111"),

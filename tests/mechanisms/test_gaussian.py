@@ -30,7 +30,7 @@ both = pytest.mark.parametrize("mechanism", BOTH, ids=repr)
 
 
 def deployed(number: int = 0) -> Stream:
-    """A stream as in deployment, but the same in every run of the tests."""
+    """Return a stream as in deployment, but the same in every run of the tests."""
     return Stream(bytes([number]) * 32, simulated=False)
 
 
@@ -90,7 +90,7 @@ def test_long_vectors_keep_their_direction_and_nearly_all_the_radius(
     norm = norm_to_its_order(indices, order) ** (1 / order)
     largest_rounding = size ** (1 / order) / 2
     assert radius - 2 * largest_rounding - 2 <= norm <= radius
-    # A single coordinate keeps all of the radius.
+    # A single coordinate keeps the whole radius.
     room = radius if size == 1 else radius - largest_rounding - 1
     np.testing.assert_allclose(indices, direction * room, rtol=1e-9, atol=0.5 + 1e-6)
 
@@ -184,7 +184,7 @@ def test_deployed_reports_are_unbiased_with_the_variance_as_claimed(mechanism: G
     scores = (aggregate.mean() - bounded) / np.sqrt(variance / reports)
     assert abs(scores.mean()) < 6 / math.sqrt(size)
     assert abs(scores @ np.sign(values)) < 6 * math.sqrt(size)
-    # The kurtosis is 3, and 6 for Laplace: a square's variance is at most 5.
+    # The kurtosis is 3, or 6 for Laplace, so a square's variance is at most 5.
     assert abs(squares.mean() / reports - 1) < 6 * math.sqrt(5 / size / reports)
     assert mechanism.noise(5, deployed()).dtype == np.int64
 
@@ -314,19 +314,19 @@ def test_the_discrete_noise_keeps_both_guarantees(shift: tuple[int, ...], scale:
         delta = discrete_delta(shift, scale, epsilon)
         assert delta <= zcdp_delta(rho, epsilon) * (1 + 1e-9)
         assert delta <= analytic_delta(mu, epsilon) + 1e-13
-        # The check has teeth: less than nine tenths of the distance would not do.
+        # The check has teeth: nine tenths of the distance would not pass.
         if delta > 1e-9:
             assert delta > analytic_delta(0.9 * mu * (1 - 16 / scale**2), epsilon)
 
 
 def test_the_wrong_sensitivity_would_be_noticed() -> None:
-    # A clip of C without the factor two: the guarantee would be claimed for half the distance.
+    # A clip of C without the factor two would claim the guarantee for half the distance.
     assert discrete_delta((64,), 32, 1.0) > zcdp_delta(32**2 / (2 * 32**2), 1.0)
     assert discrete_delta((64,), 32, 1.0) > analytic_delta(32 / (32 - 0.5), 1.0)
 
 
 def test_rounding_a_gaussian_at_random_gives_the_discrete_gaussian() -> None:
-    # The lemma behind mu, at s = 8: N(0, 64 - 16), then a discrete Gaussian of variance 16 there.
+    # The lemma behind mu at s = 8: N(0, 64 - 16), then a discrete Gaussian of variance 16 there.
     results = np.arange(-40, 41)
     exact = np.exp(-(results**2) / 128) / np.exp(-(np.arange(-200, 201) ** 2) / 128).sum()
     normal = np.linspace(-80, 80, 160_001)

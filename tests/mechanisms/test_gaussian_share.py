@@ -28,7 +28,7 @@ SIZE = 64
 
 
 class Noiseless(SharedGaussian):
-    """What is rounded, before noise."""
+    """The mechanism without noise, which shows what is rounded."""
 
     def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
         return np.zeros(size, np.int64)
@@ -78,7 +78,7 @@ def test_no_rounded_vector_is_longer_than_what_is_charged(
 
 
 def test_a_rounding_that_would_be_too_long_is_made_towards_zero() -> None:
-    """Every coordinate lies in the middle of a step, and there is next to no room."""
+    """Every coordinate lies in the middle of a step, and there is almost no room."""
     values = np.full(SIZE, 1 / math.sqrt(SIZE))
     tight = Noiseless(12.0, 145, 3, 32)  # 64 times 1.5^2 is 144, and 64 times 1 is 64
     rounded = [decoded(tight, tight.encode(values, fresh(number))) for number in range(20)]
@@ -132,7 +132,7 @@ def exact_law(scale_bits: int, shares: int) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("shares", [1, 2, 5])
 def test_sums_of_reports_have_the_law_of_exact_convolution(shares: int) -> None:
-    """A chi square over the values that a sum can have, of drawn shares as in deployment."""
+    """A chi-square test over a sum's possible values, for shares drawn as in deployment."""
     size = 20_000
     mechanism = SharedGaussian(1.0, 10**6, 3, 16)
     total = mechanism.aggregate(size)
@@ -214,12 +214,12 @@ def test_the_noise_meets_its_mu_and_wastes_next_to_nothing(
     size: int, mu: float, shares: int
 ) -> None:
     if mu == 1e-3 and shares == 1:
-        return  # so much noise beside the clip that the grid would be finer than 2^16 steps
+        return  # with so much noise next to the clip, the grid would be finer than 2^16 steps
     found = shared_gaussian(size, mu, shares=shares, clients=shares, rounds=10, bits=32)
     event = found.event(size)
     reached = shares_mu(event.squared_distance, event.variance, shares)
     assert mu * 0.999 < reached <= mu
-    # The noise of the sum over the clip, beside that of the continuous mechanism.
+    # The noise of the sum over the clip, compared with the continuous mechanism
     noise = math.sqrt(shares) * 2**found.scale_bits / found.radius
     assert 2 / mu <= noise < 1.1 * 2 / mu
 
@@ -234,7 +234,7 @@ def test_the_grid_is_the_finest_that_the_modulus_holds() -> None:
 
 
 def test_sums_do_not_wrap_at_the_worst() -> None:
-    """All clients alike and as long as they may be: rotated, with all of their noise."""
+    """All clients send the same vector of full length, rotated, with all of their noise."""
     from fedldp.mechanisms.rotation import Rotation
 
     clients, size = 50, 1000

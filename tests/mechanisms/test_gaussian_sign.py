@@ -1,4 +1,4 @@
-"""The sign of a noisy vector: that of the Gaussian report with the same noise."""
+"""The sign of a noisy vector: the sign of the Gaussian report with the same noise."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def test_a_bit_estimates_what_it_says() -> None:
     for number in range(20):
         aggregate.add(sign.encode(values, stream(number, simulated=True)))
     found, expected = aggregate.mean().mean(), sign.expected(values)[0]
-    # Gaussian.clip shrinks the vector: its norm is 0.7.
+    # Gaussian.clip scales the vector down: its norm is 0.7.
     assert abs(expected - 0.005) < 2e-4
     assert abs(found - expected) < 5 * np.sqrt(sign.variance(values)[0] / SIZE / 20)

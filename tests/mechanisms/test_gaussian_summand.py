@@ -30,13 +30,13 @@ def words(mechanism: GaussianSummand, values: np.ndarray, stream: Stream) -> np.
 
 
 def whole_steps(mechanism: GaussianSummand, values: np.ndarray, stream: Stream) -> np.ndarray:
-    """Return a report without the parts of steps: its own grid's, which only its client knows."""
+    """Return a report on its own grid, without the fractions of steps, as only its client can."""
     return (words(mechanism, values, stream) + mechanism.units // 2) // mechanism.units
 
 
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, *GaussianSummand.examples()], ids=repr)
 def test_it_is_the_report_of_the_gaussian_times_a_public_number(mechanism: GaussianSummand) -> None:
-    """But for parts of a step: so its guarantee is that of the Gaussian, to the last digit."""
+    """Up to fractions of a step, so the guarantee is the Gaussian's, to the last digit."""
     alone = Gaussian(mechanism.clip, mechanism.sigma)
     values = np.random.default_rng(0).normal(size=SIZE)
     for stream in (secret, lambda: Stream.simulation(seed=1, round=1, client=0, purpose="x")):
@@ -63,21 +63,21 @@ def test_the_noise_is_never_less_than_asked_for(least: float, times: float, clip
 def test_a_sum_is_read_by_the_unit_alone() -> None:
     rng = np.random.default_rng(1)
     values = [rng.normal(size=SIZE) / 10 for _ in MECHANISMS]
-    found = MECHANISMS[0].aggregate(SIZE)  # whoever's
+    found = MECHANISMS[0].aggregate(SIZE)  # any client's aggregate will do
     summing = MECHANISMS[2].summing(SIZE, 3)
     exact = np.zeros(SIZE)
     for number, (mechanism, value) in enumerate(zip(MECHANISMS, values, strict=True)):
         found.add(mechanism.encode(value, secret(number)))
         exact += whole_steps(mechanism, value, secret(number)) * mechanism.ball.step
     assert summing.bits == 64
-    half = sum(mechanism.ball.step for mechanism in MECHANISMS) / 2  # of a step, of each
+    half = sum(mechanism.ball.step for mechanism in MECHANISMS) / 2  # half a step of each client
     np.testing.assert_allclose(found.mean(), exact / 3, rtol=0, atol=half / 3)
 
 
 def test_a_sum_of_clients_of_one_deviation_does_not_tell_it() -> None:
-    """Nobody's step divides it: neither where all have the same, nor what several have in common.
+    """No client's step divides the sum, neither an equal step of all nor a common divisor of some.
 
-    The parts of steps are uniform: their remainders by any number behave as chance has it.
+    The fractions of steps are uniform: their remainders by any number look random.
     """
     size, one = 4000, MECHANISMS[1]
     total = sum(words(one, np.zeros(size), secret(number)) for number in range(3))

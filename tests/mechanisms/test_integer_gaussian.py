@@ -1,4 +1,4 @@
-"""Noise on integers on a coarser grid: what the grid costs, and how much noise is enough."""
+"""Noise on integers on a coarser grid: the cost of the grid, and sufficient noise."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_noise_is_enough_and_little_more(epsilon: float, shares: int, size: 
     reached = shares_mu(event.squared_distance, event.variance, shares)
     assert gaussian_epsilon(compose_mu([reached] * rounds), 1e-5) <= epsilon
     assert reached > 0.99 * mu
-    # What of it is for the vectors, and not for the grid.
+    # The part of it that is left for the vectors, after the grid's.
     signal = 2**31 / found.step / math.sqrt(shares * event.variance)
     assert signal > 0.95 * mu
 

@@ -37,7 +37,7 @@ def seeds(count: int) -> list[bytes]:
 
 
 def directions(frames: Frames, seed: bytes) -> NDArray[np.float64]:
-    """Return all M directions in the order of their categories: the definition, by matrices."""
+    """Return all M directions in the order of their categories, by definition, with matrices."""
     matrix = hadamard(frames.dimension).astype(float)
     packed = frames.signs([seed])[0]
     bits = np.unpackbits(packed.reshape(-1))[: (frames.count + 2) * frames.dimension]
@@ -57,7 +57,7 @@ def closest_of(inner: NDArray[np.float64], closest: int) -> set[int]:
 
 
 def plainly(choice: Choice, along: NDArray[Any], place: int) -> int:
-    """Return the category at a place, by lists: the k closest, their opposites, the others."""
+    """Return the category at a place, using lists: the k closest, their opposites, the others."""
     pairs = sorted(range(along.size), key=lambda i: (-abs(along[i]), i))[: choice.closest]
     first = [2 * i + int(along[i] < 0) for i in sorted(pairs)]
     taken = set(first) | {category ^ 1 for category in first}
@@ -66,7 +66,7 @@ def plainly(choice: Choice, along: NDArray[Any], place: int) -> int:
 
 
 class Words:
-    """A stream of given 64-bit words."""
+    """A stream that returns given 64-bit words."""
 
     def __init__(self, *words: int) -> None:
         self.words = list(words)
@@ -79,7 +79,7 @@ class Words:
 
 
 def starts_of(choice: Choice) -> list[int]:
-    """Return the first word of each place, and the first one that is drawn again."""
+    """Return the first word of each place, and the first word that is drawn again."""
     window, k = choice.window, choice.closest
     inside = [place * window.high for place in range(k)]
     outside = range(k * window.high, window.total + 1, window.low)
@@ -287,7 +287,7 @@ def test_the_transform_is_that_of_the_matrix(bits: int, kind: Any) -> None:
     assert {id(found), id(free)} == {id(given), id(spare)}
     assert found.dtype == kind
     assert found.shape == rows.shape
-    # Some of its columns: entry (i, j) is -1 to the number of bits that i and j share.
+    # Some of its columns: entry (i, j) is -1 to the power of the number of bits that i and j share.
     columns = numbers.permutation(1 << bits)[:64]
     shared = np.bitwise_count(np.arange(1 << bits)[:, None] & columns)
     np.testing.assert_array_equal(
@@ -334,7 +334,7 @@ def test_the_closest_are_found_as_by_sorting(closest: int) -> None:
     frames = Frames(2048, 3)
     choice = Choice(2.0, frames, closest)
     usual = frames.along(some_units(2048)[-1][None], seeds(1))[0]
-    # Most rows are not of the expected size, have many ties, or both.
+    # Most rows do not have the expected size, have many ties, or both.
     rows = np.stack(
         [usual, -usual, 3 * usual, np.rint(usual / 1e3), np.rint(usual / 1e5), 0 * usual]
     ).astype(usual.dtype)
@@ -458,7 +458,7 @@ def test_the_slope_is_one_however_a_vector_is_spread(epsilon: float, count: int,
     for start in range(0, count, 50):
         some = [stream(n).bytes(16).tobytes() for n in range(start, start + 50)]
         along = choice.frames.along(np.tile(unit, (50, 1)), some)
-        # Whole numbers; the frame's square sum is P^2 times the unit squared.
+        # Whole numbers; the frame's sum of squares is P^2 times the units squared.
         norm = np.sqrt((along.astype(float) ** 2).sum(1) / choice.frames.pairs)
         top = np.sort(np.abs(along), axis=1)[:, -choice.closest :].sum(1)
         found.append(top / norm)
@@ -504,7 +504,7 @@ def test_a_vector_of_zeros_is_an_input_like_any_other() -> None:
     assert np.abs(aggregate.mean()).max() < 6 * math.sqrt(mechanism.variance(np.zeros(3))[0] / 300)
 
 
-# What is refused
+# Refusals
 
 
 def test_an_unknown_direction_is_refused() -> None:

@@ -70,8 +70,8 @@ def test_every_output_has_a_ratio_of_at_most_e_to_epsilon(epsilon: float, roundi
 
 
 def test_sampled_ratios_are_as_promised() -> None:
-    # One coordinate, at its two ends, through the whole of ``encode`` in deployment. The event
-    # "the report is at least 0" has probabilities whose ratio must not exceed e^epsilon.
+    # One coordinate, at its two ends, through the whole of ``encode`` in deployment. The
+    # probabilities of "the report is at least 0" must not have a ratio above e^epsilon.
     mechanism = Laplace(1.0, 2.0)
     chances = []
     for end in (-1.0, 1.0):

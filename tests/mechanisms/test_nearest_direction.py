@@ -141,7 +141,7 @@ def test_senseless_settings_are_refused_in_one_line(epsilon: float, clip: float)
 
 
 class Words:
-    """A stream of given 64-bit words."""
+    """A stream that returns given 64-bit words."""
 
     def __init__(self, *words: int) -> None:
         self.words = list(words)

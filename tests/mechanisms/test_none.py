@@ -1,4 +1,4 @@
-"""No randomiser: what is sent is what was given."""
+"""No randomiser: the values arrive unchanged."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def stream(number: int = 0) -> Stream:
 
 
 class Words:
-    """A stream that gives these words, one request after the other."""
+    """A stream that returns given words, one request after another."""
 
     def __init__(self, *words: Any) -> None:
         self.words = [np.array(part, np.uint64) for part in words]
@@ -41,7 +41,7 @@ class Words:
 
 
 def is_private(cell: Window, epsilon: float) -> bool:
-    """Whether every cell's probabilities for any two starts have a ratio of at most e^epsilon."""
+    """Return whether no cell's probabilities for two starts have a ratio above e^epsilon."""
     with_room = Context(prec=80).exp(Decimal(epsilon)) * (1 - Decimal("1e-70"))
     return cell.low > 0 and cell.high <= cell.low * with_room
 
@@ -149,7 +149,7 @@ def test_the_estimate_is_unbiased_and_its_variance_exact(epsilon: float, value: 
 
 
 def test_the_grid_meets_the_continuous_limit() -> None:
-    # The last cell's middle is half a cell inside C, so C is met within 1/M.
+    # The last cell's middle is half a cell inside C, so C is reached within 1/M.
     largest = (CELLS - 1) / window(1.0, 1).scale
     assert largest == pytest.approx(4.0829881650735966, rel=2 / CELLS)
     at_zero, at_end = (Piecewise(1.0).variance(np.array([x]))[0] for x in (0.0, 1.0))

@@ -33,7 +33,7 @@ def stream(number: int = 0) -> Stream:
 
 
 def sphere_cosine(dimension: int) -> stats.rv_continuous:
-    """The cosine of a uniform direction: (1 + t)/2 has a beta distribution."""
+    """Return the cosine of a uniform direction: (1 + t)/2 has a beta distribution."""
     half = (dimension - 1) / 2
     return stats.beta(half, half, loc=-1, scale=2)
 
@@ -67,7 +67,7 @@ def test_the_density_has_two_values_in_the_ratio_e_to_the_epsilon(cap: Cap) -> N
 
 @pytest.mark.parametrize("cap", CAPS, ids=repr)
 def test_the_moments_are_those_of_the_density(cap: Cap) -> None:
-    # With t = cos(angle) the density is sin(angle)^(D - 2), smooth for every D.
+    # With t = cos(angle), the density is sin(angle)^(D - 2), which is smooth for every D.
     nodes, weights = np.polynomial.legendre.leggauss(400)
 
     def mean(power: int, start: float, stop: float) -> float:
@@ -114,7 +114,7 @@ def test_the_epsilon_is_at_most_what_was_asked_for_and_close(
     assert 0 < cap.epsilon <= epsilon
     assert 0 < cap.mean <= 1
     assert cap.mean**2 <= cap.mean_square <= 1
-    if cap.mean < 0.999:  # beyond, gamma and p0 stop at what floats can tell from 1
+    if cap.mean < 0.999:  # above, floats limit how close gamma and p0 come to 1
         assert cap.epsilon == pytest.approx(epsilon, rel=1e-7)
 
 
@@ -144,7 +144,7 @@ def test_the_share_by_its_logarithm_agrees_where_both_work(
 
 
 def test_a_share_that_underflows() -> None:
-    # Independent: 50 digits of mpmath for ln I_(1 - gamma^2)((D - 1)/2, 1/2)/2.
+    # Independently: 50 digits of mpmath for ln I_(1 - gamma^2)((D - 1)/2, 1/2)/2.
     cap = Cap(10**6, 0.5, 0.1)
     assert cap.share == 0
     assert cap.epsilon == pytest.approx(5030.687109027398, rel=1e-12)
@@ -156,9 +156,9 @@ def test_a_share_that_underflows() -> None:
 def scores(
     mechanism: PrivUnit, values: np.ndarray, reports: int, given: float = 1.0
 ) -> tuple[float, float]:
-    """Return how many standard errors the mean and the variance are off, where they are most.
+    """Return by how many standard errors the worst mean and the worst variance are off.
 
-    The reports are of ``given`` times what the mechanism says that it estimates.
+    The reports are of ``given`` times the vector that the estimates are compared with.
     """
     bounded = mechanism.bound(values)
     estimates = np.empty((reports, values.size))
@@ -199,7 +199,7 @@ def test_the_vector_is_scaled_to_the_norm_and_small_ones_stay() -> None:
 
 
 def test_all_norms_are_equally_private() -> None:
-    # The vector that is drawn around is always a unit vector, of one dimension more.
+    # V is always drawn around a unit vector, with one dimension more.
     mechanism = PrivUnit(1.0, 2.0)
     for values in (np.zeros(4), np.full(4, 0.3), np.full(4, 1.0), np.array([2.0, 0, 0, 0])):
         unit = complete(mechanism.bound(values) / mechanism.clip)

@@ -1,4 +1,4 @@
-"""Direction and length, each on its budget: against the formulas of Bhowmick et al. 2018."""
+"""Direction and length, each with its budget: against the formulas of Bhowmick et al. 2018."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_both_budgets_add_up_to_epsilon(epsilon: float, share: float, size: int)
     direction, length = mechanism.cap(size).epsilon, mechanism.length.realised_epsilon
     assert direction + length <= event.epsilon <= epsilon
     assert length <= min(32.0, epsilon * share)
-    if mechanism.cap(size).mean < 0.999:  # beyond, floats cannot tell the cap from a point
+    if mechanism.cap(size).mean < 0.999:  # above, floats cannot distinguish the cap from a point
         assert event.epsilon == pytest.approx(epsilon, rel=1e-6)
 
 

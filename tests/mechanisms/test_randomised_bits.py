@@ -42,7 +42,7 @@ def stream(number: int = 0) -> Stream:
 
 
 def probabilities(mechanism: RandomisedBits, size: int, position: int) -> tuple[mp.mpf, mp.mpf]:
-    """P(1 -> 1) and P(0 -> 1) as the paper prints them: eq. 11, Theorem 1 and eq. 13."""
+    """Return P(1 -> 1) and P(0 -> 1) as the paper prints them: eq. 11, Theorem 1 and eq. 13."""
     epsilon, alpha = mp.mpf(mechanism.epsilon), mp.mpf(mechanism.alpha)
     if mechanism.variant == "symmetric":
         power = mp.exp(epsilon / size)
@@ -97,7 +97,7 @@ def test_epsilon_against_sixty_digits(variant: Any, size: int, alpha: float) -> 
 
 
 def log_at_most(epsilon: float, ratio: Fraction) -> bool:
-    """Whether ln(ratio) <= epsilon, decided by a number above e^epsilon by a relative 1e-90."""
+    """Return whether ln(ratio) <= epsilon, using a number above e^epsilon by a relative 1e-90."""
     return ratio <= exp_bounds(Fraction(epsilon))[1]
 
 
@@ -154,8 +154,8 @@ def test_the_epsilon_of_a_law_is_its_largest_ratio_and_no_more(one: int, zero: i
     ids=repr,
 )
 def test_all_inputs_and_outputs_of_three_bits(mechanism: RandomisedBits) -> None:
-    # The event is the largest ratio over all pairs of inputs, and the mean and variance of the
-    # report are as stated: by enumeration of its outputs.
+    # By enumeration of the outputs: the event is the largest ratio over all pairs of inputs, and
+    # the mean and variance of the report are as stated.
     size = 3
     laws = [mechanism.laws(size)[j % len(mechanism.laws(size))] for j in range(size)]
     inputs = list(itertools.product((0, 1), repeat=size))
@@ -197,7 +197,7 @@ def test_a_bit_is_the_comparison_of_a_whole_word_with_its_threshold() -> None:
     cases += [(bit, word) for bit in (0, 1) for word in (0, FULL - 1)]
     high = [word >> 48 for _, word in cases]
     ties = [word for bit, word in cases if word >> 48 == (law.if_one if bit else law.if_zero) >> 48]
-    # Of a late word the upper 48 bits count.
+    # For a late word, the upper 48 bits count.
     script = Scripted((np.uint16, high), (np.uint64, [(w << 16) % FULL | 0xFFFF for w in ties]))
     given = np.array([[bit for bit, _ in cases]], np.uint8)
     (found,) = bits_module.randomise(given, [law], script)  # type: ignore[arg-type]

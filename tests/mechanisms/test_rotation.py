@@ -1,4 +1,4 @@
-"""The public random rotation against its matrix."""
+"""The public random rotation, against its matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mechanism may state of its report; anything else is refused before a release."""
+"""Which events a mechanism may state for its report; any other is refused before a release."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ PURE = PureReport(epsilon=1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Cheaper(PureReport):
-    """A subclass that could say anything of itself."""
+    """A subclass that could redefine anything."""
 
 
 def thawed(event: Event, **changes: Any) -> Event:
-    """Return an event with fields that its checks never saw."""
+    """Return an event with fields that bypassed its checks."""
     for name, value in changes.items():
         object.__setattr__(event, name, value)
     return event
@@ -87,7 +87,7 @@ refused = pytest.mark.parametrize("event", REFUSED.values(), ids=REFUSED.keys())
 
 
 def own(event: Callable[[int], Any]) -> Mechanism:
-    """Return a mechanism of a user's own that states an event."""
+    """Return a user's own mechanism that states an event."""
 
     @dataclass(frozen=True)
     class Own(TwoPoint):
@@ -121,7 +121,7 @@ def test_the_mechanisms_of_the_package_keep_the_rule(mechanism: Mechanism) -> No
     for size in (1, 9, 64, 650):
         try:
             event = mechanism.event(size)
-        except FedldpError:  # so many coordinates are none of its settings
+        except FedldpError:  # the mechanism does not accept that many coordinates
             continue
         assert stated_event(mechanism, size) == event
 
@@ -144,7 +144,7 @@ def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> No
     assert (site.local_update.calls, site.entries()) == (0, [])
 
 
-# As a user meets it: a file of her own, on the command line
+# As a user meets it: the user's own file, on the command line
 
 FILE = """
 from dataclasses import dataclass

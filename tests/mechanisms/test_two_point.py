@@ -45,7 +45,7 @@ def test_the_oracle_itself() -> None:
 @pytest.mark.parametrize(
     ("bits", "epsilon", "threshold"),
     [
-        # By mpmath with 60 digits.
+        # By mpmath, with 60 digits
         (32, 1.0, 1155094610),
         (64, 1.0, 4961093570831980854),
         (64, 20.0, 38021573292),
@@ -190,7 +190,7 @@ def test_thresholds_are_monotone_and_near_the_definition(
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1.0, 32.0])
 def test_the_estimate_is_unbiased_by_its_thresholds(epsilon: float) -> None:
-    # K (2 T/2^B - 1) is the expectation of a report, and should be x to float precision.
+    # K (2 T/2^B - 1) is the expectation of a report, and should equal x to float precision.
     mechanism = TwoPoint(epsilon)
     values = np.linspace(-1, 1, 41)
     found = [
@@ -219,7 +219,7 @@ def test_an_accepted_epsilon_leaves_no_bias_worth_a_thousandth_of_the_range(
 
 
 class Scripted:
-    """A stream whose high words are given, and whose low words are given and counted."""
+    """A stream with given high words, and with given low words that are counted."""
 
     def __init__(self, high: list[int], low: list[int]) -> None:
         self.high: Iterator[int] = iter(high)
@@ -241,7 +241,7 @@ def bits_of(payload: bytes, count: int) -> list[int]:
 def around(threshold: int, bits: int) -> list[tuple[int, int]]:
     """Return (high word, low word) of uniform integers below, at and above a threshold."""
     full = 2**bits
-    # A quick threshold is a few hundred high words off at most: see ``Quick``.
+    # A quick threshold is at most a few hundred high words off: see ``Quick``.
     steps = [0, 1, 2, *(k << (bits - 32) for k in (1, 2, 127, 128, 129, 130, 131, 257, 258, 259))]
     near = [threshold + sign * step for step in steps for sign in (-1, 1)]
     pairs = [divmod(u, 2**32) if bits == 64 else (u, 0) for u in (*near, 0, full - 1)
@@ -309,7 +309,7 @@ def test_a_quick_threshold_is_never_below_and_within_its_margin(dtype: Any, bits
             assert exact <= quick + int(raised) <= exact + margin
 
 
-# Recorded before encoding was by rows and with quick thresholds.
+# Recorded before encoding worked by rows and with quick thresholds
 DIGESTS = {
     64: "7459ab9692fb04e22eab2f97711763bbf9277d7249c3d34a513895f9e3f538f2",
     32: "b2df7db0b907b31e382e036fda77cad1cbc0f0e5f4f0f299cbb689a9dc950be7",
@@ -341,7 +341,7 @@ def test_the_bits_of_a_stream_are_those_that_they_were(bits: Any) -> None:
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ties_of_rows_are_settled_each_from_its_own_stream(dtype: Any, size: int) -> None:
-    # All in one block; or two or one in each of several.
+    # All in one block, or one or two in each of several blocks
     mechanism, rows = TwoPoint(1.0), 11 if size < 2**16 else 3
     high = mechanism.thresholds(np.zeros(1))[0] >> 32
 
@@ -375,7 +375,7 @@ def test_low_words_follow_the_high_words_of_their_block() -> None:
     assert script.low_words_drawn == len(ties)
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -0.0, -1.0, math.nan, math.inf, -math.inf, 1e9, 33.0,

@@ -62,7 +62,7 @@ def test_coordinates_are_drawn_independently() -> None:
 
 
 def decode(payloads: list[bytes], scales: list[float], size: int) -> np.ndarray:
-    """The plain oracle: decode every bit to +-K and take the mean."""
+    """Return the mean with a plain oracle: every bit decoded to +-K."""
     rows = [
         scale * (2.0 * np.array(bits_of(payload, size)) - 1)
         for payload, scale in zip(payloads, scales, strict=True)

@@ -1,4 +1,4 @@
-"""Theorem 2 of Sun, Qian, Chen 2021, the error of a mean, against its proof and simulated means."""
+"""Theorem 2 of Sun, Qian, Chen 2021 on the error of a mean, against its proof and simulations."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_errors_of_means_exceed_the_bound_no_more_often_than_it_says(
     errors = np.abs(mechanism.scale * (2 * bits.mean(axis=0) - 1) - values.mean(axis=0))
     bound = mechanism.error_bound(1.0, n, failure)
     assert (errors > bound).mean() < failure
-    # Not vacuous: half of it is exceeded, and by more than one mean in a thousand.
+    # Not vacuous: more than one mean in a thousand exceeds half of it.
     assert (errors > bound / 2).mean() > 1e-3
 
 
 def test_the_error_bound_of_the_papers_mnist_says_something() -> None:
-    # eps 1, n 100, r 0.075: above the standard deviation r K/sqrt(n), below the range's width.
+    # eps 1, n 100, r 0.075: above the standard deviation r K/sqrt(n), below the range's width
     bound = TwoPoint(1.0).error_bound(0.075, 100, 0.05)
     assert 0.0162 < bound < 0.15
     assert TwoPoint(1.0).error_bound(0.075, 400, 0.05) == pytest.approx(bound / 2, rel=0.15)
@@ -66,7 +66,7 @@ def test_the_theorem_leaves_out_two_terms() -> None:
 
     # It holds up to a constant for small eps and many reports ...
     assert ratio(0.01, 10_000, 1e-3) == pytest.approx(ratio(0.001, 10_000, 1e-3), rel=0.01)
-    # ... but neither for large eps nor for few reports is there one constant.
+    # ... but no one constant covers large eps, or few reports.
     assert ratio(32.0, 10_000, 1e-3) > 9 * ratio(3.2, 10_000, 1e-3)
     assert ratio(1.0, 1, 1e-300) > 5 * ratio(1.0, 1, 1e-3)
 
@@ -94,7 +94,7 @@ def test_an_error_bound_of_nothing_is_refused(arguments: Any, message: str) -> N
 
 
 def test_the_variance_of_a_mean_is_that_of_lemma_3_and_corollary_1() -> None:
-    """eps 1, r 0.075, n 100; and ranges of two radii, with weights in every place of theirs."""
+    """eps 1, r 0.075, n 100; and ranges of two radii, with weights anywhere in them."""
     scale = (math.e + 1) / (math.e - 1)
     mechanism = TwoPoint(1.0)
     low, high = mechanism.mean_variance([0.075] * 100)

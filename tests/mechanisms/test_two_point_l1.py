@@ -94,7 +94,7 @@ def test_thresholds_stay_within_the_clip_whatever_rounding_does(
     rng = np.random.default_rng(size)
     for values in (np.full(size, 1.0), -np.full(size, 1.0), rng.standard_cauchy(size)):
         thresholds = mechanism.bits.thresholds(mechanism.bound(values.astype(dtype)))
-        # sum |y| <= a clip, exactly, for the a that is realised and smaller than the nominal one.
+        # sum |y| <= a clip, exactly, for the realised a, which is below the nominal one.
         assert sum(abs(t - middle) for t in thresholds) <= Fraction(clip) * half
 
 

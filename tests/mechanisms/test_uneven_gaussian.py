@@ -1,4 +1,4 @@
-"""More noise on some coordinates: their deviation, and that the guarantee is of the least."""
+"""More noise in some coordinates: its deviation, and the guarantee of the least noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def simulated(number: int = 0) -> Stream:
 
 
 def deployed(number: int = 0) -> Stream:
-    """A stream as in deployment, but the same in every run of the tests."""
+    """Return a stream as in deployment, but the same in every run of the tests."""
     return Stream(bytes([number]) * 32, simulated=False)
 
 
@@ -61,7 +61,7 @@ def test_it_is_the_even_report_with_more_noise_added(
     first = np.frombuffer(even.encode(values, simulated(seed)), "<i4")
     second = np.frombuffer(uneven.encode(values, simulated(seed)), "<i4")
     np.testing.assert_array_equal(first[~mask], second[~mask])
-    # What is added knows neither the values nor the noise of the even report.
+    # The added noise depends neither on the values nor on the noise of the even report.
     other = np.frombuffer(even.encode(-values, simulated(seed)), "<i4")
     moved = np.frombuffer(uneven.encode(-values, simulated(seed)), "<i4")
     np.testing.assert_array_equal(second - first, moved - other)
@@ -104,7 +104,7 @@ def test_ratios_that_an_index_does_not_hold_are_refused(clip: float, sigma: floa
     largest = 2.0**31 / 8 / 2**least.scale_bits * 0.9
     check_ratio(least, 1.0)
     check_ratio(least, largest)
-    # Eight deviations of the noise and the longest coordinate fit into 32 bits.
+    # Eight deviations of the noise plus the longest coordinate fit into 32 bits.
     assert least.ball.radius + 8 * largest * 2**least.scale_bits < 2**31
 
 

@@ -1,4 +1,4 @@
-"""Committees: several secure sums in one round, of which the server adds the totals."""
+"""Committees: several secure sums in one round, whose totals the server adds up."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_client_is_in_one_committee_and_none_is_too_small() -> None:
 def test_the_lines_of_bits_are_those_of_a_run_of_the_smallest_committee(
     untrusted: int, committee: int, fewest: int
 ) -> None:
-    """What others send in other sums hides nothing: each figure is that of one committee alone."""
+    """Other sums hide nothing: each figure is that of one committee alone."""
     settings = {**SUM, "untrusted_clients": untrusted}
     found = lines_of(
         "quickstart", num_clients=41 if committee > 8 else 65, committee=committee, **settings
@@ -115,7 +115,7 @@ def test_noise_is_made_for_the_smallest_committee() -> None:
 
 
 def test_clients_that_refuse_may_all_be_of_the_smallest_committee() -> None:
-    """Where ledgers let fewer answer, so many less are taken to be in it."""
+    """If ledgers let fewer clients answer, the missing ones are all assumed to be in it."""
     path = SumInPath(untrusted_clients=0, committees=True, in_other_sums=30)
     assert [_in_sum(path, 1, released) for released in (40, 35, 31, 20)] == [10, 5, 1, 1]
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 
 SIZE, RUN = 40, "a run"
-DEALT = Committees.of_size(11, 3)  # of 4, 4 and 3
+DEALT = Committees.of_size(11, 3)  # sizes 4, 4 and 3
 SUMMING = counts_of_bits(SIZE, DEALT.most)
 
 
@@ -197,7 +197,7 @@ def encoder_of(client: int) -> Encoder:
 
 @dataclass
 class Clients:
-    """A transport to clients in this process; ``gone`` says who answers no more."""
+    """A transport to clients in this process; ``gone`` says which ones no longer answer."""
 
     gone: Callable[[int, int], bool] = lambda client, phase: False
     stores: dict[int, MemoryStore] = field(default_factory=dict)
@@ -216,7 +216,7 @@ class Clients:
         return alone(encoder_of(client), Sensitive(None), told, sender)
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        for client in reversed(clients):  # in any order
+        for client in reversed(clients):  # any order will do
             self.asked.append((client, question.phase))
             if not self.gone(client, question.phase):
                 told = question.to(client).broadcast
@@ -225,7 +225,7 @@ class Clients:
 
 
 def held(clients: Clients) -> tuple[list[Counted], list[SumOfRound], Round]:
-    """Hold one round; return the totals, what was heard of them, and its record."""
+    """Run one round; return its totals, the outcomes that were reported, and its record."""
     totals: list[Counted] = []
     heard: list[SumOfRound] = []
     records: list[Round] = []
@@ -268,19 +268,19 @@ def test_the_sums_of_committees_are_those_of_their_members_and_add_up_to_one_sum
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_committee_that_lacks_its_quorum_is_left_out_and_the_others_count(phase: int) -> None:
-    """Clients 2 and 5 of the third committee, of 3, leave; the first committee loses one of 4."""
+    """Clients 2 and 5 of the third committee (of 3) leave; the first committee loses 1 of 4."""
     clients = Clients(gone=lambda client, now: client in (0, 2, 5) and now >= phase)
     totals, heard, record = held(clients)
     first = DEALT.members(0) if phase == Phase.UNMASK else [3, 6, 9]
     expected = [sum(bits_of(c).astype(int) for c in each) for each in (first, DEALT.members(1))]
     assert [total.ones.tolist() for total in totals] == [each.tolist() for each in expected]
     assert record.metrics["clients_in_sum"] == len(first) + 4
-    # Of the third committee masks might have been taken off, if it came to the last phase.
+    # If the third committee reached the last phase, its masks might have been taken off.
     assert heard[-1].fewest == 3
     assert set(heard[-1].clients) == {*first, *DEALT.members(1)} | (
         set(DEALT.members(2)) if phase == Phase.UNMASK else set()
     )
-    # Nobody is asked on whose sum is over.
+    # No client of a finished sum is asked again.
     assert not [c for c, now in clients.asked if DEALT.of(c) == 2 and now > phase]
 
 
@@ -292,7 +292,7 @@ def test_without_any_committee_the_weights_stay() -> None:
 
 
 def test_a_client_takes_no_keys_of_another_committee() -> None:
-    """So those that collude with a server in other committees are no use to it in this one."""
+    """So clients that collude with a server in other committees are useless to it in this one."""
     clients = Clients()
     held(clients)
     own, other = (clients.told[c, Phase.SHARE_KEYS] for c in (0, 1))
@@ -302,7 +302,7 @@ def test_a_client_takes_no_keys_of_another_committee() -> None:
     assert own.public[KEYS].tobytes() != other.public[KEYS].tobytes()
     with pytest.raises(PrivacyError, match="lacks this client"):
         again.answer(1, Phase.SHARE_KEYS, own)
-    # A list with this client and strangers, all with signatures of their own.
+    # A list with this client and strangers, all with their own signatures
     setup, roster = SecureSum.of(SUMMING, DEALT.most, 3, 1), make_roster(range(11), RUN)
     server = SecureSumServer(
         setup, 1, roster, clients.told[0, Phase.ADVERTISE].public["sum_told"].tobytes()

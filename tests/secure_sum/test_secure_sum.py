@@ -27,7 +27,7 @@ world_settings = settings(
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
-    """Draw a sum of up to 6 clients, any of which drops out before any phase."""
+    """Draw a sum of up to 6 clients, any of which may drop out before any phase."""
     inputs = draw(st.dictionaries(st.integers(0, 2**32 - 2), CODES, min_size=2, max_size=6))
     most = len(inputs) + draw(st.integers(0, 1))
     threshold = draw(st.integers(most // 2 + 1, most))
@@ -90,7 +90,7 @@ def test_the_same_streams_give_the_same_bytes_and_fresh_ones_do_not() -> None:
     first, second = (Run(make_setup(3, 2), codes) for _ in range(2))
     assert first.total().tolist() == second.total().tolist()
     assert first.seen == second.seen
-    assert first.total().tolist() == second.total().tolist()  # and a phase done again is the same
+    assert first.total().tolist() == second.total().tolist()  # repeating a phase gives the same
     fresh = Run(make_setup(3, 2), codes)
     fresh.clients = {u: SecureSumClient(fresh.setup, 1, u, Stream.fresh()) for u in range(3)}
     assert fresh.total().tolist() == first.total().tolist()
@@ -98,7 +98,7 @@ def test_the_same_streams_give_the_same_bytes_and_fresh_ones_do_not() -> None:
 
 
 def test_a_client_made_again_from_its_stream_answers_the_same() -> None:
-    # A simulator may make its clients anew for every phase, in any process.
+    # A simulator may recreate its clients for every phase, in any process.
     run = Run(make_setup(4, 3), {u: np.arange(D) + u for u in range(4)}, {1: 2})
     first = run.total()
     again = Run(make_setup(4, 3), run.codes, run.leaves)
@@ -120,8 +120,8 @@ def test_a_client_made_again_from_its_stream_answers_the_same() -> None:
 def test_other_inputs_with_the_same_sum_give_the_same_view(
     data: st.DataObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Any two survivors phase any amount; the mask of the pair, which the server never computes,
-    # differs by it; and every byte that the server receives is the same, late messages included.
+    # Any two survivors exchange any amount. The mask of the pair, which the server never computes,
+    # differs by it, and every byte that the server receives is the same, even of late messages.
     first, second = sorted(data.draw(st.permutations(range(6)))[:2])
     leavers = data.draw(st.lists(st.integers(0, 5), max_size=2, unique=True))
     leaves = {u: 3 if u in (first, second) else data.draw(st.integers(0, 3)) for u in leavers}
@@ -146,7 +146,7 @@ def test_other_inputs_with_the_same_sum_give_the_same_view(
 def test_a_vector_that_comes_too_late_stays_hidden(
     before: Codes, after: Codes, dropped: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The server can then compute all masks of the client's pairs, but not its own mask.
+    # The server can then compute all pair masks of the client, but not its own mask.
     setup, codes = make_setup(4, 3, D), {u: np.full(D, u) for u in range(4)}
     with monkeypatch.context() as patch:
         world = World(patch)
@@ -174,7 +174,7 @@ def test_without_a_shifted_mask_only_the_masked_vectors_differ() -> None:
 
 
 def chi_square(words: np.ndarray) -> float:
-    """Return the deviation of the bytes from evenness, in standard deviations."""
+    """Return how uneven the bytes are, in standard deviations."""
     counts = np.bincount(words.view(np.uint8), minlength=256)
     even = words.nbytes / 256
     return float((((counts - even) ** 2 / even).sum() - 255) / np.sqrt(2 * 255))
@@ -202,7 +202,7 @@ def test_masked_vectors_and_their_differences_are_uniform(bits: int) -> None:
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_no_message_of_a_client_holds_its_secrets(data: st.DataObject) -> None:
-    # What is revealed of a peer is a share of one secret, never the secret itself.
+    # What is revealed about a peer is a share of one secret, never the secret itself.
     run = Run(make_setup(4, 3), {u: data.draw(CODES) for u in range(4)}, {2: 2})
     run.total()
     everything = b"".join(run.seen + run.late)

@@ -45,7 +45,7 @@ def recovered(shares: Sequence[tuple[int, bytes]]) -> bytes | None:
 
 
 def test_the_modulus_is_the_least_prime_above_all_secrets() -> None:
-    # Miller-Rabin: of numbers that are no primes, one in 4^40 at most passes for these bases.
+    # Miller-Rabin: at most one composite number in 4^40 passes for these bases.
     def passes(n: int, base: int) -> bool:
         odd, twos = n - 1, 0
         while odd % 2 == 0:
@@ -91,8 +91,8 @@ def test_what_is_beyond_all_secrets_is_none() -> None:
 def test_fewer_shares_fit_every_secret(
     secret: bytes, other: bytes, points: list[int], data: st.DataObject
 ) -> None:
-    # For any t - 1 shares and any other secret there is a share of one more point with which they
-    # give that secret: so they tell nothing of it.
+    # For any t - 1 shares and any other secret, there is a share of one more point with which they
+    # give that secret. So they reveal nothing about it.
     threshold = data.draw(st.integers(2, len(points)))
     shares = dict(zip(points, split(secret, threshold, points, stream()), strict=True))
     chosen = data.draw(st.permutations(points))[:threshold]
@@ -109,7 +109,7 @@ def test_fewer_shares_fit_every_secret(
 def test_every_set_of_fewer_shares_is_uniform_in_a_small_field(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # All coefficients of a field of seven numbers, which the function is run over.
+    # All coefficients of a field of seven numbers, over which the function is run
     monkeypatch.setattr(crypto, "PRIME", 7)
 
     class Script(Stream):

@@ -45,7 +45,7 @@ def record(
     index: int, *, signer: int | None = None, round: int = 1, roster: Roster = ROSTER,
     setup: Any = SETUP, secrets: int = 9,
 ) -> bytes:  # fmt: skip
-    """Return keys that are none of the client's own, signed by somebody, somehow."""
+    """Return keys that do not belong to the client, signed in some way by someone."""
     stream = Stream.simulation(seed=secrets, round=1, client=index, purpose="other keys")
     keys = bytes(stream.bytes(KEYS_BYTES))
     who = index if signer is None else signer

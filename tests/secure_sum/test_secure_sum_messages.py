@@ -40,7 +40,7 @@ def test_numbers_that_do_not_fit_are_refused(index: int) -> None:
 
 
 def test_a_threshold_of_half_is_refused() -> None:
-    # Two halves of the clients could then be told different survivors.
+    # Two halves of the clients could then be told of different survivors.
     with pytest.raises(ConfigError, match="more than half"):
         make_setup(4, 2)
 
@@ -49,7 +49,7 @@ def test_a_threshold_of_half_is_refused() -> None:
 def test_no_threshold_lets_untrusted_clients_give_both_kinds_of_shares(
     n: int, u: int, t: int
 ) -> None:
-    """As many answer both ways as are untrusted, and the others one way: 2 t are too many."""
+    """The untrusted clients answer both ways, and the others one way: fewer than 2 t shares."""
     fits = u <= n - 2 and t <= n and 2 * t > n + u
     try:
         make_setup(n, t, untrusted=u)

@@ -1,4 +1,4 @@
-"""What the two sides of the secure sum refuse; a client that refuses has sent nothing."""
+"""What client and server of the secure sum refuse; a client that refuses has sent nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def masked(client: SecureSumClient, keys: bytes, shares: bytes, values: Any = VA
 
 def test_who_asks_for_both_shares_of_a_client_gets_one(run: Run) -> None:
     first = unmask(run, 0, 0, 1, 2, 3)
-    assert unmask(run, 0, 0, 1, 2, 3) == first  # a message that was lost is made again
+    assert unmask(run, 0, 0, 1, 2, 3) == first  # a lost message can be made again
     for others in [(0, 1, 2, 4), (0, 1, 2, 3, 4), (0, 1, 2)]:
         with pytest.raises(PrivacyError, match="another answer"):
             unmask(run, 0, *others)
@@ -79,7 +79,7 @@ def test_whatever_is_asked_never_both(asked: list[list[int]]) -> None:
 
 
 def test_the_two_answers_would_have_told_both() -> None:
-    # Two clients made from one stream, without what the first was asked: what the refusal is for.
+    # Two clients made from one stream, without memory of what the first was asked, show the reason.
     setup = make_setup(N, T, D)
     run = Run(setup, {u: np.array([u, -u]) for u in range(N)})
     run.to_shares()
@@ -157,7 +157,7 @@ def test_a_second_vector_under_the_same_masks_is_refused(run: Run) -> None:
 
 
 def test_a_client_that_refuses_does_not_ask_what_it_would_mask(run: Run) -> None:
-    """What a client keeps of earlier rounds goes when it keeps its vector of this one."""
+    """A client deletes what it keeps of earlier rounds when it keeps its vector of this one."""
 
     def never() -> Any:
         raise AssertionError("nothing of it is sent")
@@ -193,7 +193,7 @@ def test_what_is_no_vector_of_integers_is_refused(run: Run, values: Any) -> None
 
 
 def complains(client: SecureSumClient, keys: bytes, shares: bytes, *accused: int) -> None:
-    """Check that a client sends a complaint, and in this sum neither a vector nor a share."""
+    """Check that a client complains, and sends neither a vector nor a share in this sum."""
 
     def never() -> Any:
         raise AssertionError("nothing of it is sent")
@@ -252,7 +252,7 @@ def test_a_second_set_of_keys_is_refused() -> None:
 
 
 def test_clients_that_were_told_different_weights_do_not_open_each_others_shares() -> None:
-    """The digest of what the system tells is part of the context of all keys."""
+    """A digest of what the system tells is part of the context of all keys."""
     run = new_run()
     stream = Stream.simulation(seed=7, round=1, client=4, purpose="secure sum")
     odd = SecureSumClient(run.setup, 1, 4, stream, told=b"others")
@@ -274,7 +274,7 @@ def test_a_client_masks_only_for_the_weights_that_it_was_told_of() -> None:
 
 
 def test_clients_that_were_told_different_keys_do_not_open_each_others_shares() -> None:
-    # The server gives client 4 a key of its own where client 0 stands, and keeps the rest.
+    # The server gives client 4 a forged key for client 0, and keeps the other keys.
     run = new_run()
     lie = keys_with(run, {0: bytes(range(64))})
     rows = dict(run.rows)
@@ -304,7 +304,7 @@ def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int) -> None:
     given_as=st.integers(0, N - 1),
 )
 def test_a_box_in_another_place_is_refused(taken: tuple[int, int], given_as: int) -> None:
-    # From another sender, for another recipient, or the client's own sent back.
+    # From another sender, for another recipient, or the client's own share sent back
     run, recipient = SHARED, 2
     if taken == (given_as, recipient):
         return
@@ -342,7 +342,7 @@ def test_clients_with_other_parameters_do_not_open_each_others_shares(
 
 
 def in_round(message: bytes, round: int) -> bytes:
-    """Return a message as a forger would rewrite it: for another round."""
+    """Return a message as a forger would rewrite it for another round."""
     return message[:1] + round.to_bytes(8, "little") + message[9:]
 
 
@@ -363,7 +363,7 @@ def test_a_message_of_another_round_is_refused(run: Run) -> None:
 
 
 def test_a_replay_under_the_number_of_this_round_is_refused_too(run: Run) -> None:
-    # The worst case: the clients have the very secrets of the round that is replayed.
+    # The worst case: the clients have exactly the secrets of the replayed round.
     later = {u: make_client(run.setup, u, round=2) for u in range(N)}
     keys = in_round(run.keys, 2)
     later[0].share_keys(keys)
@@ -384,12 +384,12 @@ def test_other_rounds_have_other_masks(run: Run) -> None:
         assert differ.sum() > 2  # of 8 bytes
 
 
-# The server: what one client sends costs its own place, and no more
+# The server: what one client sends costs only that client's place
 
 
 @pytest.fixture
 def told() -> Run:
-    """Return a sum of which clients 0 to 3 have answered phase 2, and client 4 has not."""
+    """Return a sum in which clients 0 to 3 have answered phase 2, and client 4 has not."""
     run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
     run.to_shares()
     run.seen = [run.masked(u) for u in range(4)]
@@ -397,7 +397,7 @@ def told() -> Run:
 
 
 def finish(run: Run, messages: list[tuple[int | None, bytes]]) -> list[int]:
-    """Close phase 2 with these messages, and return the sum of the clients that are in it."""
+    """Close phase 2 with these messages; return the sum of the clients that are in it."""
     alive = run.server.collect_masked(messages)
     there = run.server.survivors
     revealed = [run.clients[u].unmask(run.keys, run.shares[u], alive) for u in there]
@@ -413,7 +413,7 @@ def forged(client: int, size: int = 4 * D) -> bytes:
     [
         (4, forged(4, 4 * D - 1), "malformed"),
         (4, b"", "malformed"),
-        (4, forged(3), "malformed"),  # in another's name
+        (4, forged(3), "malformed"),  # in another client's name
         (4, pack(Kind.CLIENT_SUM, 1, {3: bytes(4 * D), 4: bytes(4 * D)}), "malformed"),
         (4, pack(Kind.CLIENT_SUM, 2, {4: bytes(4 * D)}), "malformed"),
         (4, pack(Kind.CLIENT_SHARES, 1, {4: bytes(4 * D)}), "malformed"),
@@ -496,7 +496,7 @@ def test_a_complaint_costs_one_sum_and_names_both() -> None:
     run.to_shares()
     rows = dict(run.rows)
     run.shares[4] = column(rows | {4: bytes(N * SEALED_BYTES)}, 4)
-    assert run.masked(4)[0] == Kind.CLIENT_COMPLAINT  # of itself: the server altered its box
+    assert run.masked(4)[0] == Kind.CLIENT_COMPLAINT  # about itself: the server altered its box
     rows[4] = bytes(N * SEALED_BYTES)
     run.clients = {u: make_client(setup, u) for u in range(N)}
     run.shares = {u: column(rows, u) for u in range(N)}

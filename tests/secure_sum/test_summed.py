@@ -1,4 +1,4 @@
-"""A secure sum as a channel: any fitting system's reports, through runtimes with ledgers."""
+"""A secure sum as a channel: reports of any suitable system, through runtimes with ledgers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Meddle = Callable[[int, RoundRequest, Report | Refusal], Report | Refusal | None
 
 @pytest.fixture(autouse=True)
 def as_in_a_run() -> Iterator[None]:
-    """Train as every process of a run does: torch's sums depend on the number of threads."""
+    """Train like every process of a run: torch's sums depend on the number of threads."""
     with one_thread():
         yield
 
@@ -63,14 +63,14 @@ def config(**settings: Any) -> RunConfig:
 
 @dataclass
 class Channel:
-    """A whole run of sites whose reports go through the secure sum; each is made anew every time.
+    """A whole run of sites whose reports go through the secure sum; each site is recreated often.
 
     Attributes:
         config: the configuration.
-        folder: where the sites keep what they keep.
-        roster: where keys are certified.
-        secret: whether the sites have keys of their own, not those of a simulation.
-        meddle: changes an answer on its way, or loses it.
+        folder: where the sites store their data.
+        roster: the roster, if keys are certified.
+        secret: whether the sites have their own keys rather than a simulation's.
+        meddle: changes an answer in transit, or loses it.
     """
 
     config: RunConfig
@@ -158,7 +158,7 @@ def test_the_weights_are_those_of_the_simulation_bit_for_bit(
 def test_shares_of_noise_add_up_to_the_weights_of_the_simulation_bit_for_bit(
     tmp_path: Path,
 ) -> None:
-    """Batches are so large that a simulation trains one by one, as sites do."""
+    """Batches are so large that a simulation trains clients one by one, as sites do."""
     settings = {"num_clients": N, "rounds": 2, "local_epochs": 1, "batch_size": 40}
     channel = Channel(fedldp.recipe("distributed-gaussian-digits", **settings), tmp_path)
     assert channel.run().tobytes() == simulated(channel.config).tobytes()
@@ -208,7 +208,7 @@ def test_who_falls_silent_in_any_exchange_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_total_is_the_sum_of_the_reports_of_those_in_it(tmp_path: Path) -> None:
-    """What the sum is of, is what the same clients would send by name."""
+    """The sum covers exactly what the same clients would send by name."""
     made = config(rounds=1)
     channel = Channel(made, tmp_path, meddle=lambda u, q, a: None if u == 3 else a)
     seen: list[Counted] = []
@@ -297,7 +297,7 @@ def test_a_site_that_is_not_certified_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
-    """Its mechanism's noise is fresh every time: only what it keeps makes it the same."""
+    """Its mechanism's noise is fresh every time; only its store makes the vector the same."""
     channel = Channel(config(rounds=1), tmp_path, secret=True)
     asked: list[RoundRequest] = []
 
@@ -309,7 +309,7 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
     channel.meddle = note
     channel.run()
     runtime = channel.site(0)
-    channel.ledger = MemoryLedger()  # the answer was never recorded: the site trains again
+    channel.ledger = MemoryLedger()  # the answer was never recorded, so the site trains again
     (question,) = asked
     sent = {runtime.answer(pack_request(question))}
     given: list[Any] = []

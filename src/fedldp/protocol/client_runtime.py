@@ -211,7 +211,9 @@ class OneClient:
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
             # Training would fail on these examples alone, and an answer without training would show
             # it.
-            raise PrivacyError(f"examples: a label is not one of 0 to {classes - 1}; remove that example")
+            raise PrivacyError(
+                f"examples: a label is not one of 0 to {classes - 1}; remove that example"
+            )
         for phase in range(self.side.phases):
             event = self.side.encoder.event(phase)
             if is_idealised(event):
