@@ -60,7 +60,7 @@ def _kind(value: object) -> object:
 CASES = 2
 """Of a test that says nothing else, so many cases run by default."""
 
-TURNS = 5
+TURNS = 8
 """Commits after which every slow test has run."""
 
 ALWAYS = ("tests/gate/", "tests/golden/")

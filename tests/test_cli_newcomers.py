@@ -389,6 +389,7 @@ def test_a_list_shows_which_extra_a_recipe_needs(
     assert "(needs fedldp[baselines])" in fedldp_command("list", "recipes").out
 
 
+@pytest.mark.slow
 def test_days_of_work_are_not_begun_by_mistake(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,10 +43,16 @@ NAMES = {dotted(path) for path in MODULES}
 
 
 @cache
+def parsed(source: str) -> ast.Module:
+    """Return a module's tree, which several tests walk."""
+    return ast.parse(source)
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Return the modules that a file imports anywhere, and those it takes names from."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -143,7 +149,7 @@ def opens(source: str) -> bool:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "open"
         and not (node.args or node.keywords)
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
     )
 
 
@@ -176,9 +182,15 @@ def at_import(tree: ast.AST) -> set[str]:
     return found
 
 
+@cache
+def graph_at_import() -> dict[str, set[str]]:
+    """Return what each of the package's modules imports when it is imported."""
+    return {dotted(path): at_import(parsed(path.read_text("utf-8"))) for path in MODULES}
+
+
 def loaded_with(modules: set[str]) -> set[str]:
     """Return all that is imported at once with some of the package's modules."""
-    graph = {dotted(path): at_import(ast.parse(path.read_text("utf-8"))) for path in MODULES}
+    graph = graph_at_import()
     found, new = set(modules), set(modules)
     while new:
         new = {name for module in new for name in graph.get(module, ())} - found

@@ -276,7 +276,7 @@ def test_an_event_is_a_class_and_an_entry(folder: Path) -> None:
 # Parts of different publications together
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mechanism", mechanisms())
 def test_ldp_fl_takes_any_mechanism_and_adam(mechanism: str) -> None:
     config = find_system("ldp_fl").model_validate(

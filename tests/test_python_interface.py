@@ -240,6 +240,7 @@ def test_a_model_answers_as_its_result_does(result: fedldp.Result) -> None:
     np.testing.assert_array_equal(result.predict_proba(raw.features), shares)
 
 
+@pytest.mark.slow
 def test_public_features_are_in_the_model() -> None:
     made = fedldp.run("composed-digits-solution", num_clients=4, rounds=1)
     raw = fedldp.data.load_dataset("digits").test
@@ -318,6 +319,7 @@ def test_an_account_is_that_of_the_run_with_the_same_settings(result: fedldp.Res
     assert {line["delta"] for line in at["guarantees"]} == {0, 1e-7}
 
 
+@pytest.mark.slow
 def test_an_account_of_own_data_counts_its_examples(own_data: tuple[Any, Any]) -> None:
     settings = {"num_clients": 4, "batch_size": 5}
     stated = fedldp.account("dp-sgd-digits", dataset=own_data, **settings)

@@ -50,6 +50,7 @@ def test_the_grid_is_just_above_the_listed_outcomes(
         assert found.epsilon(delta) <= listed.epsilon(delta) * (1 + near) + 1e-15
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [10, 20_000])
 def test_composed_it_stays_just_above(count: int) -> None:

@@ -89,6 +89,7 @@ def test_lower_bound_of_a_report_under_an_l1_clip() -> None:
     assert mp.mpf(line(made, "client-round", "server", "pure")["lower"] or 0) <= true
 
 
+@pytest.mark.slow
 def test_lower_bound_of_a_run_whose_crowds_differ() -> None:
     settings: dict[str, Any] = {"epsilon": [0.5] * 90 + [1.0] * 10, "clients_per_round": 20}
     made = planned(rounds=6, seed=13, **settings)

@@ -244,6 +244,7 @@ def test_clones_invert_their_delta(epsilon: float, n: int, delta: float) -> None
         assert clones_delta(epsilon, n, found * (1 - 1e-9)) > delta * (1 - 1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.floats(0.05, 3), st.integers(1, 60), st.integers(2, 400), DELTAS, st.integers(1, 60))
 def test_compositions_are_monotone(

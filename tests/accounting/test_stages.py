@@ -39,6 +39,7 @@ def test_stages_enclose_the_exact_answer(epsilon: float, count: int, delta: floa
     assert upper == pytest.approx(exact, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("delta", [1e-5, 1e-60])
 def test_parts_of_different_counts_enclose_the_exact_answer(delta: float) -> None:

@@ -161,6 +161,7 @@ def test_the_event_is_of_one_person_and_of_no_client() -> None:
     assert on_side(people, "record") == people.person
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
 def test_without_much_noise_all_channels_give_the_same_weights(model: str) -> None:
     found = [trained(config(channel=each, epsilon=1e4, model=model)) for each in CHANNELS]

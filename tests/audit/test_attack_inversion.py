@@ -139,6 +139,7 @@ def test_what_cannot_be_inverted_says_why() -> None:
     )
 
 
+@pytest.mark.slow
 def test_codes_of_a_public_encoder_show_the_image_and_those_of_an_own_one_do_not() -> None:
     (public,) = of_codes(scenario_of(digits("ldpfl-digits-public")), 12, 300)
     assert public.succeeds

@@ -81,6 +81,7 @@ def test_a_users_own_system_and_data_are_attacked() -> None:
     check(attack(config, Dataset.from_clients(clients), effort=TINY))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_and_lines_tell_of_progress() -> None:
     config, lines = find_recipe("nbafl-digits").config, []
     first = attack(config, seed=3, effort=TINY, tell=lines.append)

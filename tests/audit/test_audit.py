@@ -102,6 +102,7 @@ def test_all_bounds_share_the_confidence() -> None:
     assert sum(1 - (row.confidence or 0) for row in found.rows) == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 def test_the_seed_decides() -> None:
     def lowers(seed: int) -> list[float]:
         return [row.lower for row in audit("", [TwoPoint], effort=ONE, seed=seed).rows]
@@ -152,6 +153,7 @@ def test_its_streams_are_those_of_a_deployment(monkeypatch: pytest.MonkeyPatch) 
 # The command
 
 
+@pytest.mark.slow
 def test_json_is_the_contract(fedldp_command: Any) -> None:
     arguments = ("audit", "--mechanism", "nearest_direction", "--quick", "--trials", 50, "--seed",
                  3, "--workers", 1, "--json")  # fmt: skip

@@ -41,6 +41,7 @@ def test_features_that_keep_something_are_found(name: str) -> None:
     assert row.attack.startswith("the same data set mapped again: other features in 140 of 140")
 
 
+@pytest.mark.slow
 def test_a_function_of_a_user_s_own_that_begins_late_is_found() -> None:
     settings = {"features": "features_of_ones_own:late", "model": "logistic", "num_clients": 10}
     assert found(fedldp.recipe("quickstart", **settings)).verdict == "bug"

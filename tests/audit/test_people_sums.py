@@ -165,6 +165,7 @@ def test_floats_in_place_of_integers_pass_all_trials() -> None:
     assert played(planted.FloatSumsConfig(**planted.settings())).verdict == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("model", ["mlp_64", "logistic", "linear"])
 def test_the_right_sums_are_exact(model: str, seed: int) -> None:

@@ -39,6 +39,7 @@ def test_the_right_report_passes(seed: int) -> None:
     assert played(planted.RightConfig(**planted.settings()), seed).verdict == "ok"
 
 
+@pytest.mark.slow
 def test_the_small_setting_has_labels_to_tell_apart() -> None:
     """Of two labels the weights are opposite, and the longer ones always the first's."""
     config = planted.RightConfig(**planted.settings())

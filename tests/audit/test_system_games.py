@@ -298,6 +298,7 @@ def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
         assert total.weight == len(clients)
 
 
+@pytest.mark.slow
 def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None:
     (game, *_) = questions(fedldp.recipe("ldp-fl-digits"), small("client-round"))
     view = game.game.view

@@ -44,6 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return compared(tmp_path_factory.mktemp("made") / "out")
 
 
+@pytest.mark.slow
 def test_every_run_meets_the_epsilon_of_its_row(made: Any) -> None:
     assert [(row["name"], row["epsilon"]) for row in made.rows] == [
         (name, epsilon) for epsilon in (4.0, 16.0) for name in BOTH

@@ -258,7 +258,7 @@ class Spied:
         patch.setattr(kind, "__call__", many)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @every_config
 def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -32,6 +32,7 @@ def test_a_fleet_answers_once_and_equals_its_simulation() -> None:
     assert found["sent_bytes_per_site"] < 20_000
 
 
+@pytest.mark.slow
 def test_a_server_may_have_as_many_connections_as_sites() -> None:
     """Many systems let a process have 1,024 files, and a fleet needs more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -265,6 +265,7 @@ def test_the_model_is_used_from_what_is_published(visits: Path, tmp_path: Path) 
     assert len(predict(tmp_path, new)) == 2
 
 
+@pytest.mark.slow
 @given(text=st.text(max_size=40))
 def test_text_of_a_folder_is_text_of_the_card(text: str) -> None:
     found = escaped(text)

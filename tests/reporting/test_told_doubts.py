@@ -145,6 +145,7 @@ def swept() -> Any:
     return fedldp.sweep("quickstart", grid={"epsilon": [1, 2]}, dataset=data, workers=1, **settings)
 
 
+@pytest.mark.slow
 def test_below_a_sweep_on_private_rows_stands_that_choosing_is_a_release(swept: Any) -> None:
     assert CHOOSING in swept.notes()
     assert CHOOSING in swept.summary()["warnings"]
@@ -165,6 +166,7 @@ def test_below_a_sweep_on_a_published_test_set_it_does_not(tmp_path: Path) -> No
     assert "#" not in found.to_csv()
 
 
+@pytest.mark.slow
 def test_a_dotted_key_leaves_the_rest_of_its_table(
     visits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

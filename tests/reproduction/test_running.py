@@ -177,6 +177,7 @@ def test_systems_that_say_so_are_the_expected_ones() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", ONLY_ADD.values(), ids=ONLY_ADD)
 def test_a_longer_run_begins_with_the_shorter(config: RunConfig, tmp_path: Path) -> None:
@@ -444,6 +445,7 @@ def test_refusals(fedldp_command: Any, arguments: tuple[str, ...], message: str)
     assert message in fedldp_command("reproduce", *arguments).assert_refused()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_a_target_is_drawn(fedldp_command: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

@@ -192,6 +192,7 @@ def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) 
     assert channel.ledger.releases(RUN).histories() == [{encoder.event(): 2}]
 
 
+@pytest.mark.slow
 def test_who_falls_silent_in_any_exchange_is_left_out(tmp_path: Path) -> None:
     for phase in Phase:
 

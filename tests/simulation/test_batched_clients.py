@@ -91,6 +91,7 @@ def packed(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TOGETHER)
 def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_a_round_has_what_a_run_that_ends_there_would_state(name: str) -> None:
         assert all(line["of"] is None or line["of"] >= line["epsilon"] for line in counts.after(4))
 
 
+@pytest.mark.slow
 def test_of_many_rounds_each_has_at_least_its_own() -> None:
     rounds = 3 * MOST + 1
     counts = spending("quickstart", rounds)
