@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from samples import one_of_a_kind
 
-from fedldp.accounting.accountants import is_idealised
+from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.accounting.events import (
     Event,
     InClear,
@@ -360,7 +360,7 @@ def in_clear(event: Event) -> str:
 
 
 def deploys(config: RunConfig) -> bool:
-    return not any(map(is_idealised, events_of(config)))
+    return not any(map(real_arithmetic_only, events_of(config)))
 
 
 def population_of(case: Case, folder: Path) -> Population:

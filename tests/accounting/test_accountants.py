@@ -24,9 +24,9 @@ from fedldp.accounting.accountants import (
     accountant,
     drawn_once,
     from_record,
-    is_idealised,
     on_side,
     protects_in_training,
+    real_arithmetic_only,
     releases_nothing,
     sent_in_clear,
 )
@@ -172,7 +172,8 @@ def test_an_unknown_event_raises_whatever_is_asked_of_it() -> None:
     event = Weaker(epsilon=1.0)
     once = Memoized(drawn=event, identity="all")
     questions = [
-        accountant, drawn_once, releases_nothing, is_idealised, sent_in_clear, protects_in_training,
+        accountant, drawn_once, releases_nothing, real_arithmetic_only, sent_in_clear,
+        protects_in_training,
         lambda event: on_side(event, "record"), lambda event: cost(event, "pure"),
         lambda event: price(event, "zcdp"), lambda event: released({1: {0: event}}),
         lambda event: local_guarantees(Counter([event]), "client-run", 0.0),
@@ -181,7 +182,7 @@ def test_an_unknown_event_raises_whatever_is_asked_of_it() -> None:
     for question in questions:
         with pytest.raises(UnknownEvent, match="event Weaker: no accountant knows it"):
             question(event)
-    for question in (is_idealised, sent_in_clear, lambda event: cost(event, "pure")):
+    for question in (real_arithmetic_only, sent_in_clear, lambda event: cost(event, "pure")):
         with pytest.raises(UnknownEvent, match="event Weaker: no accountant knows it"):
             question(once)
     with pytest.raises(ConfigError, match="this version knows TwoValuedBits"):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_helpers import ONE, never, release
 
-from fedldp.accounting.accountants import ACCOUNTANTS, from_record, is_idealised
+from fedldp.accounting.accountants import ACCOUNTANTS, from_record, real_arithmetic_only
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
     Event,
@@ -142,16 +142,16 @@ def test_a_nesting_that_means_nothing_is_refused(build: Callable[[], Event]) -> 
 def test_idealised_events_are_found_wherever_they_are() -> None:
     noise = SampledClientsGaussian(noise_multiplier=1.0, sample_size=3, population=9)
     for event in (IDEAL, STEPS, noise):
-        assert is_idealised(event)
-        assert is_idealised(Memoized(drawn=event, identity="bits"))
-        assert is_idealised(PerRecord(record=event, client=ONE))
-        assert is_idealised(PerRecord(record=ONE, client=event))
-        assert is_idealised(PerPerson(person=event, client=ONE))
-        assert is_idealised(PerPerson(person=ONE, client=event))
+        assert real_arithmetic_only(event)
+        assert real_arithmetic_only(Memoized(drawn=event, identity="bits"))
+        assert real_arithmetic_only(PerRecord(record=event, client=ONE))
+        assert real_arithmetic_only(PerRecord(record=ONE, client=event))
+        assert real_arithmetic_only(PerPerson(person=event, client=ONE))
+        assert real_arithmetic_only(PerPerson(person=ONE, client=event))
         once = Memoized(drawn=event, identity="bits")
-        assert is_idealised(PerRecord(record=ONE, client=once))
+        assert real_arithmetic_only(PerRecord(record=ONE, client=once))
     for event in (ONE, KEYS, ONCE, PerRecord(record=ONCE, client=InClear(what="weights"))):
-        assert not is_idealised(event)
+        assert not real_arithmetic_only(event)
 
 
 # Records

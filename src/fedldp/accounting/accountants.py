@@ -473,7 +473,7 @@ def drawn_once(event: Event) -> dict[tuple[Side, str], Event]:
     }
 
 
-def is_idealised(event: Event) -> bool:
+def real_arithmetic_only(event: Event) -> bool:
     """Return whether the proof for ``event`` holds for real numbers, not for the floats sent.
 
     True for an event that says so, for sums whose noise is drawn as floats, and for an event that

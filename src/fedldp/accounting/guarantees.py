@@ -23,9 +23,9 @@ from fedldp.accounting.accountants import (
     Side,
     content_of,
     coordinate_of,
-    is_idealised,
     loss_of,
     on_side,
+    real_arithmetic_only,
     shuffled_loss,
     summed_loss,
     unfolded,
@@ -232,7 +232,7 @@ def _lines(
                 method=f"none: {', '.join(sorted(clear))} sent in clear",
             )
         ]
-    idealised = [IDEALISED] if any(map(is_idealised, history)) else []
+    idealised = [IDEALISED] if any(map(real_arithmetic_only, history)) else []
     pure = [(loss, times) for loss, times in losses if isinstance(loss, Pure)]
     if len(pure) == len(losses):
         return list(_pure_reports(pure, unit, delta, [FRESH, *idealised], attained))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.accounting.accountants import is_idealised, protects_in_training
+from fedldp.accounting.accountants import protects_in_training, real_arithmetic_only
 from fedldp.accounting.events import Event
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -139,7 +139,7 @@ class AttackedClient:
     @cached_property
     def idealised(self) -> bool:
         """Whether its mechanisms take the streams of simulations alone."""
-        return any(map(is_idealised, self.events))
+        return any(map(real_arithmetic_only, self.events))
 
     @property
     def reporting(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.accountants import is_idealised
+from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms import Mechanism
 
@@ -112,7 +112,7 @@ class Observations:
 
 def needs_simulated(mechanism: Mechanism, size: int) -> bool:
     """Return whether a mechanism takes the streams of simulations alone."""
-    return is_idealised(mechanism.event(size))
+    return real_arithmetic_only(mechanism.event(size))
 
 
 def observe(mechanism: Mechanism, values: NDArray[Any], draws: Draws) -> Observations:

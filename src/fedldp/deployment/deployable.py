@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedldp.accounting.accountants import is_idealised
+from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.accounting.events import within
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -88,14 +88,14 @@ def check_system(config: RunConfig, problem: Problem) -> None:
     encoder = config.algorithm(problem).encoder(0)
     for phase in range(config.composition.channel.phases):
         event = encoder.event(phase)
-        if is_idealised(event):
-            kind = [type(part).__name__ for part in within(event) if is_idealised(part)][-1]
+        if real_arithmetic_only(event):
+            kind = [type(part).__name__ for part in within(event) if real_arithmetic_only(part)][-1]
             raise ConfigError(
                 f"system = {config.name()}: its {kind} is private for real numbers "
                 "only, not for the floats that would be sent; it is for simulation"
             )
     downlink = config.algorithm(problem).server().downlink
-    if downlink is not None and is_idealised(downlink):
+    if downlink is not None and real_arithmetic_only(downlink):
         raise ConfigError(
             f"system = {config.name()}: the noise of its server is private for real numbers only; "
             "it is for simulation"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.accountants import is_idealised
+from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Cohort, ReleaseHistory
 from fedldp.algorithms.composition import (
@@ -225,7 +225,7 @@ class PrivateClient:
         self._lock = threading.RLock()
         check_fits(self.config)
         event = self.event()  # refuses what cannot be stated
-        if is_idealised(event):
+        if real_arithmetic_only(event):
             raise ConfigError(
                 f"event {type(event).__name__}: it is private for real numbers only, not for the "
                 "floats that would be sent; set mechanism = gaussian, two_point or k_closest"

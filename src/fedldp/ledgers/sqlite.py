@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from fedldp.accounting.accountants import from_record, is_idealised
+from fedldp.accounting.accountants import from_record, real_arithmetic_only
 from fedldp.accounting.events import Event, NoRelease, to_record
 from fedldp.accounting.prices import draws_once
 from fedldp.core.errors import (
@@ -442,7 +442,7 @@ class SqliteLedger:
         return LedgerUnusable(f"ledger {self.path}: {what}")
 
     def _admit(self, run: str, event: Event, past: list[Release]) -> tuple[float, ...]:
-        if is_idealised(event):
+        if real_arithmetic_only(event):
             raise OverBudget(
                 f"event {type(event).__name__}: it is private for real numbers only, not for the "
                 "floats that would be sent; nothing was released"

@@ -26,7 +26,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from fedldp.accounting.accountants import is_idealised
+from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import draws_once
 from fedldp.core.errors import (
@@ -216,7 +216,7 @@ class OneClient:
             )
         for phase in range(self.side.phases):
             event = self.side.encoder.event(phase)
-            if is_idealised(event):
+            if real_arithmetic_only(event):
                 raise PrivacyError(
                     f"event {type(event).__name__}: it is private for real numbers only, not for "
                     "the floats that would be sent; take a mechanism that can be deployed"
