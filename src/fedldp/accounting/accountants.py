@@ -493,7 +493,7 @@ def is_pure(event: Event) -> bool:
     return isinstance(loss_of(on_side(event, "client")), Pure)
 
 
-def is_alike(event: Event) -> bool:
+def has_identical_coordinates(event: Event) -> bool:
     """Return whether all coordinates of ``event`` are independent and identically distributed."""
     loss = loss_of(on_side(event, "client"))
     return isinstance(loss, Pure) and loss.free and len(loss.singles) == 1

@@ -227,7 +227,7 @@ def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Cohort]:
         words: the rounds of each client.
     """
     indices = clients.astype(np.int32)
-    group = _alike(words, indices.size)
+    group = _groups_of_equal_rounds(words, indices.size)
     if group is None:
         return [
             Cohort(indices[there], 1 << word * WORD + bit)
@@ -243,7 +243,7 @@ def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Cohort]:
     ]
 
 
-def _alike(words: Words, size: int) -> NDArray[np.int64] | None:
+def _groups_of_equal_rounds(words: Words, size: int) -> NDArray[np.int64] | None:
     """Return group numbers of clients with equal rounds; None if there are too many groups."""
     group = np.zeros(size, np.int64)
     for bits in words.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fedldp.accounting.accountants import coordinate_of, is_alike, is_pure, on_side
+from fedldp.accounting.accountants import coordinate_of, has_identical_coordinates, is_pure, on_side
 from fedldp.accounting.guarantees import HOUSE, Unit, proven_epsilon
 from fedldp.audit.contract import PlannedContractCheck
 from fedldp.audit.drawn_weights import PlannedWeightCheck
@@ -242,7 +242,11 @@ def _reports_of(
 def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[PlannedMechanismGame]:
     game, event = CoordinateGame(mechanism=mechanism), stated_event(mechanism, BLOCK)
     # Where the budget is of a whole report, next to nothing is left for one of so many coordinates.
-    if mechanism.epsilon_unit == "weight" and is_alike(event) and game.width is not None:
+    if (
+        mechanism.epsilon_unit == "weight"
+        and has_identical_coordinates(event)
+        and game.width is not None
+    ):
         yield PlannedMechanismGame(
             game=game,
             deltas=(0.0,),

@@ -620,16 +620,16 @@ class Run:
             digests: the beginning of a digest of what each client sends, above 0.
         """
         if clients.size == 1:
-            self.count_alike(self.row(int(clients[0])), answer, digests[0])
+            self.count_of_one_history(self.row(int(clients[0])), answer, digests[0])
             return
         rows, all_digests = self.rows(clients), np.array(digests, np.uint64)
         before = self.shape_of[rows]
         numbers = set(before.tolist())
         for number in numbers:
             there = before == number
-            self.count_alike(rows[there], answer, all_digests[there])
+            self.count_of_one_history(rows[there], answer, all_digests[there])
 
-    def count_alike(self, rows: Places | int, answer: Answer, digests: Any) -> None:
+    def count_of_one_history(self, rows: Places | int, answer: Answer, digests: Any) -> None:
         """Count an answer of clients with one history, or of one client: see ``count``."""
         self._forget_shapes()
         old = int(self.shape_of[rows if isinstance(rows, int) else rows[0]])
