@@ -130,7 +130,7 @@ def test_bits_that_may_all_differ_would_cost_more() -> None:
 def test_the_event_is_that_of_every_coordinate(mechanism: KRR | Unary) -> None:
     event = mechanism.event(77)
     groups = ((mechanism.realised_epsilon, 77),)
-    assert event == PureCoordinates(groups=groups, telling=mechanism.telling)
+    assert event == PureCoordinates(groups=groups, telling=mechanism.revealing_probability)
 
 
 @pytest.mark.parametrize("mechanism", SMALL, ids=repr)
@@ -142,7 +142,9 @@ def test_reports_that_tell_two_categories_apart_are_as_likely_as_the_event_says(
         differ = [y for y in first if first[y] != second[y]]
         assert sum(first[y] for y in differ) == sum(second[y] for y in differ)
         exact = sum(first[y] for y in differ)
-        assert exact <= Fraction(mechanism.telling) <= exact * (1 + Fraction(1, 2**52))
+        assert (
+            exact <= Fraction(mechanism.revealing_probability) <= exact * (1 + Fraction(1, 2**52))
+        )
         ratios = {first[y] / second[y] for y in differ}
         assert len(ratios) == 2  # e^epsilon and its inverse
         assert math.prod(ratios) == 1
@@ -164,7 +166,10 @@ def test_no_two_inputs_are_told_apart_better_than_by_the_events_pair(
             {y: sum(Fraction(s, total) * law[y] for s, law in zip(shares, laws, strict=True))
              for y in laws[0]}
         )  # fmt: skip
-    t, p = mp.mpf(mechanism.telling), 1 / (1 + mp.exp(-mp.mpf(mechanism.realised_epsilon)))
+    t, p = (
+        mp.mpf(mechanism.revealing_probability),
+        1 / (1 + mp.exp(-mp.mpf(mechanism.realised_epsilon))),
+    )
     exact = mechanism.realised_epsilon
     for alpha in (mp.exp(exact * x) for x in (-1.1, -0.5, 0.0, 0.2, 0.6, 0.95, 1.0)):
         pair = t * max(p - alpha * (1 - p), 0) + t * max(1 - p - alpha * p, 0)

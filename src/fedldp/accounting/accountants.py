@@ -70,7 +70,7 @@ class Pure:
     Attributes:
         whole: the pure epsilon of the whole report.
         singles: how many coordinates (or else whole reports) there are of each pair (epsilon,
-            revealing probability); see ``compose.Telling``.
+            revealing probability); see ``compose.RevealingCounts``.
         free: whether every coordinate may be at any extreme, whatever the others are; then
             ``whole`` is attained.
         known: whether the revealing probability is known, rather than only bounded by 1.

@@ -34,10 +34,10 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.numerics.blanket import Subset, blanket_epsilon
 from fedldp.accounting.numerics.compose import (
     LARGEST_EPSILON,
-    Telling,
+    RevealingCounts,
     pure_epsilon,
-    telling_epsilon,
-    telling_lower,
+    revealing_epsilon,
+    revealing_lower,
     two_valued_epsilon,
 )
 from fedldp.accounting.numerics.gaussian import (
@@ -337,7 +337,7 @@ def _composed(
     known = all(loss.known for loss, _ in losses)
     if two_valued or not known or max(each for each, _ in singles) > LARGEST_EPSILON:
         return epsilon, None, "an upper bound"
-    lower = min(telling_lower(singles, delta), epsilon)
+    lower = min(revealing_lower(singles, delta), epsilon)
     return epsilon, lower, "of what single coordinates tell"
 
 
@@ -349,9 +349,9 @@ def _wholes(losses: list[tuple[Pure, int]]) -> dict[float, int]:
     return dict(counts)
 
 
-def _epsilon(counts: Telling, delta: float) -> float:
+def _epsilon(counts: RevealingCounts, delta: float) -> float:
     if max(epsilon for epsilon, _ in counts) <= LARGEST_EPSILON:
-        return telling_epsilon(counts, delta)
+        return revealing_epsilon(counts, delta)
     merged: Counter[float] = Counter()
     for (epsilon, _), count in counts.items():
         merged[epsilon] += count

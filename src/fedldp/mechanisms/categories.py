@@ -63,7 +63,7 @@ class CategoryMechanism(Mechanism):
 
     @property
     @abstractmethod
-    def telling(self) -> float:
+    def revealing_probability(self) -> float:
         """The probability of reports that distinguish two categories, rounded up.
 
         All other reports are equally likely under both, whichever two categories these are.
@@ -88,7 +88,9 @@ class CategoryMechanism(Mechanism):
 
     def event(self, size: int) -> PureCoordinates:
         """Return the cost of ``size`` categories, or of a vector of ``size`` coordinates."""
-        return PureCoordinates(groups=((self.realised_epsilon, size),), telling=self.telling)
+        return PureCoordinates(
+            groups=((self.realised_epsilon, size),), telling=self.revealing_probability
+        )
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return the packed reports of all coordinates' categories; see ``Mechanism.encode``."""

@@ -65,7 +65,7 @@ class KRR(CategoryMechanism):
         return min(self.epsilon, log_up(Fraction(self.window.high, self.window.low)))
 
     @property
-    def telling(self) -> float:
+    def revealing_probability(self) -> float:
         """The probability of a report that names one of the two categories: p + q."""
         return round_up(Fraction(self.window.high + self.window.low, self.window.total))
 

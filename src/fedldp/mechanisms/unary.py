@@ -80,7 +80,7 @@ class Unary(CategoryMechanism):
         return min(self.epsilon, self.law.one_hot_epsilon)
 
     @property
-    def telling(self) -> float:
+    def revealing_probability(self) -> float:
         """The probability that the bits of the two categories differ: p (1 - q) + q (1 - p)."""
         one, zero = Fraction(self.law.if_one, FULL), Fraction(self.law.if_zero, FULL)
         return round_up(one * (1 - zero) + zero * (1 - one))

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
 
-from fedldp.accounting.numerics.losses import Losses, product, telling_losses, two_valued_losses
+from fedldp.accounting.numerics.losses import Losses, product, revealing_losses, two_valued_losses
 from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.accounting.numerics.solve import solve
 from fedldp.core.errors import ConfigError
@@ -35,7 +35,7 @@ from fedldp.core.numbers import (
 LARGEST_EPSILON = 700.0
 """The largest epsilon of one mechanism: beyond it, e^-epsilon is not a normal number."""
 
-Telling = Mapping[tuple[float, float], int]
+RevealingCounts = Mapping[tuple[float, float], int]
 """How many mechanisms there are of each pair (epsilon, revealing probability)."""
 
 # Up to this many joint outcomes, different epsilons are composed exactly.
@@ -159,13 +159,14 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
     return min(compose_upper([(part, 1) for part in parts], delta), pure)
 
 
-def telling_epsilon(counts: Telling, delta: float) -> float:
+def revealing_epsilon(counts: RevealingCounts, delta: float) -> float:
     """Return an epsilon at ``delta`` of pure mechanisms that may reveal nothing.
 
     Each mechanism is pure epsilon, and for any two inputs, the outcomes that are not equally likely
-    under both have a probability of at most ``telling``. So it is a post-processing of a two-valued
-    ``epsilon``-mechanism that withholds its answer with probability 1 - ``telling``. Composing the
-    latter gives an upper bound, exact for such mechanisms up to a relative 1e-6 or so.
+    under both have a probability of at most r, its revealing probability. So it is a
+    post-processing of a two-valued ``epsilon``-mechanism that withholds its answer with probability
+    1 - r. Composing the latter gives an upper bound, exact for such mechanisms up to a relative
+    1e-6 or so.
 
     Args:
         counts: the number of mechanisms of each epsilon and revealing probability.
@@ -177,13 +178,13 @@ def telling_epsilon(counts: Telling, delta: float) -> float:
     Raises:
         ConfigError: an argument is out of range.
 
-    >>> round(telling_epsilon({(1.0, 1.0): 100}, 1e-5), 9)
+    >>> round(revealing_epsilon({(1.0, 1.0): 100}, 1e-5), 9)
     79.841322365
-    >>> round(telling_epsilon({(1.0, 0.5): 100}, 1e-5), 6)
+    >>> round(revealing_epsilon({(1.0, 0.5): 100}, 1e-5), 6)
     49.977521
     """
-    two_valued = two_valued_epsilon_mixed(_all_telling(counts), delta)
-    if delta < SMALLEST_DELTA or all(telling == 1 for _, telling in counts):
+    two_valued = two_valued_epsilon_mixed(_all_revealing(counts), delta)
+    if delta < SMALLEST_DELTA or all(revealing == 1 for _, revealing in counts):
         return two_valued
     parts = _parts(counts)
     if math.prod(len(part.values) ** min(n, 32) for part, n in parts) <= _EXACT_OUTCOMES:
@@ -191,11 +192,11 @@ def telling_epsilon(counts: Telling, delta: float) -> float:
     return min(compose_upper(parts, delta), two_valued)
 
 
-def telling_lower(counts: Telling, delta: float) -> float:
+def revealing_lower(counts: RevealingCounts, delta: float) -> float:
     """Return a lower bound on the same epsilon, for mechanisms that attain their bounds.
 
     Args:
-        counts: as for ``telling_epsilon``, at least one mechanism in all.
+        counts: as for ``revealing_epsilon``, at least one mechanism in all.
         delta: from 1e-300 to below 1.
 
     Raises:
@@ -206,21 +207,21 @@ def telling_lower(counts: Telling, delta: float) -> float:
     return compose_lower(_parts(counts), delta)
 
 
-def _all_telling(counts: Telling) -> dict[float, int]:
+def _all_revealing(counts: RevealingCounts) -> dict[float, int]:
     merged: Counter[float] = Counter()
-    for (epsilon, telling), count in counts.items():
-        if not 0 < telling <= 1:
-            raise ConfigError(f"telling = {telling}: give a probability above 0, of at most 1")
+    for (epsilon, revealing), count in counts.items():
+        if not 0 < revealing <= 1:
+            raise ConfigError(f"telling = {revealing}: give a probability above 0, of at most 1")
         merged[epsilon] += count
     return dict(merged)
 
 
-def _parts(counts: Telling) -> list[tuple[Losses, int]]:
+def _parts(counts: RevealingCounts) -> list[tuple[Losses, int]]:
     return [
         (two_valued_losses(epsilon, count), 1)
-        if telling == 1
-        else (telling_losses(epsilon, telling), count)
-        for (epsilon, telling), count in counts.items()
+        if revealing == 1
+        else (revealing_losses(epsilon, revealing), count)
+        for (epsilon, revealing), count in counts.items()
         if count > 0
     ]
 

@@ -88,15 +88,15 @@ def two_valued_losses(epsilon: float, count: int) -> Losses:
     return Losses(values, log_masses, errors, missing)
 
 
-def telling_losses(epsilon: float, telling: float) -> Losses:
+def revealing_losses(epsilon: float, revealing: float) -> Losses:
     """Return the losses of one two-valued ``epsilon``-mechanism that often withholds its answer.
 
-    It gives its answer with probability ``telling``, below 1; otherwise nothing, with a loss of 0.
+    It answers with probability ``revealing``, below 1; otherwise nothing is seen, with a loss of 0.
     """
     values = np.array([epsilon, 0.0, -epsilon])
     of_truth = -math.log1p(math.exp(-epsilon))
-    log_masses = math.log(telling) + np.array([of_truth, 0.0, of_truth - epsilon])
-    log_masses[1] = math.log1p(-telling)
+    log_masses = math.log(revealing) + np.array([of_truth, 0.0, of_truth - epsilon])
+    log_masses[1] = math.log1p(-revealing)
     return Losses(values, log_masses, 1e-15 * (1 + np.abs(log_masses)))
 
 

@@ -29,8 +29,8 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import IDEALISED, local_guarantees
 from fedldp.accounting.numerics.compose import (
-    telling_epsilon,
-    telling_lower,
+    revealing_epsilon,
+    revealing_lower,
     two_valued_epsilon,
     two_valued_epsilon_mixed,
 )
@@ -64,8 +64,8 @@ def planned(name: str, unit: str, **settings: Any) -> dict[str, dict[str, Any]]:
 def test_the_bounds_enclose_the_power_of_a_polynomial(
     epsilon: float, telling: float, count: int, delta: float
 ) -> None:
-    upper = telling_epsilon({(epsilon, telling): count}, delta)
-    lower = telling_lower({(epsilon, telling): count}, delta)
+    upper = revealing_epsilon({(epsilon, telling): count}, delta)
+    lower = revealing_lower({(epsilon, telling): count}, delta)
     assert lattice_delta(epsilon, telling, count, upper) <= delta * (1 + 1e-9)
     assert lattice_delta(epsilon, telling, count, upper * (1 - 2e-6)) > delta
     assert lattice_delta(epsilon, telling, count, lower) >= delta * (1 - 1e-9)
@@ -78,26 +78,26 @@ def test_few_uses_are_summed_over_all_outcomes(telling: float, count: int, delta
     p, t = truthful(1.0), mp.mpf(telling)
     pair = ({1: t * p, 0: 1 - t, -1: t * (1 - p)}, {1: t * (1 - p), 0: 1 - t, -1: t * p})
     exact = invert(lambda e: composed(pair, count, e), delta, float(count))
-    found = telling_epsilon({(1.0, telling): count}, delta)
+    found = revealing_epsilon({(1.0, telling): count}, delta)
     assert exact * (1 - 1e-14) - 1e-15 <= found <= exact * (1 + 1e-9) + 1e-15
 
 
 def test_those_that_always_tell_are_two_valued() -> None:
-    assert telling_epsilon({(1.0, 1.0): 100}, 1e-5) == two_valued_epsilon(1.0, 100, 1e-5)
+    assert revealing_epsilon({(1.0, 1.0): 100}, 1e-5) == two_valued_epsilon(1.0, 100, 1e-5)
     mixed = two_valued_epsilon_mixed({0.5: 20, 2.0: 6}, 1e-3)
-    assert telling_epsilon({(0.5, 1.0): 20, (2.0, 1.0): 6}, 1e-3) == mixed
+    assert revealing_epsilon({(0.5, 1.0): 20, (2.0, 1.0): 6}, 1e-3) == mixed
 
 
-def test_telling_more_often_never_costs_less() -> None:
-    costs = [telling_epsilon({(1.0, t): 300}, 1e-5) for t in (0.1, 0.3, 0.9, 0.999999, 1.0)]
+def test_revealing_more_often_never_costs_less() -> None:
+    costs = [revealing_epsilon({(1.0, t): 300}, 1e-5) for t in (0.1, 0.3, 0.9, 0.999999, 1.0)]
     assert costs == sorted(costs)
     assert costs[-2] == pytest.approx(costs[-1], rel=1e-5)
     kinds = {(1.0, 0.3): 300, (0.5, 1.0): 40, (2.0, 0.7): 10}
-    assert costs[1] < telling_epsilon(kinds, 1e-5)
-    assert telling_epsilon(kinds, 1e-5) < two_valued_epsilon_mixed(
+    assert costs[1] < revealing_epsilon(kinds, 1e-5)
+    assert revealing_epsilon(kinds, 1e-5) < two_valued_epsilon_mixed(
         {1.0: 300, 0.5: 40, 2.0: 10}, 1e-5
     )
-    assert telling_lower(kinds, 1e-5) == pytest.approx(telling_epsilon(kinds, 1e-5), rel=1e-5)
+    assert revealing_lower(kinds, 1e-5) == pytest.approx(revealing_epsilon(kinds, 1e-5), rel=1e-5)
 
 
 @pytest.mark.slow
@@ -109,20 +109,20 @@ def test_telling_more_often_never_costs_less() -> None:
 @pytest.mark.parametrize("delta", [0.5, 1e-12, 1e-300])
 def test_bounds_stay_in_order_at_the_ends(epsilon: float, telling: float, delta: float) -> None:
     for count in (1, 2, 650):
-        upper = telling_epsilon({(epsilon, telling): count}, delta)
-        assert telling_lower({(epsilon, telling): count}, delta) <= upper * (1 + 1e-9)
+        upper = revealing_epsilon({(epsilon, telling): count}, delta)
+        assert revealing_lower({(epsilon, telling): count}, delta) <= upper * (1 + 1e-9)
         assert upper <= two_valued_epsilon(epsilon, count, delta)
 
 
 def test_bad_probabilities_of_telling_are_refused() -> None:
     for telling in (0.0, -0.5, 1.5, math.nan):
         with pytest.raises(ConfigError) as error:
-            telling_epsilon({(1.0, telling): 3}, 1e-5)
+            revealing_epsilon({(1.0, telling): 3}, 1e-5)
         one_line(error, f"telling = {telling}", "give")
         with pytest.raises(ConfigError):
             PureCoordinates(groups=((1.0, 3),), telling=telling)
     with pytest.raises(ConfigError):
-        telling_lower({(1.0, 0.5): 3}, 0.0)
+        revealing_lower({(1.0, 0.5): 3}, 0.0)
 
 
 # What statements print
@@ -148,7 +148,7 @@ def test_categories_are_composed_at_their_own_losses(
         own = Unary(epsilon, 3, "symmetric")
         p = 1 / (1 + math.exp(-epsilon / 2))
         telling = p**2 + (1 - p) ** 2
-    assert own.telling == pytest.approx(telling, rel=1e-12)
+    assert own.revealing_probability == pytest.approx(telling, rel=1e-12)
     assert lattice_delta(epsilon, telling, 650, line["epsilon"]) <= 1e-5 * (1 + 1e-8)
     assert lattice_delta(epsilon, telling, 650, line["lower"]) >= 1e-5 * (1 - 1e-8)
     assert line["lower"] == pytest.approx(line["epsilon"], rel=1e-7)
