@@ -19,7 +19,7 @@ from fedldp.accounting.accountants import (
     ACCOUNTANTS,
     SIDES,
     Accountant,
-    Kind,
+    BudgetKind,
     UnknownEvent,
     accountant,
     drawn_once,
@@ -221,8 +221,8 @@ def test_what_protects_while_a_client_trains_is_told_from_what_does_so_after() -
 # A new event: a class and an entry
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
-def test_a_new_event_is_paid_for_and_kept(loaded: Any, tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", get_args(BudgetKind))
+def test_a_new_event_is_paid_for_and_kept(loaded: Any, tmp_path: Path, kind: BudgetKind) -> None:
     event = loaded("subset_by_test", SUBSET).Subset(epsilon=0.5, chosen=3)
     assert cost(event, kind) == cost(PureReport(epsilon=0.5), kind) > 0
     assert cost(SelfComposed(each=event, count=3), "pure") == 1.5

@@ -36,7 +36,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.prices import cost, price
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.ledgers.budget import Budget, Kind
+from fedldp.ledgers.budget import Budget, BudgetKind
 from fedldp.ledgers.columns import MemoryLedger
 
 IDEAL = PureReport(epsilon=1.0, idealised=True)
@@ -227,8 +227,8 @@ records = st.recursive(atoms, nearly, max_leaves=12) | events.map(to_record)
 
 
 @settings(deadline=None)
-@given(record=records, kind=st.sampled_from(get_args(Kind)))
-def test_no_event_from_any_json_lowers_what_is_spent(record: Any, kind: Kind) -> None:
+@given(record=records, kind=st.sampled_from(get_args(BudgetKind)))
+def test_no_event_from_any_json_lowers_what_is_spent(record: Any, kind: BudgetKind) -> None:
     try:
         event = from_record(record)
     except ConfigError:
@@ -276,8 +276,8 @@ def test_a_record_that_is_nested_without_end_is_refused() -> None:
 # Prices
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
-def test_what_holds_no_data_costs_nothing(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", get_args(BudgetKind))
+def test_what_holds_no_data_costs_nothing(kind: BudgetKind) -> None:
     assert cost(KEYS, kind) == 0.0
     assert cost(PerRecord(record=ONE, client=KEYS), kind) == 0.0
     with pytest.raises(FedldpError, match="pure budget of epsilon"):

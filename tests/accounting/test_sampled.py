@@ -32,7 +32,7 @@ from fedldp.accounting.numerics.subsampled import (
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import TRUSTED, statement
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.ledgers.budget import Budget, Kind
+from fedldp.ledgers.budget import Budget, BudgetKind
 
 SGD = SampledGaussian(noise_multiplier=1.1, sampling_rate=0.02, steps=50)
 ROUND = SampledClientsGaussian(noise_multiplier=2.0, sample_size=10, population=100)
@@ -146,8 +146,8 @@ def test_records_read_back(event: Event) -> None:
 
 
 @pytest.mark.parametrize("event", [SGD, ROUND])
-@pytest.mark.parametrize("kind", get_args(Kind))
-def test_no_budget_of_a_client_covers_them(event: Event, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", get_args(BudgetKind))
+def test_no_budget_of_a_client_covers_them(event: Event, kind: BudgetKind) -> None:
     assert cost(event, kind) == math.inf
     with pytest.raises(PrivacyError, match="no finite cost"):
         Budget(kind, 1e9).admit(event, spent=0)  # type: ignore[arg-type]

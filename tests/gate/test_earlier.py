@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.accounting.accountants import Kind, from_record
+from fedldp.accounting.accountants import BudgetKind, from_record
 from fedldp.accounting.events import PureReport, to_record
 from fedldp.accounting.prices import price
 from fedldp.core.errors import LedgerUnusable, OverBudget
@@ -119,7 +119,7 @@ def test_an_event_is_read_priced_and_kept_as_it_was(known: dict[str, Any]) -> No
     event = from_record(known["record"])
     assert json.dumps(to_record(event)) == json.dumps(known["record"])  # a ledger hashes the text
     assert from_record(to_record(event)) == event
-    prices = {kind: price(event, kind) for kind in get_args(Kind)}
+    prices = {kind: price(event, kind) for kind in get_args(BudgetKind)}
     finite = {kind: None if cost == math.inf else cost for kind, cost in prices.items()}
     assert list(golden.differences(known["prices"], finite, tolerance=1e-12)) == []
 

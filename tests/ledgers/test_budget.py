@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 from fedldp.accounting.events import BinaryRandomizedResponse, GaussianReport, InClear, PureReport
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
-from fedldp.ledgers.budget import Budget, Kind
+from fedldp.ledgers.budget import Budget, BudgetKind
 
 
 def test_costs() -> None:
@@ -32,7 +32,7 @@ def test_costs() -> None:
     assert cost(BinaryRandomizedResponse(epsilon=3.0, coordinates=4, whole=5.0), "zcdp") == 5.0
     assert cost(GaussianReport(mu=1.0, rho=0.5), "zcdp") == 0.5
     assert cost(BinaryRandomizedResponse(epsilon=1e308, coordinates=100), "pure") == math.inf
-    for kind in get_args(Kind):
+    for kind in get_args(BudgetKind):
         assert cost(InClear(what="weights"), kind) == math.inf
         assert cost(BinaryRandomizedResponse(epsilon=1.0, coordinates=0), kind) == 0.0
 

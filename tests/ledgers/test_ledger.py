@@ -32,7 +32,7 @@ from fedldp.core.errors import (
     OverBudget,
     PrivacyError,
 )
-from fedldp.ledgers.budget import Budget, Kind
+from fedldp.ledgers.budget import Budget, BudgetKind
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.sqlite import SqliteLedger
 
@@ -167,7 +167,9 @@ def test_bytes_of_any_size_come_back(path: Path) -> None:
         ),
     ],
 )
-def test_what_no_budget_covers_is_refused(path: Path, kind: Kind, event: Event, what: str) -> None:
+def test_what_no_budget_covers_is_refused(
+    path: Path, kind: BudgetKind, event: Event, what: str
+) -> None:
     ledger = SqliteLedger(path, Budget(kind, 1e300))
     with pytest.raises(OverBudget, match=what):
         release(ledger, "run", 0, event, never)

@@ -18,7 +18,7 @@ from tables import DOWNLINK, released
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, Memoized, PureReport
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
-from fedldp.ledgers.budget import Budget, Kind
+from fedldp.ledgers.budget import Budget, BudgetKind
 from fedldp.ledgers.columns import (
     LARGEST_CLIENT,
     LARGEST_ROUND,
@@ -52,7 +52,7 @@ EVENTS = st.one_of(
 )
 
 
-def exact_cost(event: Any, kind: Kind) -> Fraction:
+def exact_cost(event: Any, kind: BudgetKind) -> Fraction:
     """Compute the cost differently from the ledger: exactly, and one coordinate at a time."""
 
     def single(epsilon: float) -> Fraction:
@@ -72,7 +72,7 @@ def exact_cost(event: Any, kind: Kind) -> Fraction:
     events=st.lists(EVENTS, max_size=25),
 )
 def test_the_exact_total_never_passes_the_limit(
-    kind: Kind, limit: float, events: list[Event]
+    kind: BudgetKind, limit: float, events: list[Event]
 ) -> None:
     budget = Budget(kind, limit)
     ledger = MemoryLedger(budget)

@@ -44,8 +44,8 @@ from fedldp.core.errors import ConfigError, OverBudget
 
 E = TypeVar("E", bound=Event)
 
-Kind = Literal["pure", "zcdp", "gdp"]
-UNITS: dict[Kind, str] = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
+BudgetKind = Literal["pure", "zcdp", "gdp"]
+UNITS: dict[BudgetKind, str] = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
 """The unit of each kind of budget."""
 
 Part = Literal["record", "person"]
@@ -192,7 +192,7 @@ class Accountant(Generic[E]):
     content: Callable[[E], Content] | None = None
     sides: Callable[[E], Mapping[Side, Event]] | None = None
     nothing: Callable[[E], str] | None = None
-    price: Callable[[E, Kind], Fraction | None] = lambda event, kind: None
+    price: Callable[[E, BudgetKind], Fraction | None] = lambda event, kind: None
     coordinate: Callable[[E], Event] | None = None
     summed: Callable[[E], Bits | Normal | Sampled] | None = None
     shuffled: Callable[[E], Bits | Subset] | None = None
@@ -206,7 +206,7 @@ class Accountant(Generic[E]):
             raise TypeError("give exactly one of loss, content, sides and nothing")
 
 
-def price_of_pure(epsilon: float, kind: Kind) -> Fraction:
+def price_of_pure(epsilon: float, kind: BudgetKind) -> Fraction:
     """Return an exact upper bound of what any pure ``epsilon`` mechanism adds to a budget.
 
     Source: ``pure_rho`` and ``pure_squared_mu``.
@@ -217,7 +217,7 @@ def price_of_pure(epsilon: float, kind: Kind) -> Fraction:
     return pure_rho(exact) if kind == "zcdp" else pure_squared_mu(epsilon)
 
 
-def _price_of_bits(event: BinaryRandomizedResponse, kind: Kind) -> Fraction:
+def _price_of_bits(event: BinaryRandomizedResponse, kind: BudgetKind) -> Fraction:
     """Return the price of all bits one by one or of the whole report, whichever is less."""
     each = event.coordinates * price_of_pure(event.epsilon, kind)
     return each if event.whole is None else min(each, price_of_pure(event.whole, kind))
@@ -238,7 +238,7 @@ def _bits(event: BinaryRandomizedResponse) -> Bits:
     return Bits(epsilon=event.epsilon, coordinates=event.coordinates, whole=event.whole)
 
 
-def _price_of_coordinates(event: PureCoordinates, kind: Kind) -> Fraction:
+def _price_of_coordinates(event: PureCoordinates, kind: BudgetKind) -> Fraction:
     return sum((n * price_of_pure(each, kind) for each, n in event.groups), Fraction(0))
 
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from fedldp.accounting.accountants import (
-    Kind,
+    BudgetKind,
     Side,
     accountant,
     content_of,
@@ -27,7 +27,7 @@ from fedldp.core.numbers import round_up
 
 
 def price(
-    event: Event, kind: Kind, paid_before: Collection[Event] = (), side: Side = "client"
+    event: Event, kind: BudgetKind, paid_before: Collection[Event] = (), side: Side = "client"
 ) -> float:
     """Return what ``event`` adds to a budget of ``kind``, given the run's earlier releases.
 
@@ -57,7 +57,7 @@ def price(
 
 
 def price_of_run(
-    history: Iterable[tuple[Event, int]], kind: Kind, side: Side = "client"
+    history: Iterable[tuple[Event, int]], kind: BudgetKind, side: Side = "client"
 ) -> Fraction:
     """Return the exact sum of the prices of one run's releases.
 
@@ -86,7 +86,7 @@ def draws_once(event: Event) -> bool:
     return bool(drawn_once(event))
 
 
-def cost(event: Event, kind: Kind, side: Side = "client") -> float:
+def cost(event: Event, kind: BudgetKind, side: Side = "client") -> float:
     """Return what ``event`` alone costs under a budget of ``kind``, rounded up.
 
     Args:
@@ -117,7 +117,7 @@ def cost(event: Event, kind: Kind, side: Side = "client") -> float:
 
 
 @lru_cache
-def _known_cost(event: Event, kind: Kind, side: Side) -> float:
+def _known_cost(event: Event, kind: BudgetKind, side: Side) -> float:
     stated = sides_of(event)
     for each in stated.values():
         cost(each, kind, side)  # raises if the event is unknown

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
-from fedldp.accounting.accountants import Kind, Part
+from fedldp.accounting.accountants import BudgetKind, Part
 from fedldp.accounting.guarantees import Adversary
 from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
 from fedldp.core.numbers import SMALLEST_DELTA
@@ -77,7 +77,7 @@ class ClientBudget(FrozenConfig):
     """The limit that every simulated client's ledger has."""
 
     limit: float = Field(ge=0, allow_inf_nan=False, description="of all that it releases")
-    kind: Kind = Field("pure", description="pure: epsilon; zcdp: rho; gdp: mu squared")
+    kind: BudgetKind = Field("pure", description="pure: epsilon; zcdp: rho; gdp: mu squared")
 
     def budget(self) -> Budget:
         """Return the ledger's budget."""

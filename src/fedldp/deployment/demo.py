@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from fedldp.accounting.accountants import Kind, releases_nothing
+from fedldp.accounting.accountants import BudgetKind, releases_nothing
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
@@ -49,7 +49,7 @@ class LedgerOfSite:
     entries: int
     spent: float
     rounds: list[int]
-    kind: Kind = KIND
+    kind: BudgetKind = KIND
     of_one: str = ""
 
 

@@ -26,7 +26,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedldp.accounting.accountants import Kind
+from fedldp.accounting.accountants import BudgetKind
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import noted_frozen
@@ -612,7 +612,7 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
             "budget covers; refuse it, or write a policy with allow_in_clear by hand"
         )
     unit = part or "client"
-    for kind in get_args(Kind):
+    for kind in get_args(BudgetKind):
         count = Budget(kind, math.inf, unit)
         run = costs_of(expected, count)[1]
         if run < math.inf:

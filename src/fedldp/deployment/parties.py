@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedldp.accounting.accountants import Kind
+from fedldp.accounting.accountants import BudgetKind
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.data import Examples
@@ -40,7 +40,7 @@ from fedldp.simulation.inputs import Inputs
 
 Say = Callable[[str], None]
 
-KIND: Kind = "zcdp"
+KIND: BudgetKind = "zcdp"
 _DEADLINE = 600.0
 _LONGEST_ROUND = 900.0
 _TO_START = 90.0

@@ -45,7 +45,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from fedldp.accounting.accountants import PARTS, Kind, Part, on_side, sent_in_clear, sides_of
+from fedldp.accounting.accountants import PARTS, BudgetKind, Part, on_side, sent_in_clear, sides_of
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import KINDS
 from fedldp.algorithms.settings import WEIGHTS
@@ -72,7 +72,7 @@ URL = r"^https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?$"
 class BudgetTable(FrozenConfig):
     """The limit of a site's ledger."""
 
-    kind: Kind = "pure"
+    kind: BudgetKind = "pure"
     limit: Cost = Field(description="of all that the site ever releases; inf only counts")
 
 

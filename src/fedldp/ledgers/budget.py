@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import get_args
 
-from fedldp.accounting.accountants import PARTS, SIDES, UNITS, Kind, Part, Side, sides_of
+from fedldp.accounting.accountants import PARTS, SIDES, UNITS, BudgetKind, Part, Side, sides_of
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import cost, price, price_of_run, rounded_up
 from fedldp.core.errors import ConfigError, OverBudget
@@ -52,15 +52,15 @@ class Budget:
             one person has at this client; "record", any one row.
     """
 
-    kind: Kind
+    kind: BudgetKind
     limit: float
     unit: Side = "client"
 
     def __post_init__(self) -> None:
         if self.unit not in SIDES:
             raise ConfigError(f"unit = {self.unit}: choose {', '.join(SIDES)}")
-        if self.kind not in get_args(Kind):
-            raise ConfigError(f"kind = {self.kind}: choose {', '.join(get_args(Kind))}")
+        if self.kind not in get_args(BudgetKind):
+            raise ConfigError(f"kind = {self.kind}: choose {', '.join(get_args(BudgetKind))}")
         if self.limit != math.inf:
             check_not_negative("limit", self.limit)
 
