@@ -24,7 +24,7 @@ from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.crypto import KEY_BYTES, agree, derive, public_key, seal
 from fedldp.secure_sum.identities import Identity, Roster
-from fedldp.secure_sum.messages import SHARES_BYTES, Kind, SecureSum, pack, unpack
+from fedldp.secure_sum.messages import SHARES_BYTES, SecureSum, SumKind, pack, unpack
 
 RUN, ROUND, OWN = "0" * 32, 1, 0
 
@@ -62,21 +62,21 @@ def measure(clients: int, size: int) -> str:
     timed = Timed()
     sent = timed(client.advertise)
     width = len(records[1])
-    records[OWN] = unpack(Kind.CLIENT_KEYS, ROUND, sent, width)[OWN]
-    told = pack(Kind.ALL_KEYS, ROUND, records)
+    records[OWN] = unpack(SumKind.CLIENT_KEYS, ROUND, sent, width)[OWN]
+    told = pack(SumKind.ALL_KEYS, ROUND, records)
     sealed = timed(lambda: client.share_keys(told))
     context = setup.context(b"", told)
-    box_width = (len(sealed) - len(pack(Kind.CLIENT_SHARES, ROUND, {OWN: b""}))) // clients
-    row = unpack(Kind.CLIENT_SHARES, ROUND, sealed, box_width * clients)[OWN]
+    box_width = (len(sealed) - len(pack(SumKind.CLIENT_SHARES, ROUND, {OWN: b""}))) // clients
+    row = unpack(SumKind.CLIENT_SHARES, ROUND, sealed, box_width * clients)[OWN]
     for_own = {OWN: row[:box_width]}
     for u in range(1, clients):
         secret = agree(boxes[u], records[OWN][:KEY_BYTES])
         key = derive(secret, "shares", context, u, OWN)
         for_own[u] = seal(key, os.urandom(SHARES_BYTES))
-    shares = pack(Kind.OWN_SHARES, ROUND, for_own)
+    shares = pack(SumKind.OWN_SHARES, ROUND, for_own)
     bits = np.random.default_rng(0).integers(0, 2, size, np.uint8)
     timed(lambda: client.masked_input(told, shares, lambda: bits))
-    survivors = pack(Kind.ALL_SURVIVORS, ROUND, dict.fromkeys(records, b""))
+    survivors = pack(SumKind.ALL_SURVIVORS, ROUND, dict.fromkeys(records, b""))
     timed(lambda: client.unmask(told, shares, survivors))
     down = len(told) + len(shares) + len(survivors)
     cells = [f"{clients:,}", f"{size:,}", f"{down:,}", f"{timed.up:,}"]

@@ -42,7 +42,7 @@ from fedldp.deployment.site import Agent
 from fedldp.deployment.sockets import listen
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.wire import Report, read_reply, read_request
-from fedldp.secure_sum.client_role import RoundReply
+from fedldp.secure_sum.client_role import SummedEncoder
 from fedldp.simulation.settings import resolve
 
 WINDOW = 16
@@ -206,7 +206,7 @@ class Secrets:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        train, words = ClientRuntime._train, RoundReply._kept_words
+        train, words = ClientRuntime._train, SummedEncoder._kept_words
 
         def trained(runtime: ClientRuntime, pending: Any) -> Any:
             update = train(runtime, pending)
@@ -215,16 +215,16 @@ class Secrets:
                 self.weights.append(np.asarray(value, np.float32).tobytes())
             return update
 
-        def masked(encoder: RoundReply, *given: Any) -> Any:
+        def masked(encoder: SummedEncoder, *given: Any) -> Any:
             found = words(encoder, *given)  # a word for each bit of the report
             self.bits.append(found.astype(np.uint8))
             return found
 
-        ClientRuntime._train, RoundReply._kept_words = trained, masked  # type: ignore[method-assign]
+        ClientRuntime._train, SummedEncoder._kept_words = trained, masked  # type: ignore[method-assign]
         try:
             yield
         finally:
-            ClientRuntime._train, RoundReply._kept_words = train, words  # type: ignore[method-assign]
+            ClientRuntime._train, SummedEncoder._kept_words = train, words  # type: ignore[method-assign]
 
     def compute(self, world: DemoEnvironment, taps: list[Tap], folder: Path) -> None:
         with self.listening():

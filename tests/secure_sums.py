@@ -15,7 +15,7 @@ from fedldp.mechanisms.summing import Words, signed
 from fedldp.secure_sum import masks
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.identities import Identity, Roster
-from fedldp.secure_sum.messages import SEALED_BYTES, Kind, SecureSum, pack, unpack
+from fedldp.secure_sum.messages import SEALED_BYTES, SecureSum, SumKind, pack, unpack
 from fedldp.secure_sum.server import Messages, SecureSumServer
 
 Codes = NDArray[np.int64]
@@ -62,7 +62,7 @@ def sent(messages: Iterable[bytes]) -> list[tuple[int, bytes]]:
 def column(rows: Mapping[int, bytes], place: int, round: int = 1) -> bytes:
     """Return what a server tells the client at ``place`` of U1 of the boxes of each sender."""
     part = slice(place * SEALED_BYTES, (place + 1) * SEALED_BYTES)
-    return pack(Kind.OWN_SHARES, round, {sender: row[part] for sender, row in rows.items()})
+    return pack(SumKind.OWN_SHARES, round, {sender: row[part] for sender, row in rows.items()})
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Run:
         shared = self.receive([clients[u].share_keys(self.keys) for u in self.answering(1)])
         self.shares = self.server.collect_shares(shared)
         width = SEALED_BYTES * len(self.answering(0))
-        self.rows = {u: unpack(Kind.CLIENT_SHARES, self.round, m, width)[u] for u, m in shared}
+        self.rows = {u: unpack(SumKind.CLIENT_SHARES, self.round, m, width)[u] for u, m in shared}
 
     def to_survivors(self) -> None:
         """Run phases 0 to 2."""

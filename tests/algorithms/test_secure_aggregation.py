@@ -23,7 +23,7 @@ from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.protocol.roles import Ask, Draw, ServerRole, State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Incoming, Report
-from fedldp.secure_sum.client_role import Answer, Phase
+from fedldp.secure_sum.client_role import Phase, SummedEncoder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of
 
@@ -131,7 +131,7 @@ def test_some_of_these_seeds_lose_clients_before_and_after_their_input(tmp_path:
 def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> None:
     found = one_round(tmp_path)
     encoder = config().algorithm(found.wire.halves.problem).encoder(0)
-    assert isinstance(encoder, Answer)
+    assert isinstance(encoder, SummedEncoder)
     setup = encoder.setup
     codes = ClippedCodes(clip=8.0, bits=24)
     for client, message in found.wire.seen[Phase.MASKED_INPUT].items():

@@ -33,7 +33,7 @@ from fedldp.protocol.wire import (
     read_reply_to,
 )
 from fedldp.secure_sum.client_role import Phase
-from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
+from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, SumKind, pack, unpack
 from fedldp.simulation.plan import problem_of
 from fedldp.training.local_sgd import LocalSgd
 
@@ -48,11 +48,11 @@ def halves() -> Halves:
     return Halves(made, problem_of(made, None))
 
 
-def rows(told: Broadcast, name: str, kind: Kind, width: int) -> dict[int, bytes]:
+def rows(told: Broadcast, name: str, kind: SumKind, width: int) -> dict[int, bytes]:
     return unpack(kind, told.round, told.public[name].tobytes(), width)
 
 
-def with_rows(told: Broadcast, name: str, kind: Kind, found: dict[int, bytes]) -> Broadcast:
+def with_rows(told: Broadcast, name: str, kind: SumKind, found: dict[int, bytes]) -> Broadcast:
     """Return the broadcast with another message of the server under one name."""
     message = np.frombuffer(pack(kind, told.round, found), np.uint8)
     return replace(told, public={**told.public, name: message})
@@ -61,9 +61,9 @@ def with_rows(told: Broadcast, name: str, kind: Kind, found: dict[int, bytes]) -
 def without(told: Broadcast, name: str, client: int) -> Broadcast:
     """Return the broadcast with one client fewer in one message of the server."""
     kind, width = {
-        "sum_keys": (Kind.ALL_KEYS, KEYS_BYTES),
-        "sum_shares": (Kind.OWN_SHARES, SEALED_BYTES),
-        "sum_survivors": (Kind.ALL_SURVIVORS, 0),
+        "sum_keys": (SumKind.ALL_KEYS, KEYS_BYTES),
+        "sum_shares": (SumKind.OWN_SHARES, SEALED_BYTES),
+        "sum_survivors": (SumKind.ALL_SURVIVORS, 0),
     }[name]
     found = rows(told, name, kind, width)
     del found[client]
@@ -153,7 +153,7 @@ def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
     nothing = same.answer(0, Phase.ADVERTISE, told[Phase.ADVERTISE])
     assert isinstance(everything, Report)
     assert everything == nothing
-    assert everything.payload[0] == Kind.CLIENT_KEYS
+    assert everything.payload[0] == SumKind.CLIENT_KEYS
 
 
 def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewhere(
@@ -168,7 +168,7 @@ def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewher
         return halves.encode(None, told, sender).payload
 
     def keys(round: int, folder: str, seed: int = 0) -> bytes:
-        return unpack(Kind.CLIENT_KEYS, round, advertised(round, folder, seed), KEYS_BYTES)[2]
+        return unpack(SumKind.CLIENT_KEYS, round, advertised(round, folder, seed), KEYS_BYTES)[2]
 
     first = keys(1, "own")
     assert keys(1, "own", seed=1) == first  # whatever is drawn after a restart
@@ -199,7 +199,7 @@ def test_each_message_comes_once_and_the_weights_come_where_clients_train(
     sizes = [told[phase].weights.size for phase in Phase]
     assert sizes == [0, 0, halves.layout.size, 0]
     boxes = told[Phase.MASKED_INPUT].public["sum_shares"].size
-    assert boxes == len(pack(Kind.OWN_SHARES, 1, dict.fromkeys(range(N), bytes(SEALED_BYTES))))
+    assert boxes == len(pack(SumKind.OWN_SHARES, 1, dict.fromkeys(range(N), bytes(SEALED_BYTES))))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from secure_sums import Codes, Run, World, make_client, make_setup
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.secure_sum.client import SecureSumClient
-from fedldp.secure_sum.messages import Kind, unpack
+from fedldp.secure_sum.messages import SumKind, unpack
 
 D = 3
 CODES = st.lists(st.integers(-32767, 32767), min_size=D, max_size=D).map(np.array)
@@ -74,7 +74,7 @@ def test_the_server_sees_nothing_beyond_the_modulus(bits: int) -> None:
     run.to_survivors()
     width = D * setup.dtype.itemsize
     for u in range(4):
-        words = np.frombuffer(unpack(Kind.CLIENT_SUM, 1, run.seen[8 + u], width)[u], setup.dtype)
+        words = np.frombuffer(unpack(SumKind.CLIENT_SUM, 1, run.seen[8 + u], width)[u], setup.dtype)
         assert words.max() < 1 << bits
 
 
@@ -189,7 +189,7 @@ def test_masked_vectors_and_their_differences_are_uniform(bits: int) -> None:
         run.to_survivors()
     width = setup.size * setup.dtype.itemsize
     vectors = [
-        np.frombuffer(unpack(Kind.CLIENT_SUM, run.round, run.seen[6 + u], width)[u], setup.dtype)
+        np.frombuffer(unpack(SumKind.CLIENT_SUM, run.round, run.seen[6 + u], width)[u], setup.dtype)
         for run in runs
         for u in range(3)
     ]

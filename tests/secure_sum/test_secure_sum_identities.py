@@ -15,7 +15,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.identities import Identity, Roster
-from fedldp.secure_sum.messages import KEYS_BYTES, SIGNATURE_BYTES, Kind, pack, unpack
+from fedldp.secure_sum.messages import KEYS_BYTES, SIGNATURE_BYTES, SumKind, pack, unpack
 from fedldp.secure_sum.server import SecureSumServer
 
 N, T, D = 5, 4, 2
@@ -38,7 +38,7 @@ def all_keys(change: dict[int, bytes] | None = None) -> bytes:
     message = SecureSumServer(SETUP, 1, ROSTER).collect_keys(
         sent(client(u).advertise() for u in range(N))
     )
-    return pack(Kind.ALL_KEYS, 1, unpack(Kind.ALL_KEYS, 1, message, RECORD) | (change or {}))
+    return pack(SumKind.ALL_KEYS, 1, unpack(SumKind.ALL_KEYS, 1, message, RECORD) | (change or {}))
 
 
 def record(
@@ -80,15 +80,15 @@ def test_a_key_that_is_not_certified_is_refused_and_nothing_is_sent(name: str) -
 def test_the_server_leaves_out_who_is_not_certified(name: str) -> None:
     server = SecureSumServer(SETUP, 1, ROSTER)
     own = sent(client(u).advertise() for u in range(N) if u != 3)
-    message = server.collect_keys([*own, (3, pack(Kind.CLIENT_KEYS, 1, {3: FORGED[name]}))])
-    assert sorted(unpack(Kind.ALL_KEYS, 1, message, RECORD)) == [0, 1, 2, 4]
+    message = server.collect_keys([*own, (3, pack(SumKind.CLIENT_KEYS, 1, {3: FORGED[name]}))])
+    assert sorted(unpack(SumKind.ALL_KEYS, 1, message, RECORD)) == [0, 1, 2, 4]
     assert server.dropped == {"uncertified": 1}
 
 
 @settings(max_examples=30, deadline=None)
 @given(bit=st.integers(0, 8 * RECORD - 1))
 def test_one_changed_bit_is_refused(bit: int) -> None:
-    honest = unpack(Kind.ALL_KEYS, 1, all_keys(), RECORD)[3]
+    honest = unpack(SumKind.ALL_KEYS, 1, all_keys(), RECORD)[3]
     changed = bytearray(honest)
     changed[bit // 8] ^= 1 << bit % 8
     with pytest.raises(PrivacyError, match="client 3"):
@@ -98,16 +98,16 @@ def test_one_changed_bit_is_refused(bit: int) -> None:
 def test_a_client_that_is_not_on_the_roster_is_refused() -> None:
     more = make_roster(range(N + 1))
     stranger = record(N, roster=more)
-    honest = unpack(Kind.ALL_KEYS, 1, all_keys(), RECORD)
+    honest = unpack(SumKind.ALL_KEYS, 1, all_keys(), RECORD)
     del honest[4]
     with pytest.raises(PrivacyError, match="does not certify the keys of client 5"):
-        client(0).share_keys(pack(Kind.ALL_KEYS, 1, honest | {N: stranger}))
+        client(0).share_keys(pack(SumKind.ALL_KEYS, 1, honest | {N: stranger}))
 
 
 def test_keys_without_signatures_are_no_message_at_all() -> None:
-    plain = {u: unpack(Kind.ALL_KEYS, 1, all_keys(), RECORD)[u][:KEYS_BYTES] for u in range(N)}
+    plain = {u: unpack(SumKind.ALL_KEYS, 1, all_keys(), RECORD)[u][:KEYS_BYTES] for u in range(N)}
     with pytest.raises(Exception, match="malformed"):
-        client(0).share_keys(pack(Kind.ALL_KEYS, 1, plain))
+        client(0).share_keys(pack(SumKind.ALL_KEYS, 1, plain))
 
 
 def test_keys_that_were_accepted_are_verified_again_in_later_phases() -> None:

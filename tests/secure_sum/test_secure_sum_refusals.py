@@ -21,7 +21,7 @@ from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.messages import (
     KEYS_BYTES,
     SEALED_BYTES,
-    Kind,
+    SumKind,
     pack,
     unpack,
 )
@@ -40,7 +40,7 @@ def run() -> Run:
 
 
 def survivors(*clients: int, round: int = 1) -> bytes:
-    return pack(Kind.ALL_SURVIVORS, round, dict.fromkeys(clients, b""))
+    return pack(SumKind.ALL_SURVIVORS, round, dict.fromkeys(clients, b""))
 
 
 def unmask(run: Run, client: int, *alive: int) -> bytes:
@@ -85,7 +85,7 @@ def test_the_two_answers_would_have_told_both() -> None:
     run.to_shares()
     one, other = (
         unpack(
-            Kind.CLIENT_REVEALED,
+            SumKind.CLIENT_REVEALED,
             1,
             make_client(setup, 0).unmask(run.keys, run.shares[0], survivors(0, 1, 2, *more)),
             17 * N,
@@ -200,14 +200,14 @@ def complains(client: SecureSumClient, keys: bytes, shares: bytes, *accused: int
 
     message = client.masked_input(keys, shares, never)
     record = b"".join(peer.to_bytes(4, "little") for peer in accused)
-    assert message == pack(Kind.CLIENT_COMPLAINT, 1, {client.index: record})
+    assert message == pack(SumKind.CLIENT_COMPLAINT, 1, {client.index: record})
     assert client.masked_input(keys, shares, never) == message
     with pytest.raises(PrivacyError, match="do not open"):
         client.unmask(keys, shares, survivors(*range(N)))
 
 
 def keys_with(run: Run, change: dict[int, bytes]) -> bytes:
-    return pack(Kind.ALL_KEYS, 1, unpack(Kind.ALL_KEYS, 1, run.keys, KEYS_BYTES) | change)
+    return pack(SumKind.ALL_KEYS, 1, unpack(SumKind.ALL_KEYS, 1, run.keys, KEYS_BYTES) | change)
 
 
 def new_run() -> Run:
@@ -234,7 +234,7 @@ def test_a_client_with_a_mask_key_of_low_order_gets_no_mask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
-    box_key = unpack(Kind.CLIENT_KEYS, 1, run.clients[1].advertise(), KEYS_BYTES)[1][:32]
+    box_key = unpack(SumKind.CLIENT_KEYS, 1, run.clients[1].advertise(), KEYS_BYTES)[1][:32]
     monkeypatch.setattr(run.clients[1], "_keys", lambda: box_key + bytes(32))
     monkeypatch.setattr(server, "has_low_order", lambda key: False)
     run.to_shares()
@@ -256,7 +256,7 @@ def test_clients_that_were_told_different_weights_do_not_open_each_others_shares
     run = new_run()
     stream = Stream.simulation(seed=7, round=1, client=4, purpose="secure sum")
     odd = SecureSumClient(run.setup, 1, 4, stream, told=b"others")
-    rows = run.rows | unpack(Kind.CLIENT_SHARES, 1, odd.share_keys(run.keys), N * SEALED_BYTES)
+    rows = run.rows | unpack(SumKind.CLIENT_SHARES, 1, odd.share_keys(run.keys), N * SEALED_BYTES)
     complains(run.clients[0], run.keys, column(rows, 0), 4)
 
 
@@ -278,7 +278,7 @@ def test_clients_that_were_told_different_keys_do_not_open_each_others_shares() 
     run = new_run()
     lie = keys_with(run, {0: bytes(range(64))})
     rows = dict(run.rows)
-    told = unpack(Kind.CLIENT_SHARES, 1, run.clients[4].share_keys(lie), N * SEALED_BYTES)
+    told = unpack(SumKind.CLIENT_SHARES, 1, run.clients[4].share_keys(lie), N * SEALED_BYTES)
     complains(run.clients[1], run.keys, column(rows | told, 1), 4)
 
 
@@ -334,7 +334,7 @@ def test_clients_with_other_parameters_do_not_open_each_others_shares(
     stream = Stream.simulation(seed=7, round=1, client=4, purpose="secure sum")
     odd = SecureSumClient(replace(run.setup, **change), 1, 4, stream)
     rows = dict(run.rows)
-    rows |= unpack(Kind.CLIENT_SHARES, 1, odd.share_keys(run.keys), N * SEALED_BYTES)
+    rows |= unpack(SumKind.CLIENT_SHARES, 1, odd.share_keys(run.keys), N * SEALED_BYTES)
     complains(run.clients[0], run.keys, column(rows, 0), 4)
 
 
@@ -369,7 +369,7 @@ def test_a_replay_under_the_number_of_this_round_is_refused_too(run: Run) -> Non
     later[0].share_keys(keys)
     boxes = in_round(run.shares[0], 2)
     message = later[0].masked_input(keys, boxes, lambda: VALUES)
-    assert message[0] == Kind.CLIENT_COMPLAINT
+    assert message[0] == SumKind.CLIENT_COMPLAINT
 
 
 def test_other_rounds_have_other_masks(run: Run) -> None:
@@ -405,7 +405,7 @@ def finish(run: Run, messages: list[tuple[int | None, bytes]]) -> list[int]:
 
 
 def forged(client: int, size: int = 4 * D) -> bytes:
-    return pack(Kind.CLIENT_SUM, 1, {client: bytes(size)})
+    return pack(SumKind.CLIENT_SUM, 1, {client: bytes(size)})
 
 
 @pytest.mark.parametrize(
@@ -414,11 +414,11 @@ def forged(client: int, size: int = 4 * D) -> bytes:
         (4, forged(4, 4 * D - 1), "malformed"),
         (4, b"", "malformed"),
         (4, forged(3), "malformed"),  # in another client's name
-        (4, pack(Kind.CLIENT_SUM, 1, {3: bytes(4 * D), 4: bytes(4 * D)}), "malformed"),
-        (4, pack(Kind.CLIENT_SUM, 2, {4: bytes(4 * D)}), "malformed"),
-        (4, pack(Kind.CLIENT_SHARES, 1, {4: bytes(4 * D)}), "malformed"),
-        (4, pack(Kind.CLIENT_COMPLAINT, 1, {4: bytes(3)}), "malformed"),
-        (4, pack(Kind.CLIENT_COMPLAINT, 1, {3: bytes(4)}), "malformed"),
+        (4, pack(SumKind.CLIENT_SUM, 1, {3: bytes(4 * D), 4: bytes(4 * D)}), "malformed"),
+        (4, pack(SumKind.CLIENT_SUM, 2, {4: bytes(4 * D)}), "malformed"),
+        (4, pack(SumKind.CLIENT_SHARES, 1, {4: bytes(4 * D)}), "malformed"),
+        (4, pack(SumKind.CLIENT_COMPLAINT, 1, {4: bytes(3)}), "malformed"),
+        (4, pack(SumKind.CLIENT_COMPLAINT, 1, {3: bytes(4)}), "malformed"),
         (0, forged(0), "repeated"),
         (9, forged(9), "not asked"),
         (None, forged(4), "unnamed"),
@@ -465,7 +465,7 @@ def test_keys_that_would_stop_all_others_are_left_out(keys: bytes) -> None:
     setup = make_setup(N, T, D)
     server = SecureSumServer(setup, 1)
     own = [make_client(setup, u).advertise() for u in range(4)]
-    server.collect_keys([(4, pack(Kind.CLIENT_KEYS, 1, {4: keys})), *sent(own)])
+    server.collect_keys([(4, pack(SumKind.CLIENT_KEYS, 1, {4: keys})), *sent(own)])
     assert server.dropped == {"unfit keys": 1}
 
 
@@ -473,8 +473,8 @@ def test_another_clients_keys_are_left_out() -> None:
     setup = make_setup(N, T, D)
     own = [make_client(setup, u).advertise() for u in range(4)]
     server = SecureSumServer(setup, 1)
-    copied = pack(Kind.CLIENT_KEYS, 1, {4: own[0][13:]})
-    run = unpack(Kind.ALL_KEYS, 1, server.collect_keys([*sent(own), (4, copied)]), KEYS_BYTES)
+    copied = pack(SumKind.CLIENT_KEYS, 1, {4: own[0][13:]})
+    run = unpack(SumKind.ALL_KEYS, 1, server.collect_keys([*sent(own), (4, copied)]), KEYS_BYTES)
     assert sorted(run) == [0, 1, 2, 3]
 
 
@@ -496,7 +496,7 @@ def test_a_complaint_costs_one_sum_and_names_both() -> None:
     run.to_shares()
     rows = dict(run.rows)
     run.shares[4] = column(rows | {4: bytes(N * SEALED_BYTES)}, 4)
-    assert run.masked(4)[0] == Kind.CLIENT_COMPLAINT  # about itself: the server altered its box
+    assert run.masked(4)[0] == SumKind.CLIENT_COMPLAINT  # about itself: the server altered its box
     rows[4] = bytes(N * SEALED_BYTES)
     run.clients = {u: make_client(setup, u) for u in range(N)}
     run.shares = {u: column(rows, u) for u in range(N)}
@@ -544,4 +544,4 @@ def test_messages_name_a_client_once_and_in_order() -> None:
     header = message[:9]
     for body in (message[13:] + message[9:13], message[9:13] * 2, message[9:] + b"\0"):
         with pytest.raises(RunError, match="malformed"):
-            unpack(Kind.ALL_SURVIVORS, 1, header + body, 0)
+            unpack(SumKind.ALL_SURVIVORS, 1, header + body, 0)

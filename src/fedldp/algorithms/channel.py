@@ -21,7 +21,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.roles import ServerRole
-from fedldp.secure_sum.client_role import Answer, Phase
+from fedldp.secure_sum.client_role import Phase, SummedEncoder
 from fedldp.secure_sum.committees import Committees
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.secure_sum.server_role import summed_server
@@ -248,7 +248,7 @@ class MaskedSum(Sum):
     def encoder(self, encoder: Encoder) -> EncoderRole:
         """Return what answers in each phase; see ``Channel``."""
         summing = _summing(encoder, self.committees.most)
-        return Answer(encoder, summing, self.setup(summing))
+        return SummedEncoder(encoder, summing, self.setup(summing))
 
     def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
         """Return the server that holds the dialogue; see ``Channel``."""

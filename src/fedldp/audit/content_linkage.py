@@ -45,7 +45,7 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.masks import self_mask
-from fedldp.secure_sum.messages import Kind, SecureSum, unpack
+from fedldp.secure_sum.messages import SecureSum, SumKind, unpack
 from fedldp.secure_sum.server import SecureSumServer
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
@@ -349,7 +349,7 @@ def masked_vectors(
     width, context = setup.size * setup.dtype.itemsize, setup.context(b"", keys)
     seen = []
     for client, (_, message) in zip(clients, sent, strict=True):
-        record = unpack(Kind.CLIENT_SUM, round, message, width)[client.index]
+        record = unpack(SumKind.CLIENT_SUM, round, message, width)[client.index]
         own = self_mask(setup, client._self_seed, context, client.index)
         seen.append(setup.reduced(np.frombuffer(record, setup.dtype) - own))
     assert (setup.reduced(np.sum(seen, axis=0, dtype=setup.dtype)) == total).all()

@@ -33,7 +33,7 @@ from fedldp.mechanisms.rotation import Rotation
 from fedldp.protocol.roles import Encoder, Sender, Senders, Update
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
-from fedldp.secure_sum.client_role import Answer
+from fedldp.secure_sum.client_role import SummedEncoder
 
 Lie = Literal["report", "random", "update", "labels"]
 """``report``: a forged one, against the true update. ``random``: a forged one, any way. ``update``:
@@ -169,7 +169,7 @@ class Forged:
 
 def forging(encoder: Encoder, make: Callable[[Encoder], Forged]) -> Encoder:
     """Return an encoder whose reports are forged, also where they go through a secure sum."""
-    if isinstance(encoder, Answer):
+    if isinstance(encoder, SummedEncoder):
         return replace(encoder, inner=make(encoder.inner))
     return make(encoder)
 

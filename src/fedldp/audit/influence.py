@@ -28,7 +28,7 @@ from fedldp.protocol.roles import Encoder, Sender, State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Counted, Report, Sensitive
-from fedldp.secure_sum.client_role import Answer
+from fedldp.secure_sum.client_role import SummedEncoder
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Encoders
 
@@ -127,11 +127,11 @@ class Step:
 
     def _encoder(self, place: int) -> Encoder:
         encoder = self._encoders[self.clients[place]]
-        return encoder.inner if isinstance(encoder, Answer) else encoder
+        return encoder.inner if isinstance(encoder, SummedEncoder) else encoder
 
     def _of_no_update(self, client: int) -> Report:
         encoder = self._encoders[client]
-        inner = encoder.inner if isinstance(encoder, Answer) else encoder
+        inner = encoder.inner if isinstance(encoder, SummedEncoder) else encoder
         return alone(inner, Sensitive(None), self._broadcast, self._sender(client))
 
     def _sender(self, client: int) -> Sender:

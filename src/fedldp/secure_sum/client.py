@@ -29,8 +29,8 @@ from fedldp.secure_sum.messages import (
     LARGEST_CLIENT,
     SEALED_BYTES,
     SIGNATURE_BYTES,
-    Kind,
     SecureSum,
+    SumKind,
     pack,
     unpack,
 )
@@ -91,7 +91,7 @@ class SecureSumClient:
             PrivacyError: clients were told something else before.
         """
         self._once("told", self._told)
-        return pack(Kind.CLIENT_KEYS, self.round, {self.index: self._own_record()})
+        return pack(SumKind.CLIENT_KEYS, self.round, {self.index: self._own_record()})
 
     def share_keys(self, keys: bytes) -> bytes:
         """Return, for each client of U1, a sealed share of b_u and of the seed of the mask key.
@@ -113,7 +113,7 @@ class SecureSumClient:
             seal(self._box_key(public, context, self.index, client), own + mask)
             for (client, public), (own, mask) in zip(table.items(), pairs, strict=True)
         ]
-        return pack(Kind.CLIENT_SHARES, self.round, {self.index: b"".join(boxes)})
+        return pack(SumKind.CLIENT_SHARES, self.round, {self.index: b"".join(boxes)})
 
     def masked_input(
         self, keys: bytes, shares: bytes, numbers: Callable[[], NDArray[np.integer]]
@@ -136,7 +136,7 @@ class SecureSumClient:
         closed = [peer for peer, pair in peers.items() if pair is None]
         if closed:
             accused = struct.pack(f"<{len(closed)}I", *closed)
-            return pack(Kind.CLIENT_COMPLAINT, self.round, {self.index: accused})
+            return pack(SumKind.CLIENT_COMPLAINT, self.round, {self.index: accused})
         total = self.setup.words(numbers())
         self._once("values", hashlib.sha256(total.tobytes()).digest())
         total += self_mask(self.setup, self._self_seed, context, self.index)
@@ -145,7 +145,9 @@ class SecureSumClient:
                 total, self.setup, self._mask_private, table[peer], context,
                 client=self.index, peer=peer,
             )  # fmt: skip
-        return pack(Kind.CLIENT_SUM, self.round, {self.index: self.setup.reduced(total).tobytes()})
+        return pack(
+            SumKind.CLIENT_SUM, self.round, {self.index: self.setup.reduced(total).tobytes()}
+        )
 
     def unmask(self, keys: bytes, shares: bytes, survivors: bytes) -> bytes:
         """Return one share for each client of U2: of b_v if it is in U3, else of its mask key.
@@ -158,7 +160,7 @@ class SecureSumClient:
         peers = self._opened(*self._clients(keys), shares)
         if None in peers.values():
             raise self._refusal("some of its boxes do not open")
-        alive = unpack(Kind.ALL_SURVIVORS, self.round, survivors, 0).keys()
+        alive = unpack(SumKind.ALL_SURVIVORS, self.round, survivors, 0).keys()
         self._check_members("U3", alive, peers.keys())
         self._once("survivors", survivors)
         revealed = [
@@ -166,7 +168,7 @@ class SecureSumClient:
             for peer, pair in peers.items()
             if pair is not None
         ]
-        return pack(Kind.CLIENT_REVEALED, self.round, {self.index: b"".join(revealed)})
+        return pack(SumKind.CLIENT_REVEALED, self.round, {self.index: b"".join(revealed)})
 
     def _keys(self) -> bytes:
         return public_key(self._box_private) + public_key(self._mask_private)
@@ -180,7 +182,7 @@ class SecureSumClient:
     def _clients(self, keys: bytes) -> tuple[dict[int, bytes], bytes]:
         """Return the public keys of U1 by client, ascending, and the context of this sum."""
         width = KEYS_BYTES if self._identity is None else KEYS_BYTES + SIGNATURE_BYTES
-        records = unpack(Kind.ALL_KEYS, self.round, keys, width)
+        records = unpack(SumKind.ALL_KEYS, self.round, keys, width)
         self._check_members("U1", records.keys(), records.keys())
         table = {client: record[:KEYS_BYTES] for client, record in records.items()}
         if len(table) > self.setup.num_clients:
@@ -211,7 +213,7 @@ class SecureSumClient:
         self, table: dict[int, bytes], context: bytes, shares: bytes
     ) -> dict[int, bytes | None]:
         """Return what the clients of U2 sealed for this one; None for boxes it cannot open."""
-        boxes = unpack(Kind.OWN_SHARES, self.round, shares, SEALED_BYTES)
+        boxes = unpack(SumKind.OWN_SHARES, self.round, shares, SEALED_BYTES)
         self._check_members("U2", boxes.keys(), table.keys())
         opened: dict[int, bytes | None] = {}
         for sender, box in boxes.items():

@@ -57,12 +57,12 @@ class Phase(IntEnum):
 
 
 def summed_client(
-    side: ClientRole, summing: Summing, setup: SecureSum, identity: Identity | None = None
+    role: ClientRole, summing: Summing, setup: SecureSum, identity: Identity | None = None
 ) -> ClientRole:
     """Return the role of a client whose reports go through the secure sum.
 
     Args:
-        side: the client's role in the system, of one phase.
+        role: the client's role in the system, of one phase.
         summing: how its reports are summed.
         setup: the parameters that it agreed to.
         identity: the client's own identity, if keys are certified.
@@ -70,13 +70,13 @@ def summed_client(
     Raises:
         ConfigError: the system itself has several phases.
     """
-    if side.phases != 1:
+    if role.phases != 1:
         raise ConfigError(
-            f"exchanges = {side.phases}: only a system of one exchange a round can be summed"
+            f"exchanges = {role.phases}: only a system of one exchange a round can be summed"
         )
     return replace(
-        side,
-        encoder=Answer(side.encoder, summing, setup, identity),
+        role,
+        encoder=SummedEncoder(role.encoder, summing, setup, identity),
         phases=len(Phase),
         reporting=Phase.MASKED_INPUT,
         trains_in=Phase.MASKED_INPUT,
@@ -84,7 +84,7 @@ def summed_client(
 
 
 @dataclass(frozen=True)
-class Answer:
+class SummedEncoder:
     """The client's encoder: its answer in each phase.
 
     The runtime says which phase it is, charges for it, and answers each phase once in a round; the

@@ -132,7 +132,7 @@ class SecureSum:
         return hashlib.sha256(self.packed() + hashlib.sha256(told).digest() + keys).digest()
 
 
-class Kind(IntEnum):
+class SumKind(IntEnum):
     """The messages, in order: odd ones from a client, even ones from the server.
 
     Each is sent once, the same to all clients; only OWN_SHARES holds one client's own boxes.
@@ -154,13 +154,13 @@ _HEADER = struct.Struct("<BQ")
 _CLIENT = struct.Struct("<I")
 
 
-def pack(kind: Kind, round: int, records: Mapping[int, bytes]) -> bytes:
+def pack(kind: SumKind, round: int, records: Mapping[int, bytes]) -> bytes:
     """Return a message: kind and round, then each client's number and record, by number."""
     body = (_CLIENT.pack(client) + records[client] for client in sorted(records))
     return _HEADER.pack(kind, round) + b"".join(body)
 
 
-def unpack(kind: Kind, round: int, message: bytes, width: int) -> dict[int, bytes]:
+def unpack(kind: SumKind, round: int, message: bytes, width: int) -> dict[int, bytes]:
     """Return the records, each of ``width`` bytes, of a message, by the clients' numbers.
 
     Raises:

@@ -24,8 +24,8 @@ from fedldp.secure_sum.messages import (
     KEYS_BYTES,
     SEALED_BYTES,
     SIGNATURE_BYTES,
-    Kind,
     SecureSum,
+    SumKind,
     pack,
     unpack,
 )
@@ -95,7 +95,7 @@ class SecureSumServer:
         width = KEYS_BYTES if self.roster is None else KEYS_BYTES + SIGNATURE_BYTES
         found: dict[int, bytes] = {}
         taken: set[bytes] = set()
-        for client, record in self._read(Kind.CLIENT_KEYS, messages, width, None):
+        for client, record in self._read(SumKind.CLIENT_KEYS, messages, width, None):
             both = {record[:KEY_BYTES], record[KEY_BYTES:KEYS_BYTES]}
             # Such keys would make every other client refuse the round.
             if len(both) < 2 or both & taken or any(map(has_low_order, both)):
@@ -110,8 +110,8 @@ class SecureSumServer:
                 f"round {self.round}: {len(found)} clients want to take part, and num_clients = "
                 f"{self.setup.num_clients}: choose fewer"
             )
-        self._check_enough(Kind.CLIENT_KEYS, len(found))
-        message = pack(Kind.ALL_KEYS, self.round, found)
+        self._check_enough(SumKind.CLIENT_KEYS, len(found))
+        message = pack(SumKind.ALL_KEYS, self.round, found)
         self._keys = {client: record[:KEYS_BYTES] for client, record in found.items()}
         self._context = self.setup.context(self._told, message)
         return message
@@ -119,8 +119,8 @@ class SecureSumServer:
     def collect_shares(self, messages: Messages) -> dict[int, bytes]:
         """Return, for each client of U2 (those that shared), the shares sealed for it."""
         width = len(self._keys) * SEALED_BYTES
-        found = dict(self._read(Kind.CLIENT_SHARES, messages, width, self._keys))
-        self._check_enough(Kind.CLIENT_SHARES, len(found))
+        found = dict(self._read(SumKind.CLIENT_SHARES, messages, width, self._keys))
+        self._check_enough(SumKind.CLIENT_SHARES, len(found))
         self._sharers = dict.fromkeys(sorted(found))  # ordered, and quick to look up
         self._open_masked()
         columns = {}
@@ -128,7 +128,7 @@ class SecureSumServer:
             if client in found:
                 part = slice(place * SEALED_BYTES, (place + 1) * SEALED_BYTES)
                 boxes = {sender: row[part] for sender, row in found.items()}
-                columns[client] = pack(Kind.OWN_SHARES, self.round, boxes)
+                columns[client] = pack(SumKind.OWN_SHARES, self.round, boxes)
         return columns
 
     def collect_masked(self, messages: Messages) -> bytes:
@@ -145,15 +145,15 @@ class SecureSumServer:
         """Add one masked vector; see ``collect_masked``. It raises nothing."""
         width = self.setup.size * self.setup.dtype.itemsize
         others = self._without_complaints([(sender, message)])
-        read = self._read(Kind.CLIENT_SUM, others, width, self._sharers, self._masked)
+        read = self._read(SumKind.CLIENT_SUM, others, width, self._sharers, self._masked)
         for _client, words in read:
             self._total += np.frombuffer(words, self.setup.dtype)
 
     def close_masked(self) -> bytes:
         """Return who sent a masked vector, U3; see ``collect_masked``."""
-        self._check_enough(Kind.CLIENT_SUM, len(self._masked))
+        self._check_enough(SumKind.CLIENT_SUM, len(self._masked))
         self._survivors = sorted(self._masked)
-        return pack(Kind.ALL_SURVIVORS, self.round, dict.fromkeys(self._survivors, b""))
+        return pack(SumKind.ALL_SURVIVORS, self.round, dict.fromkeys(self._survivors, b""))
 
     def unmask(self, messages: Messages) -> Words:
         """Return the sum of the vectors of the clients in U3, modulo 2^bits, shape (d,).
@@ -162,8 +162,8 @@ class SecureSumServer:
             NoSum: also if the shares do not give the mask key that a client advertised.
         """
         width = len(self._sharers) * SHARE_BYTES
-        found = dict(self._read(Kind.CLIENT_REVEALED, messages, width, self._masked))
-        self._check_enough(Kind.CLIENT_REVEALED, len(found))
+        found = dict(self._read(SumKind.CLIENT_REVEALED, messages, width, self._masked))
+        self._check_enough(SumKind.CLIENT_REVEALED, len(found))
         helpers = sorted(found)[: self.setup.threshold]
         weights = weights_at_zero([point(helper) for helper in helpers])
         total, alive = self._total.copy(), set(self._survivors)
@@ -204,11 +204,11 @@ class SecureSumServer:
     def _without_complaints(self, messages: Messages) -> Iterator[tuple[int | None, bytes]]:
         """Yield the other messages; note whose boxes a client says that it cannot open."""
         for sender, message in messages:
-            if sender not in self._sharers or message[:1] != bytes([Kind.CLIENT_COMPLAINT]):
+            if sender not in self._sharers or message[:1] != bytes([SumKind.CLIENT_COMPLAINT]):
                 yield sender, message
                 continue
-            width = len(message) - len(pack(Kind.CLIENT_COMPLAINT, self.round, {sender: b""}))
-            record = self._record(Kind.CLIENT_COMPLAINT, sender, message, max(width, 0))
+            width = len(message) - len(pack(SumKind.CLIENT_COMPLAINT, self.round, {sender: b""}))
+            record = self._record(SumKind.CLIENT_COMPLAINT, sender, message, max(width, 0))
             if record is None or width % 4:
                 self.dropped["malformed"] += 1
             else:
@@ -217,7 +217,7 @@ class SecureSumServer:
 
     def _read(
         self,
-        kind: Kind,
+        kind: SumKind,
         messages: Messages,
         width: int,
         allowed: Collection[int] | None,
@@ -246,7 +246,7 @@ class SecureSumServer:
                 seen.add(sender)
                 yield sender, record
 
-    def _record(self, kind: Kind, sender: int, message: bytes, width: int) -> bytes | None:
+    def _record(self, kind: SumKind, sender: int, message: bytes, width: int) -> bytes | None:
         """Return a client's record about itself; None if its message is not valid."""
         try:
             records = unpack(kind, self.round, message, width)
@@ -254,7 +254,7 @@ class SecureSumServer:
             return None
         return records[sender] if records.keys() == {sender} else None
 
-    def _check_enough(self, kind: Kind, count: int) -> None:
+    def _check_enough(self, kind: SumKind, count: int) -> None:
         if count < self.setup.threshold:
             raise NoSum(
                 f"round {self.round}: {count} clients sent {kind.name}, fewer than threshold = "

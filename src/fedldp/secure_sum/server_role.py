@@ -78,7 +78,7 @@ def summed_server(
     """
     if server.dialogue is not None:
         raise ConfigError("dialogue: only a system of one exchange a round can be summed")
-    dialogue = Dialogue(
+    dialogue = SumDialogue(
         summing=summing,
         setup=setup,
         committees=Committees(setup.num_clients) if committees is None else committees,
@@ -96,7 +96,7 @@ def summed_server(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dialogue:
+class SumDialogue:
     """The server's side of a round: four phases with the remaining clients.
 
     Attributes:
