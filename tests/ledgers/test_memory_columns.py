@@ -36,7 +36,7 @@ from fedldp.core.errors import (
     PrivacyError,
 )
 from fedldp.ledgers.budget import Budget
-from fedldp.ledgers.columns import LARGEST_CLIENT, MemoryLedger, Run
+from fedldp.ledgers.columns import LARGEST_CLIENT, MemoryLedger, RunHistory
 from fedldp.ledgers.protocol import Place, Verdict
 from fedldp.protocol.roles import State
 from fedldp.reporting.record import RunFolder
@@ -133,7 +133,7 @@ def each_alone(ledger: MemoryLedger, step: Step) -> list[Any]:
 
 def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
     """Return the kind of a ledger's reply to one client, from that client's releases alone."""
-    run = ledger._runs.get(step.run, Run())
+    run = ledger._runs.get(step.run, RunHistory())
     row = run.row(client)
     shape, done, again = run.shape(row), 0, False
     if step.round < shape.round:
@@ -290,7 +290,7 @@ def test_what_two_ledgers_have_counted_is_counted_once(some: Any, others: Any) -
         assert all(list(mine.values()).count(event) == n for event, n in history.items())
         for round in range(42):
             before = len({r for r, _ in mine if r < round})
-            run = ledger._runs.get("run", Run())
+            run = ledger._runs.get("run", RunHistory())
             assert run.rounds_before(np.array([run.row(client)]), round) == before
 
 

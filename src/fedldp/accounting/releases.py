@@ -21,11 +21,11 @@ from fedldp.accounting.events import Event
 from fedldp.core.errors import ConfigError
 
 Indices = NDArray[np.int32]
-Clients = Sequence[int] | NDArray[np.integer]  # a range, if there are many
+ClientIndices = Sequence[int] | NDArray[np.integer]  # a range, if there are many
 
 WORD = 32
 
-Words = dict[int, NDArray[np.uint32]]
+RoundWords = dict[int, NDArray[np.uint32]]
 """The rounds of some clients, an entry for each client: bit b of word w is round 32 w + b."""
 
 _DENSE = 8
@@ -71,8 +71,8 @@ class ReleaseHistory:
     @classmethod
     def planned(
         cls,
-        groups: Mapping[Event, Clients],
-        participants: Mapping[int, Clients | None],
+        groups: Mapping[Event, ClientIndices],
+        participants: Mapping[int, ClientIndices | None],
         downlink: Event | None = None,
     ) -> ReleaseHistory:
         """Return what a run will release.
@@ -217,7 +217,7 @@ def rounds_of(bits: int) -> Iterator[int]:
         bits ^= lowest
 
 
-def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Cohort]:
+def blocks_of(clients: NDArray[np.integer], words: RoundWords) -> list[Cohort]:
     """Return the cohorts of one event.
 
     If hardly any two clients took part in the same rounds, clients are grouped round by round.
@@ -243,7 +243,7 @@ def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Cohort]:
     ]
 
 
-def _groups_of_equal_rounds(words: Words, size: int) -> NDArray[np.int64] | None:
+def _groups_of_equal_rounds(words: RoundWords, size: int) -> NDArray[np.int64] | None:
     """Return group numbers of clients with equal rounds; None if there are too many groups."""
     group = np.zeros(size, np.int64)
     for bits in words.values():
@@ -258,7 +258,7 @@ def _groups_of_equal_rounds(words: Words, size: int) -> NDArray[np.int64] | None
     return group
 
 
-def _indices(clients: Clients) -> Indices:
+def _indices(clients: ClientIndices) -> Indices:
     if isinstance(clients, range):
         return np.arange(clients.start, clients.stop, clients.step, dtype=np.int32)
     found = np.asarray(clients, dtype=np.int32)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.releases import Clients
+from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.per_client import ClientValue, of_client
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
@@ -47,7 +47,7 @@ class Participation(Protocol):
     told: ClassVar[tuple[str, ...]]
     uses_rounds: ClassVar[bool]
 
-    def clients(self, round: int, draws: Draws) -> Clients | None:
+    def clients(self, round: int, draws: Draws) -> ClientIndices | None:
         """Return the clients of ``round``, ascending; None for all of them.
 
         Args:
@@ -72,7 +72,7 @@ class All:
     told: ClassVar[tuple[str, ...]] = ()
     uses_rounds: ClassVar[bool] = False
 
-    def clients(self, round: int, draws: Draws) -> Clients | None:
+    def clients(self, round: int, draws: Draws) -> ClientIndices | None:
         return None
 
     def max_rounds(self, client: int) -> int | None:
@@ -99,7 +99,7 @@ class Drawn:
     num_clients: int
     size: int
 
-    def clients(self, round: int, draws: Draws) -> Clients | None:
+    def clients(self, round: int, draws: Draws) -> ClientIndices | None:
         generator = draws(round)("participation").generator()
         drawn = generator.choice(self.num_clients, size=self.size, replace=False)
         if self.size < self.num_clients // _DENSE:
@@ -135,7 +135,7 @@ class Once:
     num_clients: int
     rounds: int
 
-    def clients(self, round: int, draws: Draws) -> Clients:
+    def clients(self, round: int, draws: Draws) -> ClientIndices:
         key = draws(0)("cohorts").bytes(KEY_BYTES).tobytes()
         fewest, larger = divmod(self.num_clients, self.rounds)  # the first ``larger`` have one more
         start = (round - 1) * fewest + min(round - 1, larger)
@@ -191,7 +191,7 @@ class Balanced:
     size: int
     rounds: int
 
-    def clients(self, round: int, draws: Draws) -> Clients | None:
+    def clients(self, round: int, draws: Draws) -> ClientIndices | None:
         if self.size == self.num_clients:
             return None
         order = draws(0)("turns").generator().permutation(self.num_clients)
@@ -287,7 +287,7 @@ class Preselected:
     rounds: int
     turns: int | Sequence[int] | ClientValue | None = None
 
-    def clients(self, round: int, draws: Draws) -> Clients:
+    def clients(self, round: int, draws: Draws) -> ClientIndices:
         selected, _ = draw_selection(self.rho(), draws(round)("selection"))
         found: list[int] = np.flatnonzero(selected).tolist()
         return found

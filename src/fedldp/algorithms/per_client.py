@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict
 
-from fedldp.accounting.releases import Clients
+from fedldp.accounting.releases import ClientIndices
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
 
@@ -49,7 +49,7 @@ def of_client(values: float | Sequence[float] | ClientValue, client: int) -> flo
     return values[client] if isinstance(values, Sequence) else values
 
 
-def of_equal_values(settings: Sequence[Any], num_clients: int) -> list[Clients]:
+def of_equal_values(settings: Sequence[Any], num_clients: int) -> list[ClientIndices]:
     """Return the clients in groups, of which each has equal values of all ``settings``.
 
     Clients of a group ascend, and groups do by their first client.

@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedldp.accounting.releases import Clients
+from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.participation import cohort_sizes
 from fedldp.algorithms.per_client import ClientValue, is_own, of_client, of_equal_values
 from fedldp.algorithms.problem import Problem
@@ -441,7 +441,7 @@ class RunSettings(FrozenConfig):
                 settings[name] = ClientValue(own=of_client(value, client))
         return self.changed(**settings)
 
-    def encoder_groups(self) -> list[Clients]:
+    def encoder_groups(self) -> list[ClientIndices]:
         """Return the clients in groups, of which each has encoders that are alike.
 
         Clients of a group ascend, and groups by their first client.

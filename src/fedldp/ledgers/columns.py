@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.accountants import from_record, releases_nothing
 from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.prices import draws_once, price
-from fedldp.accounting.releases import WORD, Cohort, ReleaseHistory, Words, blocks_of
+from fedldp.accounting.releases import WORD, Cohort, ReleaseHistory, RoundWords, blocks_of
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, PrivacyError
 from fedldp.core.numbers import check_count
 from fedldp.ledgers.budget import Budget, admit_by_all, each_of
@@ -84,7 +84,7 @@ class MemoryLedger:
     ) -> None:
         self.budgets = each_of(budget)
         self._sent: dict[tuple[str, int], dict[Place, bytes]] | None = {} if keeps_answers else None
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, RunHistory] = {}
 
     def count_downlink(self, run: str, round: int, event: Event) -> None:
         """Count that the broadcast of ``round`` releases ``event``; repeating changes nothing."""
@@ -106,7 +106,7 @@ class MemoryLedger:
         """Return how often ``client`` released each event in a run."""
         check_client(client)
         found: Counter[Event] = Counter()
-        known = self._runs.get(run) or Run()
+        known = self._runs.get(run) or RunHistory()
         for event, times in known.history(known.row(client)):
             found[event] += times
         return found
@@ -125,7 +125,7 @@ class MemoryLedger:
             ConfigError: a client released two events with a price in one round, which no statement
                 can express. Count them as one event.
         """
-        known = self._runs.get(run, Run())
+        known = self._runs.get(run, RunHistory())
         blocks: dict[Event, list[Cohort]] = {}
         for kinds, clients, words in known.kind_groups():
             costly = [
@@ -198,7 +198,7 @@ class MemoryLedger:
         if not digests:
             return made
         kept = self._run(place.run)
-        answer = Answer(place.round, place.exchange, place.question, event)
+        answer = AnswerRecord(place.round, place.exchange, place.question, event)
         if not any(before):
             kept.count(places, answer, digests)
             self._keep(place, places, made)
@@ -268,7 +268,7 @@ class MemoryLedger:
         """Return whether every client may release ``event`` now, and none did already."""
         if clients.size == 1:
             return False  # ask it alone, which is quicker
-        known = self._runs.get(place.run) or Run()
+        known = self._runs.get(place.run) or RunHistory()
         rows = known.rows(clients)
         if not known.await_answers(rows, place.round, place.exchange):
             return False
@@ -313,7 +313,7 @@ class MemoryLedger:
                     f"not as {anew}"
                 )
             return True
-        kept = self._runs.get(run) or Run()
+        kept = self._runs.get(run) or RunHistory()
         row = kept.row(client)
         done = functools.reduce(operator.or_, kept.rounds(row), 0) & ((1 << round) - 1)
         if known != event:
@@ -370,10 +370,10 @@ class MemoryLedger:
         kept = self._kept(place, client)
         return _another(place, client) if kept is None else kept
 
-    def _run(self, name: str) -> Run:
+    def _run(self, name: str) -> RunHistory:
         check_run(name)
         if name not in self._runs:
-            self._runs[name] = Run()
+            self._runs[name] = RunHistory()
         return self._runs[name]
 
     def _spent(self, client: int, budget: Budget) -> Fraction:
@@ -486,7 +486,7 @@ NOTHING = ClientHistory(-1, (), ())
 """The history of a client that has released nothing."""
 
 
-class Answer(NamedTuple):
+class AnswerRecord(NamedTuple):
     """A release: ``event``, as the answer to ``question`` at this round and exchange."""
 
     round: int
@@ -506,10 +506,10 @@ class KindGroup(NamedTuple):
 
     kinds: tuple[tuple[Event, int], ...]
     clients: Places
-    words: list[Words]
+    words: list[RoundWords]
 
 
-class Run:
+class RunHistory:
     """What was released in one run.
 
     A client has the row of its own index, or, in a result of ``extract``, the next free row.
@@ -529,12 +529,12 @@ class Run:
         self.server: dict[Event, int] = {}
         self.shapes: list[ClientHistory] = [NOTHING]
         self.shape_of: NDArray[np.int32] = np.zeros(0, np.int32)
-        self.words: list[Words] = []
+        self.words: list[RoundWords] = []
         self.answers: dict[int, NDArray[np.uint64]] = {}
         self._numbers: dict[ClientHistory, int] = {NOTHING: 0}
         self._many = _FEW_SHAPES
         # The last history that an answer was added to, the answer, and the resulting numbers.
-        self._last: tuple[int, Answer | None, int, int] = (0, None, 0, 0)
+        self._last: tuple[int, AnswerRecord | None, int, int] = (0, None, 0, 0)
         self._rows: dict[int, int] | None = None  # row by client; None if they are equal
 
     def row(self, client: int) -> int:
@@ -611,7 +611,7 @@ class Run:
         )
         return [kinds[place], *counts]
 
-    def count(self, clients: Places, answer: Answer, digests: Sequence[int]) -> None:
+    def count(self, clients: Places, answer: AnswerRecord, digests: Sequence[int]) -> None:
         """Count an answer of each of these clients, all of which await it.
 
         Args:
@@ -620,16 +620,16 @@ class Run:
             digests: the beginning of a digest of what each client sends, above 0.
         """
         if clients.size == 1:
-            self.count_of_one_history(self.row(int(clients[0])), answer, digests[0])
+            self.count_group(self.row(int(clients[0])), answer, digests[0])
             return
         rows, all_digests = self.rows(clients), np.array(digests, np.uint64)
         before = self.shape_of[rows]
         numbers = set(before.tolist())
         for number in numbers:
             there = before == number
-            self.count_of_one_history(rows[there], answer, all_digests[there])
+            self.count_group(rows[there], answer, all_digests[there])
 
-    def count_of_one_history(self, rows: Places | int, answer: Answer, digests: Any) -> None:
+    def count_group(self, rows: Places | int, answer: AnswerRecord, digests: Any) -> None:
         """Count an answer of clients with one history, or of one client: see ``count``."""
         self._forget_shapes()
         old = int(self.shape_of[rows if isinstance(rows, int) else rows[0]])
@@ -656,12 +656,12 @@ class Run:
                 words = [self.words_of(kind, rows[there]) for kind in range(len(each))]
                 yield KindGroup(each, clients[there], words)
 
-    def extract(self, clients: Places) -> Run:
+    def extract(self, clients: Places) -> RunHistory:
         """Return what these clients released."""
         chosen = np.unique(clients)
         rows = self.rows(chosen)
         chosen, rows = chosen[self.shape_of[rows] > 0], rows[self.shape_of[rows] > 0]
-        small = Run()
+        small = RunHistory()
         small._rows = {client: row for row, client in enumerate(chosen.tolist())}
         numbers, places = np.unique(self.shape_of[rows], return_inverse=True)
         small.shape_of = np.array(
@@ -672,7 +672,7 @@ class Run:
         small.answers = {exchange: each for exchange, each in answers.items() if each.any()}
         return small
 
-    def absorb(self, other: Run) -> None:
+    def absorb(self, other: RunHistory) -> None:
         """Count all that ``other`` has counted; what both have counted counts once.
 
         Raises:
@@ -709,7 +709,7 @@ class Run:
         for event, rounds in other.server.items():
             self.server[event] = self.server.get(event, 0) | rounds
 
-    def words_of(self, kind: int, rows: Places) -> Words:
+    def words_of(self, kind: int, rows: Places) -> RoundWords:
         """Return the rounds in which clients released the kind at a place among their kinds."""
         if kind >= len(self.words):
             return {}
@@ -737,7 +737,7 @@ class Run:
         return self.answers[exchange]
 
     def _check_rounds(
-        self, mine: ClientHistory, rows: Places, theirs: ClientHistory, words: list[Words]
+        self, mine: ClientHistory, rows: Places, theirs: ClientHistory, words: list[RoundWords]
     ) -> None:
         """Raise AskedOtherwise if a client released two events in one exchange of a round."""
         for kind, (event, exchange) in enumerate(mine.kinds):
@@ -747,7 +747,7 @@ class Run:
                     if any((done[word] & of_other[word]).any() for word in done.keys() & of_other):
                         raise AskedOtherwise(f"a round was released as {event}, and as {other}")
 
-    def _check_answers(self, mine: Places, other: Run, theirs: Places) -> None:
+    def _check_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
         """Refuse another run in which a question of the latest rounds has a different answer."""
         same = _rounds(self)[self.shape_of[mine]] == _rounds(other)[other.shape_of[theirs]]
         for exchange in self.answers.keys() & other.answers.keys():
@@ -755,7 +755,7 @@ class Run:
             if (same & (one > 0) & (two > 0) & (one != two)).any():
                 raise AskedOtherwise(f"exchange {exchange} of a round has two different answers")
 
-    def _take_answers(self, mine: Places, other: Run, theirs: Places) -> None:
+    def _take_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
         """Take over the answers of another run's latest rounds; call it before shapes change."""
         ours = _rounds(self)[self.shape_of[mine]]
         latest = _rounds(other)[other.shape_of[theirs]]
@@ -791,7 +791,7 @@ class Run:
         self.answers = {x: _longer(each, size) for x, each in self.answers.items()}
 
 
-def _rounds(run: Run) -> NDArray[np.int64]:
+def _rounds(run: RunHistory) -> NDArray[np.int64]:
     return np.array([shape.round for shape in run.shapes], np.int64)
 
 
@@ -805,7 +805,11 @@ def _longer(column: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 def all_covered(
-    budgets: tuple[Budget, ...], event: Event, clients: Places, run: Run, others: Sequence[Run]
+    budgets: tuple[Budget, ...],
+    event: Event,
+    clients: Places,
+    run: RunHistory,
+    others: Sequence[RunHistory],
 ) -> bool:
     """Return whether each client may release ``event`` in ``run``, given its earlier releases.
 
@@ -889,7 +893,7 @@ def check_round(round: int) -> None:
 # To a JSON-ready record and back
 
 
-def run_to_record(run: Run, events: dict[Event, int]) -> dict[str, Any]:
+def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
     """Return a JSON-ready record, which refers to an event by its place in ``events``."""
 
     def place(event: Event) -> int:
@@ -926,13 +930,13 @@ def run_to_record(run: Run, events: dict[Event, int]) -> dict[str, Any]:
     }
 
 
-def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> Run:
+def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> RunHistory:
     """Return the run of a record. It knows which questions were answered, but not the answers.
 
     Raises:
         ConfigError, LookupError, ValueError, TypeError: the record is damaged.
     """
-    run = Run()
+    run = RunHistory()
     run.server = {events[place]: int(rounds, 16) for place, rounds in record["server"]}
     numbers = [run.number(_shape(each, events)) for each in record["shapes"]]
     if len(set(numbers)) < len(numbers):
@@ -974,7 +978,7 @@ def _shape(record: Mapping[str, Any], events: Mapping[int, Event]) -> ClientHist
     return ClientHistory(record["round"], answered, kinds)
 
 
-def _check_rounds(run: Run, rows: Places) -> None:
+def _check_rounds(run: RunHistory, rows: Places) -> None:
     """Raise ConfigError unless clients' latest releases match their histories.
 
     Nothing may be released later. Each kind must be released in the latest round if it was answered

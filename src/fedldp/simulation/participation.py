@@ -11,7 +11,7 @@ import numpy as np
 from fedldp.accounting.accountants import releases_nothing, sides_of
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import rounded_up
-from fedldp.accounting.releases import Clients, ReleaseHistory
+from fedldp.accounting.releases import ClientIndices, ReleaseHistory
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
@@ -35,7 +35,7 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
         ConfigError: it protects single people or rows, and no limit of a budget's kind covers it;
             or ``person_budget`` leaves nobody to answer in some round.
     """
-    found: dict[Event, list[Clients]] = {}
+    found: dict[Event, list[ClientIndices]] = {}
     algorithm = config.algorithm(problem)
     for alike in config.encoder_groups():
         encoder = algorithm.encoder(alike[0])
@@ -57,16 +57,16 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
 def _within_budgets(
     budgets: Sequence[Budget],
     config: RunConfig,
-    groups: Mapping[Event, Clients],
-    asked: Mapping[int, Clients | None],
-) -> dict[int, Clients | None]:
+    groups: Mapping[Event, ClientIndices],
+    asked: Mapping[int, ClientIndices | None],
+) -> dict[int, ClientIndices | None]:
     """Return who will answer in each round: those asked whose ledgers do not refuse by then."""
     left = np.zeros(config.num_clients, np.int32)
     for event, clients in groups.items():
         left[np.asarray(clients)] = min(
             _times_paid(event, budget, config.rounds) for budget in budgets
         )
-    answering: dict[int, Clients | None] = {}
+    answering: dict[int, ClientIndices | None] = {}
     for round, there in asked.items():
         places = slice(None) if there is None else np.asarray(there, np.int64)
         able = left[places] > 0
@@ -81,8 +81,8 @@ def _within_budgets(
 def _check_lasts(
     budget: Budget,
     config: RunConfig,
-    groups: Mapping[Event, Clients],
-    asked: Mapping[int, Clients | None],
+    groups: Mapping[Event, ClientIndices],
+    asked: Mapping[int, ClientIndices | None],
 ) -> None:
     """Refuse a budget for people with which a run would end in a round that nobody answers."""
     answering = _within_budgets([budget], config, groups, asked)
