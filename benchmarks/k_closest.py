@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
-from fedldp.mechanisms.k_closest import Choice, KClosest
+from fedldp.mechanisms.k_closest import FrameChoice, KClosest
 from fedldp.mechanisms.nearest_direction import NearestDirection
 from fedldp.mechanisms.privunit import PrivUnit, best_cap
 from fedldp.mechanisms.two_point import TwoPoint
@@ -133,7 +133,7 @@ def vectors(size: int) -> dict[str, NDArray[np.float64]]:
 
 
 def closest_mean(
-    choice: Choice, unit: NDArray[np.float64], seeds: list[bytes]
+    choice: FrameChoice, unit: NDArray[np.float64], seeds: list[bytes]
 ) -> NDArray[np.float64]:
     """Return for each seed the mean of the k closest directions, shape (n, D)."""
     found = []

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms.k_closest import Choice, Frames, KClosest, _units
+from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _units
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.mechanisms.nearest_direction import Choice as NearestChoice
-from fedldp.mechanisms.nearest_direction import NearestDirection
+from fedldp.mechanisms.nearest_direction import DirectionChoice, NearestDirection
 from fedldp.mechanisms.piecewise import Window
 
 
@@ -22,8 +21,8 @@ class PublicK(KClosest):
     def closest(self, values: np.ndarray) -> int:
         return self.choice(values.size).closest
 
-    def chosen(self, frames: Frames, closest: int) -> Choice:
-        return Choice(self.epsilon, frames, closest)
+    def chosen(self, frames: Frames, closest: int) -> FrameChoice:
+        return FrameChoice(self.epsilon, frames, closest)
 
     def seed(self, stream: Stream) -> bytes:
         return stream.bytes(16).tobytes()
@@ -56,7 +55,7 @@ class KOfTheNorm(PublicK):
 
 
 @dataclass(frozen=True)
-class ClosedPlaces(Choice):
+class ClosedPlaces(FrameChoice):
     """A word belongs to the place before where it is the first one of a place."""
 
     def place(self, stream: Stream) -> int:
@@ -72,7 +71,7 @@ class ClosedPlaces(Choice):
 class ClosedWords(PublicK):
     """See ``ClosedPlaces``: the first place has one word too many, the last one too few."""
 
-    def chosen(self, frames: Frames, closest: int) -> Choice:
+    def chosen(self, frames: Frames, closest: int) -> FrameChoice:
         return ClosedPlaces(self.epsilon, frames, closest)
 
 
@@ -82,7 +81,7 @@ class Blurred(NearestDirection):
     kind = KRR
 
     @property
-    def choice(self) -> NearestChoice:
+    def choice(self) -> DirectionChoice:
         right = super().choice
         return replace(right, blur=self.kind(right.blur.epsilon, right.blur.categories))
 

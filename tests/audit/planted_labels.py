@@ -11,7 +11,7 @@ from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.systems import systems
-from fedldp.mechanisms.k_closest import Choice, KClosest
+from fedldp.mechanisms.k_closest import FrameChoice, KClosest
 
 composed: Any = systems()["composed"]
 
@@ -36,11 +36,11 @@ class RightConfig(composed):
 
 
 @dataclass(frozen=True)
-class WithinTheLabel(Choice):
+class WithinTheLabel(FrameChoice):
     """A direction is drawn among those of the label, as if there were no other label."""
 
     def draw(self, along: Any, streams: Any, own: Any = None) -> Any:
-        within = Choice(self.epsilon, self.frames, self.closest).draw(along, streams)
+        within = FrameChoice(self.epsilon, self.frames, self.closest).draw(along, streams)
         if own is None:
             return within
         found = own * self.frames.directions + within.astype(np.int64)
@@ -50,7 +50,7 @@ class WithinTheLabel(Choice):
 class LabelInClear(KClosest):
     """See ``WithinTheLabel``: the direction is private, and the label is not."""
 
-    def choice(self, size: int) -> Choice:
+    def choice(self, size: int) -> FrameChoice:
         return WithinTheLabel(*fields_of(super().choice(size)))
 
 
@@ -59,7 +59,7 @@ class LabelInClearConfig(RightConfig):
     chosen: ClassVar[Any] = LabelInClear
 
 
-def fields_of(right: Choice) -> tuple[Any, ...]:
+def fields_of(right: FrameChoice) -> tuple[Any, ...]:
     return right.epsilon, right.frames, right.closest, right.blocks
 
 

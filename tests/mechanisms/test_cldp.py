@@ -19,28 +19,28 @@ from fedldp.accounting.events import PureCoordinates
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
-from fedldp.mechanisms.cldp import CLDP, Table, table
+from fedldp.mechanisms.cldp import CLDP, WeightTable, table
 
 mp.mp.dps = 40
 
 # Two distances in the table, and two beyond it
-TINY = Table(end=2, floor_weight=2, cumulative=np.array([0, 4, 7]), peak=6)
+TINY = WeightTable(end=2, floor_weight=2, cumulative=np.array([0, 4, 7]), peak=6)
 
 
-def weights(of: Table) -> list[int]:
+def weights(of: WeightTable) -> list[int]:
     """Return w(0), w(1), ..., w(2 M)."""
     inside = np.diff(of.cumulative).tolist()
     return [of.peak, *inside, *[of.floor_weight] * (2 * of.end - of.last)]
 
 
-def laws(of: Table) -> dict[int, dict[int, Fraction]]:
+def laws(of: WeightTable) -> dict[int, dict[int, Fraction]]:
     """Return the probability of every report of every whole number."""
     w, numbers = weights(of), range(-of.end, of.end + 1)
     totals = {v: sum(w[abs(v - y)] for y in numbers) for v in numbers}
     return {v: {y: Fraction(w[abs(v - y)], totals[v]) for y in numbers} for v in numbers}
 
 
-def largest_ratio(of: Table) -> Fraction:
+def largest_ratio(of: WeightTable) -> Fraction:
     """Return the largest ratio of probabilities over all pairs of inputs and all outputs."""
     law = laws(of)
     columns = [[law[v][y] for v in law] for y in law]
@@ -150,7 +150,7 @@ def test_draws_have_the_tables_law(instance: tuple[float, int]) -> None:
 @pytest.mark.parametrize(
     "found", [TINY, table(0.3, 12), table(9.0, 15)], ids=["tiny", "flat", "steep"]
 )
-def test_moments(found: Table) -> None:
+def test_moments(found: WeightTable) -> None:
     numbers = np.arange(-found.end, found.end + 1)
     means, variances = found.moments(numbers)
     for v, mean, variance in zip(numbers.tolist(), means, variances, strict=True):

@@ -21,7 +21,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings, k_closest, stated_event
 from fedldp.mechanisms._hadamard import transform
 from fedldp.mechanisms._unit_ball import complete
-from fedldp.mechanisms.k_closest import Choice, Frames, KClosest, _top_sum, _units
+from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _top_sum, _units
 from fedldp.mechanisms.privunit import best_cap
 
 EPSILONS = [1e-6, 0.5, 1.0, 4.0, 8.0, 16.0, 32.0]
@@ -56,7 +56,7 @@ def closest_of(inner: NDArray[np.float64], closest: int) -> set[int]:
     return set(order[:closest])
 
 
-def plainly(choice: Choice, along: NDArray[Any], place: int) -> int:
+def plainly(choice: FrameChoice, along: NDArray[Any], place: int) -> int:
     """Return the category at a place, using lists: the k closest, their opposites, the others."""
     pairs = sorted(range(along.size), key=lambda i: (-abs(along[i]), i))[: choice.closest]
     first = [2 * i + int(along[i] < 0) for i in sorted(pairs)]
@@ -78,7 +78,7 @@ class Words:
 # The law of a report, exactly
 
 
-def starts_of(choice: Choice) -> list[int]:
+def starts_of(choice: FrameChoice) -> list[int]:
     """Return the first word of each place, and the first word that is drawn again."""
     window, k = choice.window, choice.closest
     inside = [place * window.high for place in range(k)]
@@ -89,7 +89,7 @@ def starts_of(choice: Choice) -> list[int]:
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("closest", [1, 3, 16])
 def test_each_place_has_as_many_words_as_its_weight(epsilon: float, closest: int) -> None:
-    choice = Choice(epsilon, SMALL, closest)
+    choice = FrameChoice(epsilon, SMALL, closest)
     window, starts = choice.window, starts_of(choice)
     assert len(starts) == 33
     assert starts[-1] == window.total < 1 << 64
@@ -102,7 +102,7 @@ def test_each_place_has_as_many_words_as_its_weight(epsilon: float, closest: int
     assert again.words == []
 
 
-def law(choice: Choice, unit: NDArray[np.float64], seed: bytes) -> dict[int, Fraction]:
+def law(choice: FrameChoice, unit: NDArray[np.float64], seed: bytes) -> dict[int, Fraction]:
     """Return the probability of each category given a seed, from the words of all places."""
     along = choice.frames.along(unit[None], [seed])
     found: dict[int, Fraction] = {}
@@ -126,7 +126,7 @@ def some_units(size: int) -> list[NDArray[np.float64]]:
 def test_no_two_inputs_are_told_apart_by_more_than_the_ratio_of_weights(
     epsilon: float, closest: int
 ) -> None:
-    choice = Choice(epsilon, SMALL, closest)
+    choice = FrameChoice(epsilon, SMALL, closest)
     exact = Fraction(choice.window.high, choice.window.low)
     worst = Fraction(1)
     for seed in seeds(3):
@@ -196,7 +196,7 @@ def test_a_report_is_one_of_the_closest_with_the_probability_of_its_weights(
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize("closest", [1, 5, 16])
 def test_which_block_it_was_is_as_private_as_the_direction(epsilon: float, closest: int) -> None:
-    choice = Choice(epsilon, SMALL, closest, blocks=3)
+    choice = FrameChoice(epsilon, SMALL, closest, blocks=3)
     window, (seed,) = choice.window, seeds(1)
     assert window.cells == 3 * 32
     laws, units = [], some_units(8)[:3]
@@ -321,7 +321,7 @@ def test_the_closest_are_those_of_the_definition(frames: Frames) -> None:
         scaled = along[0] * (inner[::2] @ along[0]) / (along[0] @ along[0])
         np.testing.assert_allclose(scaled, inner[::2], atol=1e-3)
         if number >= 3:  # no ties
-            choice = Choice(2.0, frames, 11)
+            choice = FrameChoice(2.0, frames, 11)
             found = {
                 int(choice.draw(along, [Words(start)])[0])  # type: ignore[list-item]
                 for start in starts_of(choice)[:11]
@@ -332,7 +332,7 @@ def test_the_closest_are_those_of_the_definition(frames: Frames) -> None:
 @pytest.mark.parametrize("closest", [1, 5, 300, 3000, 6140, 6144])
 def test_the_closest_are_found_as_by_sorting(closest: int) -> None:
     frames = Frames(2048, 3)
-    choice = Choice(2.0, frames, closest)
+    choice = FrameChoice(2.0, frames, closest)
     usual = frames.along(some_units(2048)[-1][None], seeds(1))[0]
     # Most rows do not have the expected size, have many ties, or both.
     rows = np.stack(
@@ -349,7 +349,7 @@ def test_the_closest_are_found_as_by_sorting(closest: int) -> None:
 
 
 def test_ties_go_to_the_first() -> None:
-    choice = Choice(1.0, SMALL, 5)
+    choice = FrameChoice(1.0, SMALL, 5)
     along = np.array([[0, 2, -2, 1, -1, 1, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0]], np.float32)
     starts = starts_of(choice)
     found = [int(choice.draw(along, [Words(start)])[0]) for start in starts[:-1]]  # type: ignore[list-item]
@@ -429,7 +429,7 @@ def test_no_other_number_of_closest_is_better(epsilon: float) -> None:
     chosen = KClosest(epsilon, 1.0).choice(500)
     for other in {1, 2, 5, 40, 300, 1000, 1700, 2048, chosen.closest - 7, chosen.closest + 7}:
         if 1 <= other <= chosen.frames.pairs:
-            assert Choice(epsilon, chosen.frames, other).scale <= chosen.scale
+            assert FrameChoice(epsilon, chosen.frames, other).scale <= chosen.scale
 
 
 @pytest.mark.parametrize(
@@ -544,14 +544,14 @@ def test_the_largest_floats_are_inputs_like_any_other() -> None:
 @pytest.mark.parametrize("closest", [0, -1, 17])
 def test_more_than_half_of_the_directions_are_refused(closest: int) -> None:
     with pytest.raises(ConfigError, match=r"^closest = [^\n]*half of the directions$"):
-        Choice(1.0, SMALL, closest)
+        FrameChoice(1.0, SMALL, closest)
 
 
 def test_so_many_that_weights_leave_the_others_none_are_refused() -> None:
     frames = Frames(1 << 20, 1)
     with pytest.raises(ConfigError, match=r"^closest = 500000 and epsilon = 32: [^\n]*give fewer"):
-        Choice(32.0, frames, 500_000)
-    assert Choice(32.0, frames, 200_000).window.low == 1
+        FrameChoice(32.0, frames, 500_000)
+    assert FrameChoice(32.0, frames, 200_000).window.low == 1
 
 
 def test_more_directions_than_four_bytes_number_are_refused() -> None:

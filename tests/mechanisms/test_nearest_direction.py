@@ -103,11 +103,11 @@ def test_it_is_not_much_noisier_than_privunit(epsilon: float, factor: float) -> 
 
 def test_no_other_number_of_directions_is_better() -> None:
     from fedldp.mechanisms.k_rr import KRR
-    from fedldp.mechanisms.nearest_direction import Choice
+    from fedldp.mechanisms.nearest_direction import DirectionChoice
 
     chosen = NearestDirection(4.0, 1.0).choice
     for count in range(1, MOST_DIRECTIONS + 1):
-        other = Choice(count, KRR(4.0, 2 * count))
+        other = DirectionChoice(count, KRR(4.0, 2 * count))
         noise = [float(c.mean_square(np.zeros(1))[0]) / c.scale**2 for c in (chosen, other)]
         assert noise[0] <= noise[1]
 

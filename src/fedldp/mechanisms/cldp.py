@@ -43,7 +43,7 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class WeightTable:
     """The exact law of a report of the whole number v, from -end to end: weights by distance.
 
     A report is v' with probability w(|v - v'|)/total(v), where w(k) = floor(W r^k) + floor_weight.
@@ -158,7 +158,7 @@ class Table:
 
 
 @lru_cache(maxsize=256)
-def table(alpha: float, end: int) -> Table:
+def table(alpha: float, end: int) -> WeightTable:
     """Return the table of condensed privacy ``alpha`` on the whole numbers from -end to end.
 
     Raises:
@@ -184,7 +184,7 @@ def table(alpha: float, end: int) -> Table:
             f"alpha = {alpha} is too small for {2 * end + 1} whole numbers: "
             "give a lower precision or a larger alpha"
         )
-    result = Table(end, floor_weight, np.cumsum([0, *weights]), peak + floor_weight)
+    result = WeightTable(end, floor_weight, np.cumsum([0, *weights]), peak + floor_weight)
     assert (result.totals(np.zeros(1, np.int64)) < _LARGEST_TOTAL).all()
     if result.excess * 10**9 > Fraction(result.epsilon):
         raise ConfigError(f"alpha = {alpha} leaves no signal: give a larger alpha")
@@ -197,14 +197,14 @@ class CLDP(Mechanism):
 
     v' is sent with probability proportional to exp(-alpha |v - v'|/2), from -M to M, where M is
     clip in steps. The sampler is exact for slightly different weights, which fill 60 bits; see
-    ``Table``. A report is v', as in the papers: its mean is ``expected``, which near the ends lies
-    further inside than v.
+    ``WeightTable``. A report is v', as in the papers: its mean is ``expected``, which near the ends
+    lies further inside than v.
 
     Guarantee: ``alpha``-condensed privacy, as claimed: probabilities differ by a factor of at most
     e^(alpha |v1 - v2|) for two numbers v1 and v2. That is no protection in the usual sense, because
     it vanishes for numbers that are far apart. Between any two values, pure epsilon holds:
-    ``Table.epsilon`` for one coordinate, and d times that for a report of d coordinates. It is
-    about alpha M, at most 2 alpha M, and no more than a random 64-bit integer can reveal. The
+    ``WeightTable.epsilon`` for one coordinate, and d times that for a report of d coordinates. It
+    is about alpha M, at most 2 alpha M, and no more than a random 64-bit integer can reveal. The
     number of words drawn again, and so the time taken, depends slightly on the values: do not show
     it.
 
@@ -265,7 +265,7 @@ class CLDP(Mechanism):
         return _steps(self.clip, self.precision)
 
     @property
-    def table(self) -> Table:
+    def table(self) -> WeightTable:
         """The law of a coordinate's report."""
         return table(self.alpha, self.end)
 

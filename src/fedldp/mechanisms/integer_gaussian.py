@@ -115,9 +115,9 @@ class IntegerGaussian(Mechanism):
         """Return ``bits`` for each coordinate."""
         return self.bits * size
 
-    def aggregate(self, size: int) -> IntegerSum:
+    def aggregate(self, size: int) -> WordSum:
         """Return an empty sum of reports of ``size`` coordinates."""
-        return IntegerSum(self, size)
+        return WordSum(self, size)
 
     def summing(self, size: int, most: int) -> Summing:
         """Return how reports add up; their modulus is the mechanism's."""
@@ -192,9 +192,9 @@ class Integers(Mechanism):
         """Return 64 for each coordinate."""
         return 64 * size
 
-    def aggregate(self, size: int) -> IntegerSum:
+    def aggregate(self, size: int) -> WordSum:
         """Return an empty sum of reports of ``size`` coordinates."""
-        return IntegerSum(_IN_CLEAR, size)
+        return WordSum(_IN_CLEAR, size)
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values``, rounded to integers."""
@@ -210,7 +210,7 @@ class Integers(Mechanism):
         return [cls()]
 
 
-class IntegerSum(SumAggregate):
+class WordSum(SumAggregate):
     """The sum of words modulo 2^bits, which is all a secure sum reveals; exact in any order."""
 
     def __init__(self, mechanism: IntegerGaussian, size: int) -> None:

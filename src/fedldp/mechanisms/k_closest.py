@@ -216,7 +216,7 @@ def _kind(dimension: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Choice:
+class FrameChoice:
     """Frames, k, and the integer weights by which one of the directions is drawn.
 
     Attributes:
@@ -469,7 +469,7 @@ class KClosest(Mechanism):
         mechanism.choice(settings.size)
         return mechanism
 
-    def choice(self, size: int) -> Choice:
+    def choice(self, size: int) -> FrameChoice:
         """Return directions, k and weights for ``size`` coordinates, the same for all clients.
 
         Raises:
@@ -668,7 +668,7 @@ def _unpacked(bits: NDArray[np.uint8], out: NDArray[Any]) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=256)
-def _best_choice(epsilon: float, dimension: int, count: int | None, blocks: int) -> Choice:
+def _best_choice(epsilon: float, dimension: int, count: int | None, blocks: int) -> FrameChoice:
     """Return ``count`` frames; or the fewest within 1 % of the most whose numbers fit two bytes."""
     if count is not None:
         return _best_closest(epsilon, Frames(dimension, count), blocks)
@@ -680,7 +680,7 @@ def _best_choice(epsilon: float, dimension: int, count: int | None, blocks: int)
     return next(choice for choice in choices if choice.scale >= least)
 
 
-def _best_closest(epsilon: float, frames: Frames, blocks: int) -> Choice:
+def _best_closest(epsilon: float, frames: Frames, blocks: int) -> FrameChoice:
     """Return the choice of k with the least variance, total/((H - L) S_k) squared.
 
     In the limit of many directions, the least inner product q of the closest ones is then the norm
@@ -698,7 +698,9 @@ def _best_closest(epsilon: float, frames: Frames, blocks: int) -> Choice:
             high = q
     near = round(frames.pairs * math.erfc(low / math.sqrt(2)))
     tried = range(max(1, min(near - 4, frames.pairs)), min(near + 4, frames.pairs) + 1)
-    return max((Choice(epsilon, frames, k, blocks) for k in tried), key=lambda choice: choice.scale)
+    return max(
+        (FrameChoice(epsilon, frames, k, blocks) for k in tried), key=lambda choice: choice.scale
+    )
 
 
 _PLACES = np.linspace(-8, 8, 65)

@@ -39,7 +39,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
 @dataclass(frozen=True)
-class Choice:
+class DirectionChoice:
     """m random directions, their opposites, and the mechanism that randomises the nearest one.
 
     Attributes:
@@ -111,7 +111,7 @@ class NearestDirection(Mechanism):
         return cls(settings.epsilon, settings.clip)
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> DirectionChoice:
         """The number of directions with the least variance, and its randomiser."""
         return _best_choice(min(self.epsilon, LARGEST_USED))
 
@@ -164,8 +164,8 @@ class NearestDirection(Mechanism):
 
 
 @lru_cache(maxsize=256)
-def _best_choice(epsilon: float) -> Choice:
-    choices = (Choice(m, KRR(epsilon, 2 * m)) for m in range(1, MOST_DIRECTIONS + 1))
+def _best_choice(epsilon: float) -> DirectionChoice:
+    choices = (DirectionChoice(m, KRR(epsilon, 2 * m)) for m in range(1, MOST_DIRECTIONS + 1))
     return min(choices, key=lambda c: float(c.mean_square(np.zeros(1))[0]) / c.scale**2)
 
 

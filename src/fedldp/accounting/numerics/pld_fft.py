@@ -36,9 +36,9 @@ from scipy.linalg.lapack import dtbtrs
 
 from fedldp.accounting.numerics.losses import Floats
 from fedldp.accounting.numerics.tilted_pld import (
-    Law,
-    Part,
+    RepeatedLosses,
     Term,
+    TiltedLaw,
     best_rate,
     best_tilt,
     cumulant,
@@ -59,7 +59,7 @@ _MARGIN = 40  # grid points on either side of a window
 _NEGLIGIBLE = 60.0  # frequencies whose power is below e^-60 are left out
 _ROUNDING = 2.0**-50
 
-ToGrid = Callable[[Law, float], tuple[Points, Floats]]
+ToGrid = Callable[[TiltedLaw, float], tuple[Points, Floats]]
 """Moves a law to a grid of some step: returns points and their weights, shape (rows, k)."""
 
 
@@ -80,7 +80,7 @@ class _Window:
     rates: tuple[float, float]
 
 
-def compose_upper(parts: Sequence[Part], delta: float) -> float:
+def compose_upper(parts: Sequence[RepeatedLosses], delta: float) -> float:
     """Return an upper bound on the epsilon at ``delta`` of all parts composed.
 
     Args:
@@ -101,7 +101,7 @@ def compose_upper(parts: Sequence[Part], delta: float) -> float:
     return max(found + _slack(parts, theta), 0.0)
 
 
-def compose_lower(parts: Sequence[Part], delta: float) -> float:
+def compose_lower(parts: Sequence[RepeatedLosses], delta: float) -> float:
     """Return a lower bound on the epsilon at ``delta`` of all parts composed.
 
     Args:
@@ -118,7 +118,7 @@ def compose_lower(parts: Sequence[Part], delta: float) -> float:
     return max(_epsilon_from_below(law, step, math.log(delta)) - _slack(parts, theta), 0.0)
 
 
-def _compose(terms: Sequence[Term], to_grid: ToGrid) -> tuple[Law, float]:
+def _compose(terms: Sequence[Term], to_grid: ToGrid) -> tuple[TiltedLaw, float]:
     """Return the law of the sum of all draws on a grid, and the grid's step."""
     outlines = [(outline(law), count) for law, count in terms]
     last: list[Term] = []
@@ -180,7 +180,7 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
     return _Window(step, math.ceil(reach[0] / step) + margin[0], size, (low, high))
 
 
-def _split(law: Law, step: float) -> tuple[Points, Floats]:
+def _split(law: TiltedLaw, step: float) -> tuple[Points, Floats]:
     """Divide each loss between the grid points on both sides of it, for an upper bound."""
     lower = np.floor(law.losses / step)
     rest = law.losses - lower * step
@@ -193,7 +193,7 @@ def _split(law: Law, step: float) -> tuple[Points, Floats]:
     return np.concatenate([points, points + 1]), np.concatenate([down, up], axis=1)
 
 
-def _round(law: Law, step: float) -> tuple[Points, Floats]:
+def _round(law: TiltedLaw, step: float) -> tuple[Points, Floats]:
     """Move each loss to the nearest grid point, for a lower bound."""
     nearest = np.rint(law.losses / step)
     moved = np.exp(np.outer(law.tilts, nearest * step - law.losses))
@@ -206,7 +206,7 @@ def _gathered(points: Floats, weights: Floats) -> tuple[Points, Floats]:
     return points[starts].astype(np.int64), np.add.reduceat(weights, starts, axis=1)
 
 
-def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> Law:
+def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> TiltedLaw:
     """Return the law of the sum of all draws, on the window.
 
     The circular convolution is exact for the sum modulo the window, so it can misplace only the
@@ -239,7 +239,7 @@ def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> Law:
         sums[row] = np.roll(cells, (offset - start) % size)[there]
         errors[row] += rounding + 2 * _outside(laws, window, start - offset)
     losses = (start + np.arange(there.start, there.stop)) * np.float64(step)
-    return Law(losses, sums, tilts, log_scales, errors)
+    return TiltedLaw(losses, sums, tilts, log_scales, errors)
 
 
 def _power(laws: Sequence[tuple[Points, Floats, int]], size: int) -> tuple[Floats, float]:
@@ -283,7 +283,7 @@ def _outside(laws: Sequence[tuple[Points, Floats, int]], window: _Window, start:
     return total
 
 
-def _epsilon_from_above(law: Law, step: float, log_delta: float) -> float:
+def _epsilon_from_above(law: TiltedLaw, step: float, log_delta: float) -> float:
     """Return an epsilon that meets delta, as small as the bounds allow.
 
     Among the sums {S >= a grid point g}, those with g > e make up delta(e). So a valid epsilon is
@@ -306,7 +306,7 @@ def _epsilon_from_above(law: Law, step: float, log_delta: float) -> float:
     return float(law.losses[first] + max(shift, -step))
 
 
-def _epsilon_from_below(law: Law, step: float, log_delta: float) -> float:
+def _epsilon_from_below(law: TiltedLaw, step: float, log_delta: float) -> float:
     """Return the largest ln((P(S) - delta)/Q(S)): any set S of sums gives a lower bound."""
     left = _beyond_delta(law, step, log_delta, -1, float(law.errors[0]))
     q_sets = _sums_above(law.weights[1], float(law.tilts[1]), step, 1, float(law.errors[1]))
@@ -317,7 +317,7 @@ def _epsilon_from_below(law: Law, step: float, log_delta: float) -> float:
     return float(epsilons.max() + law.log_scales[0] - law.log_scales[1])
 
 
-def _beyond_delta(law: Law, step: float, log_delta: float, sign: int, error: float) -> Floats:
+def _beyond_delta(law: TiltedLaw, step: float, log_delta: float, sign: int, error: float) -> Floats:
     """Return (P(S >= g) - delta) e^(tilt g - log_scale) at the losses g, rounded by ``sign``.
 
     The factor makes the masses near a point relative to the mass at the point, so nothing overflows
@@ -338,7 +338,7 @@ def _sums_above(weights: Floats, tilt: float, step: float, sign: int, error: flo
     return np.asarray(sums * (1 + sign * 1e-9) + sign * error, np.float64)
 
 
-def _slack(parts: Sequence[Part], theta: float) -> float:
+def _slack(parts: Sequence[RepeatedLosses], theta: float) -> float:
     """Bound the effect of rounding on the sum of losses and on the scales that are added up.
 
     An error in the logarithm of a mass moves epsilon by as much (for the lower bound), or by that

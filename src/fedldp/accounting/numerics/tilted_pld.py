@@ -15,7 +15,7 @@ import numpy as np
 from fedldp.accounting.numerics.losses import Floats, Losses
 from fedldp.accounting.numerics.solve import minimise
 
-Part = tuple[Losses, int]
+RepeatedLosses = tuple[Losses, int]
 """The losses of a mechanism and the number of times it is used."""
 
 _NOTHING = 1e-300  # tilted masses below it are left out
@@ -23,7 +23,7 @@ _BINS = 1 << 16  # of an outline
 
 
 @dataclass(frozen=True)
-class Law:
+class TiltedLaw:
     """The law of a loss, or of a sum of losses, in tilted measures: one row, or P's and Q's.
 
     The true mass of losses[i] is weights[row, i] e^(log_scale - tilt losses[i]). The weights of a
@@ -37,11 +37,11 @@ class Law:
     errors: Floats  # (rows,)
 
 
-Term = tuple[Law, int]
+Term = tuple[TiltedLaw, int]
 """A law and the number of independent draws from it that are added."""
 
 
-def tilted(losses: Floats, log_masses: Mapping[float, Floats]) -> Law:
+def tilted(losses: Floats, log_masses: Mapping[float, Floats]) -> TiltedLaw:
     """Return the law of one loss, given the logarithms of its masses for each tilt."""
     tilts = np.array(list(log_masses))
     log_weights = np.stack(list(log_masses.values())) + np.outer(tilts, losses)
@@ -50,10 +50,10 @@ def tilted(losses: Floats, log_masses: Mapping[float, Floats]) -> Law:
     weights = np.exp(log_weights - log_scales[:, None])
     weights[weights < _NOTHING] = 0.0
     errors = np.full(len(tilts), len(losses) * _NOTHING)
-    return Law(losses, weights, tilts, log_scales, errors)
+    return TiltedLaw(losses, weights, tilts, log_scales, errors)
 
 
-def outline(law: Law) -> Law:
+def outline(law: TiltedLaw) -> TiltedLaw:
     """Return roughly the same law with few losses, for choosing a tilt or window: any is valid."""
     if len(law.losses) <= _BINS:
         return law
@@ -104,7 +104,7 @@ def best_rate(function: Callable[[float], float], low: float, high: float) -> fl
     return math.exp(found)
 
 
-def best_tilt(parts: Sequence[Part], delta: float) -> float:
+def best_tilt(parts: Sequence[RepeatedLosses], delta: float) -> float:
     """Return the tilt of the best Renyi bound."""
     laws = [outline(tilted(part.values, {0.0: part.log_masses})) for part, _ in parts]
     terms = [(law, count) for law, (_, count) in zip(laws, parts, strict=True)]
