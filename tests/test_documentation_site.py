@@ -93,7 +93,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 @pytest.mark.slow
 def test_broken_links_are_errors(tmp_path: Path) -> None:
     page = copy(tmp_path) / "docs" / "index.md"
-    broken = "\n[broken](no_such_page.md)\n\n[broken](privacy.md#no-such-title)\n"
+    broken = "\n[broken](no_such_page.md)\n\n[broken](privacy/notions.md#no-such-title)\n"
     page.write_text(page.read_text(encoding="utf-8") + broken, encoding="utf-8")
     done = build(tmp_path)
     assert done.returncode != 0

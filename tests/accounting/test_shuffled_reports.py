@@ -21,7 +21,7 @@ from fedldp.mechanisms.nearest_direction import NearestDirection
 
 EVENT = SubsetResponse(high=7, low=1, closest=1, categories=4)
 SUBSET = Subset(high=7, low=1, closest=1, categories=4)
-PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "privacy" / "proofs_shuffled_reports.md"
 
 
 def made(

@@ -43,7 +43,7 @@ def of_broadcast(settings: Settings, size: int) -> Event:
     round has more than u untrusted participants, there are no more of them at all.) They know
     how many of them were drawn, say k, and what these sent. The m - k others are a sample of
     the N - u others, all sets equally likely, each of whom is in it with probability
-    q = (m - k)/(N - u). What a release costs grows with q (docs/privacy.md, "Sums over secret
+    q = (m - k)/(N - u). What a release costs grows with q (docs/privacy, "Sums over secret
     samples"), so the worst k is the least one: 0, which makes it m of N - u, or m - (N - u) if
     that is more, which makes it all of them. So it is in every round, whatever k is in others.
     Those who know less see smaller q: m/(N - u') with u' < u, or m/N if they are no clients.

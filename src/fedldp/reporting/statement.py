@@ -19,7 +19,8 @@ from fedldp.reporting.text import (
 class Statement(dict[str, Any]):
     """What is claimed, what holds, and under which assumptions; the keys are those of JSON.
 
-    "schema_version", "claim", "guarantees" and "warnings"; docs/privacy.md says what they mean.
+    "schema_version", "claim", "guarantees" and "warnings"; what they mean is in
+    docs/privacy/notions.md.
     """
 
     def __repr__(self) -> str:

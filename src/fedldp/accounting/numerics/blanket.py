@@ -7,8 +7,8 @@ is sent with it. A category is then a pair of seed and number, and k in M of the
 top.
 
 The guarantee is that of one pair of laws: the n - 1 other reports are given away except those of
-the blanket, and the differing client has one of two disjoint top sets A and B. docs/privacy.md,
-"Whole reports", proves this, and why disjoint sets are the worst.
+the blanket, and the differing client has one of two disjoint top sets A and B. The page
+docs/privacy/proofs_shuffled_reports.md proves this, and why disjoint sets are the worst.
 
 Source: Balle, Bell, Gascon, Nissim, "The Privacy Blanket of the Shuffle Model", CRYPTO 2019
 (arXiv 1903.02837), for the blanket. Two results are ours: the pair for these randomisers can be

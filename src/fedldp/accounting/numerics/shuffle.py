@@ -98,7 +98,7 @@ def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta:
     A message is a two-valued report, or a chunk of independent ones with ``epsilon`` the sum of
     their epsilons. The clone pair is composed ``count`` times. Such messages hide better than
     general ones: with probability 2/(e^epsilon + 1), whatever its input, each other message is a
-    clone of what the differing one may be (docs/privacy.md, "Chunks"). The numerical excess is a
+    clone of what the differing one may be (docs/privacy, "Chunks"). The numerical excess is a
     relative 1e-6 or less, and up to 1e-4 for an epsilon of 1e-3 and a count of 1e8.
 
     Args:

@@ -14,7 +14,7 @@ once. Many releases, even adaptive ones, cost at most as much as that many of th
 single release both bounds are attained. For many, the Poisson bound is attained; for fixed sizes no
 members are known that cost quite as much in both directions at once.
 
-Source: ``docs/privacy.md`` has the proofs. For fixed sizes also Balle, Barthe, Gaboardi, "Privacy
+Source: ``docs/privacy`` has the proofs. For fixed sizes also Balle, Barthe, Gaboardi, "Privacy
 Amplification by Subsampling: Tight Analyses via Couplings and Divergences", NeurIPS 2018; for
 composition Zhu, Dong, Wang, "Optimal Accounting of Differential Privacy via Characteristic
 Function", AISTATS 2022, Theorem 10; for what goes wrong if one order of the pair is composed alone,

@@ -21,7 +21,7 @@
 What is proven: pure epsilon for one example (x, y), label included, in the whole run, whatever the
 number of rounds. The encoder is fixed, the choice of round and batch looks at no example, and given
 the weights at which it is taken the randomised gradient follows from (x, y) alone; all that is sent
-later follows from that. docs/privacy.md, "LDPFL: claim and truth", has the proof. A client keeps
+later follows from that. docs/privacy/papers.md has the proof. A client keeps
 what it made of a round's examples, so that a round that is asked for again draws nothing again.
 
 It differs from LDPFL in four ways, each for a reason. The encoder is public: one that is trained on
