@@ -351,9 +351,8 @@ def test_it_travels_to_other_processes(tmp_path: Path) -> None:
     [
         ({"channel": "sum", "untrusted_clients": 2}, "channel = sum"),
         ({"weighting": "examples"}, "set weighting = uniform"),
-        ({"trainable": "head", "model": "mlp"}, "trainable = head"),
         ({"mechanism": "privunit", "bound": "norm", "range_radius": None}, "real numbers only"),
-        ({"mechanism": "none", "epsilon": None, "range_radius": None}, "no round would be"),
+        ({"mechanism": "none", "epsilon": None, "range_radius": None}, "a mechanism that rand"),
         ({"epsilon": [1.0] * 5 + [2.0] * 5}, "one value for all"),
         ({"model": "linear", "local_update": "solution", "learning_rate": None,
           "bound": "norm", "mechanism": "k_closest", "range_radius": None}, "your own code trains"),
@@ -364,6 +363,49 @@ def test_a_composition_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=why):
         mod(tmp_path, **changes)
+
+
+class Frozen(nn.Module):
+    """An encoder that stays as it is, with a buffer, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).requires_grad_(False)
+        self.head = nn.Linear(3, 2)
+
+
+def test_of_a_model_with_frozen_weights_the_others_are_sent(tmp_path: Path) -> None:
+    def made(**changes: Any) -> PrivateMod:
+        return PrivateMod(Frozen, settings(**changes), folder=tmp_path, budget=Budget("pure", 1e6))
+
+    with pytest.raises(ConfigError, match="freeze its layer by trainable"):
+        made()
+    private = made(trainable="requires_grad")
+    assert "none of them was trained" in private.statement()["warnings"][-2]
+    head = {f"head.{name}": each for name, each in START.items()}
+    app = App(private, changed)
+    found = arrays_of(app(asked(1, head)))
+    assert {name: each.shape for name, each in found.items()} == {
+        "head.weight": (2, 3), "head.bias": (2,),
+    }  # fmt: skip
+    (release,) = private.ledgers()["partition-0"].releases()
+    assert release.event == mod(tmp_path / "other")._client.event()  # of as many weights
+    whole = {**head, "encoder.0.bias": np.zeros(3, np.float32)}
+    refused = app(asked(2, whole)).error
+    assert "2 trained parameters, and nothing else: 'encoder.0.bias'" in refused.reason
+    assert app.calls == 1
+    with pytest.raises(ConfigError, match="which has the trained parameters alone"):
+        PrivateMod(
+            Layout(("0",), ((2, 3),)), settings(trainable="head"), folder=tmp_path,
+            budget=Budget("pure", 1e6),
+        )  # fmt: skip
+
+
+def test_a_budget_below_one_round_is_refused_at_the_beginning(tmp_path: Path) -> None:
+    price = Budget("pure", 1e6).price(mod(tmp_path)._client.event())
+    mod(tmp_path, price)
+    with pytest.raises(ConfigError, match=r"so none would be answered; give epsilon .* for the"):
+        mod(tmp_path, price * 0.999)
 
 
 def test_a_model_with_buffers_is_refused(tmp_path: Path) -> None:

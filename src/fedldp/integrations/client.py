@@ -52,7 +52,7 @@ from fedldp.data import Examples
 from fedldp.deployment.statement import stated
 from fedldp.ledgers.budget import Budget, each_of
 from fedldp.ledgers.sqlite import Release, SqliteLedger
-from fedldp.models import Layer, layout_of_trained, name_of
+from fedldp.models import ALL, Layer, layout_of_trained, name_of
 from fedldp.protocol.client_keys import SecretKeys, read_secret
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
@@ -108,6 +108,12 @@ EARLIER_RUNS = (
 WHOSE_CODE = (
     "it holds for runs of an app with this composition in it, as its owner has read it: whoever "
     "may send a node other code can have its data"
+)
+
+
+_FROZEN = (
+    "frozen weights of the app's model are public: it holds if none of them was trained on the "
+    "clients' examples"
 )
 
 
@@ -191,17 +197,19 @@ class PrivateClient:
 
     Args:
         model: a torch module, a class or function that makes one, or the ``Layout`` of whatever it
-            is: what a message must hold, by name, shape and dtype, all of it float32 parameters.
+            is: what a message must hold, by name, shape and dtype, all of it float32 parameters. Of
+            a module with frozen ones only those that the setting ``trainable`` selects: messages
+            hold these, and the app has the others.
         configured: a recipe's name, a TOML file, or a configuration; of it count the mechanism, its
-            bound, budget and ``rounds``. Data, model, training and the server's step are those of
-            the loop.
+            bound, budget, ``rounds`` and ``trainable``. Data, model, training and the server's step
+            are those of the loop.
         folder: for the ledgers; each node has a folder in it.
         budget: of each node's ledger, for all that it ever releases; see ``Budget``.
         settings: of the recipe, to change, by name.
 
     Raises:
-        ConfigError: the model has buffers, or the composition does not fit a loop in which the
-            server reads each report by itself.
+        ConfigError: the model has buffers, the budget does not cover one round, or the composition
+            does not fit a loop in which the server reads each report by itself.
     """
 
     def __init__(
@@ -213,8 +221,8 @@ class PrivateClient:
         budget: Budget | tuple[Budget, ...],
         **settings: Any,
     ) -> None:
-        self.layout = model if isinstance(model, Layout) else layout_of_trained(model)
         self.config = recipe(configured, **settings)
+        self.layout = _layout(model, self.config.trainable)
         if not isinstance(folder, str | Path) or not str(folder).strip():
             raise ConfigError(f"folder = {folder!r}: give the path of a folder for the ledgers")
         self.folder = Path(folder).expanduser().absolute()
@@ -231,12 +239,7 @@ class PrivateClient:
                 "floats that would be sent; set mechanism = gaussian, two_point or k_closest"
             )
         for each in self.budgets:
-            if not each.may_cover(event):
-                raise ConfigError(
-                    f"budget = {each}: no finite cost of a {type(event).__name__} is proven under "
-                    "it, so no round would be answered; give another kind, or take a mechanism "
-                    "that randomises"
-                )
+            _check_covers(each, event, self.config.rounds)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs: ledgers and keys are read there anew."""
@@ -252,7 +255,8 @@ class PrivateClient:
         model = name_of(lambda shape, classes: [_Parameters(layout, classes)])
         clients = self.config.num_clients
         # Of data nothing is known here, and nothing that leaves depends on their shape.
-        return self.config.changed(model=model).algorithm(Problem((1,), 2, clients))
+        config = self.config.changed(model=model, trainable=ALL)  # the layout has no others
+        return config.algorithm(Problem((1,), 2, clients))
 
     def event(self) -> Event:
         """Return what one answer releases: it is what is charged."""
@@ -285,6 +289,8 @@ class PrivateClient:
                 more = [EARLIER_RUNS.format(amounts)]
             releases = _history([each for each in entries if each.run == latest])
         found = stated(self.config, releases, summed=None, simulated=False, timed=TIMED)
+        if self.config.trainable != ALL:
+            more.append(_FROZEN)
         return Statement({**found, "warnings": [*found["warnings"], *more, WHOSE_CODE]})
 
     def ledgers(self) -> dict[str, SqliteLedger]:
@@ -417,6 +423,44 @@ class PrivateClient:
         return node.latest
 
 
+def _layout(model: nn.Module | Callable[[], nn.Module] | Layout, trainable: str) -> Layout:
+    """Return how the trained parameters of the loop's model lie."""
+    if not isinstance(model, Layout):
+        return layout_of_trained(model, trainable)
+    if trainable != ALL:
+        raise ConfigError(
+            f"trainable = {trainable}: the model is a Layout, which has the trained parameters "
+            "alone; leave trainable out, or give the torch module"
+        )
+    return model
+
+
+def _check_covers(budget: Budget, event: Event, rounds: int) -> None:
+    """Refuse a budget under which no round would be answered.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if not budget.may_cover(event):
+        zcdp = Budget("zcdp", 0.0, budget.unit)
+        raise ConfigError(
+            f"budget = {budget}: no finite cost of what a round releases is proven under it, so no "
+            "round would be answered; "
+            + (
+                "give a zcdp budget"
+                if zcdp.may_cover(event)
+                else "take a mechanism that randomises, such as gaussian or two_point"
+            )
+        )
+    price = budget.price(event)
+    if price > budget.limit:
+        raise ConfigError(
+            f"budget = {budget}: a round costs {budget.amount(price)}, so none would be answered; "
+            f"give {budget.amount(budget.spent([price] * rounds))} for the {rounds} rounds of a "
+            "run, or a smaller epsilon"
+        )
+
+
 def check_fits(config: RunConfig) -> None:
     """Refuse a composition that does not go around training in somebody else's loop.
 
@@ -429,11 +473,6 @@ def check_fits(config: RunConfig) -> None:
         wrong = (
             f"channel = {parts.channel.kind}: in this loop the server reads each report by itself; "
             "set channel = named"
-        )
-    elif config.trainable != "all":
-        wrong = (
-            f"trainable = {config.trainable}: which parameters are trained is the loop's matter; "
-            "leave it out, and give model as a Layout of those that are"
         )
     elif type(parts.local) is not Sgd:
         wrong = (
@@ -468,7 +507,10 @@ def joined(layout: Layout, arrays: Arrays) -> Vector:
     less = [name for name in layout.names if name not in arrays]
     if more or less:
         what = f"{more[0]!a:.80} is none of them" if more else f"{less[0]} is missing"
-        raise ConfigError(f"arrays: give the model's {len(layout.names)} parameters: {what}")
+        raise ConfigError(
+            f"arrays: give the model's {len(layout.names)} trained parameters, and nothing else: "
+            f"{what}"
+        )
     for name, shape in zip(layout.names, layout.shapes, strict=True):
         found = np.asarray(arrays[name])
         if found.dtype != np.float32 or found.shape != shape:

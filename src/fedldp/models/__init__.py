@@ -169,20 +169,22 @@ def layout_of_module(model: nn.Module) -> Layout:
     return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
 
 
-def layout_of_trained(model: nn.Module | Callable[[], nn.Module]) -> Layout:
-    """Return how the parameters lie for a model that is trained elsewhere; see ``build_model``.
+def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str = ALL) -> Layout:
+    """Return how the trained parameters lie of a model that is trained elsewhere.
 
     The model's inputs and outputs are not checked.
 
     Args:
         model: a torch module, or a class or function without arguments that makes one.
+        trainable: which parameters are trained; see ``build_model``. With "all" there may be no
+            buffer; otherwise buffers are not looked at, and no more than frozen weights sent.
 
     Raises:
         ConfigError: it is none of these, or a parameter or buffer cannot be protected.
     """
     from torch import nn
 
-    from fedldp.models._checks import check_parameters
+    from fedldp.models._checks import check_parameters, names_of_trained
 
     name = getattr(model, "__qualname__", type(model).__name__)
     made = model
@@ -199,7 +201,8 @@ def layout_of_trained(model: nn.Module | Callable[[], nn.Module]) -> Layout:
                     f"model = {name}: it cannot be made without arguments: {first_line(error)}; "
                     "give the module itself"
                 ) from error
-    return layout_of_module(check_parameters(made, name))
+    checked = check_parameters(made, name, trainable)
+    return _part(layout_of_module(checked), names_of_trained(checked, name, trainable))
 
 
 def build_model(

@@ -25,7 +25,7 @@ def check_module(
     """
     found = check_parameters(model, name, trainable)
     if trainable != ALL:
-        freeze(found, _trained(dict(found.named_parameters()), name, trainable))
+        freeze(found, names_of_trained(found, name, trainable))
         check_buffers(found, name)
     _try_training(found, name, input_shape, num_classes)
     _try_testing(found, name, input_shape, num_classes)
@@ -59,7 +59,13 @@ def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Modul
     return model
 
 
-def _trained(parameters: dict[str, nn.Parameter], name: str, trainable: str) -> list[str]:
+def names_of_trained(model: nn.Module, name: str, trainable: str) -> list[str]:
+    """Return the names of the parameters that the setting ``trainable`` selects, in their order.
+
+    Raises:
+        ConfigError: it selects none.
+    """
+    parameters = dict(model.named_parameters())
     if trainable != REQUIRES_GRAD:
         return trained_of(list(parameters), trainable)
     found = [label for label, parameter in parameters.items() if parameter.requires_grad]
