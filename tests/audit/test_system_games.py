@@ -306,3 +306,23 @@ def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None
     pair = game.game.pairs()[0]
     with pytest.raises(RunError, match=r"refused all questions \(2 times wrong-round\)"):
         view.observe(pair.first, pair, Draws(bytes(2 * KEY_BYTES), False))
+
+
+@pytest.mark.parametrize(("error", "fails"), [(TypeError, True), (ConfigError, False)])
+def test_a_game_whose_server_step_fails_is_no_pass(error: type[Exception], fails: bool) -> None:
+    """A step may refuse a report that comes alone; one that breaks has a mistake."""
+    (game, *_) = questions(fedldp.recipe("ldp-fl-digits"), small("client-round"))
+    view, pair = game.game.view, game.game.pairs()[0]
+
+    def step(*given: Any) -> Any:
+        raise error("first line\nsecond line")
+
+    view.attacked.__dict__["estimate_of_sent"] = step
+    draws = Draws(bytes(2 * KEY_BYTES), False)
+    if fails:
+        with pytest.raises(
+            RunError, match=r"step failed on all reports \(\d+ times TypeError: first"
+        ):
+            view.observe(pair.first, pair, draws)
+    else:
+        assert len(view.observe(pair.first, pair, draws)) == 2

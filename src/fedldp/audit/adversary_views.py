@@ -27,7 +27,7 @@ from fedldp.accounting.guarantees import Adversary
 from fedldp.audit.canaries import Canary, CanaryPair
 from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import Draws
-from fedldp.core.errors import RunError
+from fedldp.core.errors import FedldpError, RunError, first_line
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.client_runtime import ClientRuntime
@@ -122,6 +122,7 @@ class AdversaryView:
     _others: dict[int, AttackedClient] = field(default_factory=dict, init=False)
     _states: dict[int, State] = field(default_factory=dict, init=False)
     _said: Counter[str] = field(default_factory=Counter, init=False)
+    _steps: Counter[str] = field(default_factory=Counter, init=False)
     _places: dict[int, tuple[CanaryPair, NDArray[np.int64]]] = field(
         default_factory=dict, init=False
     )
@@ -130,8 +131,9 @@ class AdversaryView:
         """Return what is seen of trials with one canary of a pair, each with a key of its own.
 
         Raises:
-            RunError: the client has answered no question of an honest server. Its refusals look the
-                same whatever it holds, so a game that is played on would find nothing, and say ok.
+            RunError: the client has answered no question of an honest server, or the server's step
+                has failed on every report. Both look the same whatever the client holds, so a game
+                that is played on would find nothing, and say ok.
         """
         directions = [
             self._direction(pair, round) for round in self.rounds for _ in range(self.asked)
@@ -147,6 +149,12 @@ class AdversaryView:
                 f"audit of {self.attacked.config.name()}: the client refused all questions "
                 f"({times} times {refused}), so nothing can be seen of it; the audit, or its "
                 "budget, does not fit this system"
+            )
+        if honest and self._steps and not self._steps[""]:
+            ((why, times),) = self._steps.most_common(1)
+            raise RunError(
+                f"audit of {self.attacked.config.name()}: the server's step failed on all reports "
+                f"({times} times {why}), so nothing can be read from them; mend the step"
             )
         lengths, heads, values, along, bits, whole, same = zip(*rows, strict=True)
         return Transcript(
@@ -283,8 +291,12 @@ class AdversaryView:
                 change = (
                     np.zeros(self.attacked.sent_size) if found is None else found.astype(np.float64)
                 )
-        except Exception:  # the adversary makes of a malformed report what it likes
+        except Exception as error:  # the adversary makes of a malformed report what it likes
+            # A step may refuse a report that comes alone: its bytes are looked at all the same.
+            refused = self.adversary == "server" and isinstance(error, FedldpError)
+            self._steps["" if refused else f"{type(error).__name__}: {first_line(error)}"] += 1
             return np.zeros(self.attacked.sent_size)
+        self._steps[""] += 1
         return np.clip(np.nan_to_num(change), -_LARGEST, _LARGEST)
 
     def _outcome(self, round: int, incoming: Incoming, draw: Draw) -> _Glance:
