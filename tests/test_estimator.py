@@ -11,15 +11,16 @@ import pytest
 import sklearn
 import torch
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedldp
-from fedldp import FederatedClassifier, ReleaseWarning
+from fedldp import DoubtWarning, FederatedClassifier, ReleaseWarning
 from fedldp.comparing.advising import starting_point
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.estimator import CLONED, SCORED
@@ -53,6 +54,7 @@ def refusal(mistake: Any) -> str:
 
 @pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::fedldp.ReleaseWarning")
+@pytest.mark.filterwarnings("ignore::fedldp.DoubtWarning")  # its checks have few rows
 @parametrize_with_checks([FederatedClassifier(**PRIVATE, **QUICK, num_clients=2)])
 def test_the_contract_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -120,6 +122,7 @@ def test_a_recipe_has_a_guarantee_of_its_own() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("adversary", ["server", "summing-server", "downlink"])
 @pytest.mark.parametrize("unit", ["person", "record", "client-run"])
+@pytest.mark.filterwarnings("ignore::fedldp.DoubtWarning")  # it has four clients
 def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(unit=unit, adversary=adversary, epsilon=4.0)
@@ -154,6 +157,11 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         ({**PRIVATE, "settings": {"seed": 1}}, {}, "settings: seed is set by random_state"),
         ({**PRIVATE, "settings": {"rouns": 1}}, {}, "rouns is no setting of person_dp_sgd"),
         ({**PRIVATE, "classes": ["ill"]}, {}, "classes: y has the label 'well'"),
+        (
+            {**PRIVATE, "unit": "person"},
+            {"groups": np.arange(200) // 8, "persons": np.arange(200) // 8 % 4},
+            "groups name 25 clients, and persons 4 persons, of whom somebody would be at several",
+        ),
         ({"recipe": "qickstart"}, {}, "did you mean quickstart"),
         (PRIVATE, {"X": np.full((200, 3), np.nan)}, "X: row 0 holds NaN or inf; fill in numbers"),
     ],
@@ -264,13 +272,40 @@ def test_a_search_keeps_persons_apart_and_warns() -> None:
         model = FederatedClassifier(**{**PRIVATE, "unit": "person"}, **QUICK)
         model.set_fit_request(groups="sites", persons=True)
         search = GridSearchCV(
-            model, {"epsilon": np.array([4.0, 8.0])}, cv=GroupKFold(2), error_score="raise"
+            model,
+            {"epsilon": np.array([8.0]), "settings": [{"rounds": 5}, {"rounds": 10}]},
+            cv=GroupKFold(2),
+            error_score="raise",
         )
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             search.fit(features, labels, groups=persons, sites=sites, persons=persons)
     assert {str(each.message) for each in said} == {CLONED, SCORED}
     assert search.best_estimator_.result_.config.num_clients == 4
+    assert search.best_estimator_.result_.config.rounds == search.best_params_["settings"]["rounds"]
+
+
+def test_a_column_of_texts_is_refused_with_what_helps() -> None:
+    pandas = pytest.importorskip("pandas")
+    features, labels, sites = rows()
+    frame = pandas.DataFrame(features, columns=["age", "dose", "weight"])
+    frame["sex"] = np.where(features[:, 1] > 0, "m", "f")
+    model = FederatedClassifier(**PRIVATE, **QUICK)
+    line = refusal(lambda: model.fit(frame, labels, groups=sites))
+    assert "column 'sex' is of type" in line
+    encoder = OneHotEncoder(categories=[["f", "m"]])
+    encoded = make_column_transformer((encoder, ["sex"]), remainder="passthrough")
+    whole = make_pipeline(encoded, model)  # the remedy, as the line has it
+    whole.fit(frame, labels, federatedclassifier__groups=sites)
+    assert whole[-1].n_features_in_ == 5
+
+
+@pytest.mark.slow
+def test_few_clients_as_a_whole_are_a_doubt() -> None:
+    features, labels, sites = rows()
+    model = FederatedClassifier(**{**PRIVATE, "unit": "client-run"}, settings={"rounds": 1})
+    with pytest.warns(DoubtWarning, match="hides one of 4 clients as a whole"):
+        model.fit(features, labels, groups=sites)
 
 
 @pytest.mark.slow

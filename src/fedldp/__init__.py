@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedldp.comparing import Compared, compare
     from fedldp.comparing.advising import Advice, advise
     from fedldp.data import Dataset
-    from fedldp.estimator import FederatedClassifier, ReleaseWarning
+    from fedldp.estimator import DoubtWarning, FederatedClassifier, ReleaseWarning
     from fedldp.reporting.statement import Statement
     from fedldp.simulation.engine import Result
     from fedldp.simulation.sweeps import Sweep, sweep
@@ -29,6 +29,7 @@ __all__ = [
     "Advice",
     "Compared",
     "Dataset",
+    "DoubtWarning",
     "FederatedClassifier",
     "FedldpError",
     "ReleaseWarning",
@@ -51,6 +52,7 @@ _HOMES = {
     "Advice": "fedldp.comparing.advising",
     "Compared": "fedldp.comparing",
     "Dataset": "fedldp.data",
+    "DoubtWarning": "fedldp.estimator",
     "FederatedClassifier": "fedldp.estimator",
     "ReleaseWarning": "fedldp.estimator",
     "Result": "fedldp.simulation.engine",

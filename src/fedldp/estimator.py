@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedldp.api import Recipe, run
-from fedldp.comparing.advising import starting_point
+from fedldp.comparing.advising import MANY, starting_point
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.data import Dataset
 from fedldp.simulation.settings import from_mapping
@@ -41,6 +41,10 @@ SCORED = (
 
 class ReleaseWarning(UserWarning):
     """Something was, or may be, told of private rows that no statement counts."""
+
+
+class DoubtWarning(UserWarning):
+    """A model may be worth little, by what is known without a test."""
 
 
 class EstimatorError(ConfigError, ValueError):
@@ -141,11 +145,13 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if getattr(self, "_cloned", False):
             warnings.warn(CLONED, ReleaseWarning, stacklevel=2)
+        _check_columns(X)
         rows, labels = validate_data(self, X, y, allow_nd=True, ensure_all_finite=False)
         check_classification_targets(labels)
         try:
             classes = self._classes_of(labels)
             numbers = np.searchsorted(classes, labels)
+            self._check_not_swapped(groups, persons)
             data = self._dataset(rows, numbers, groups, persons)
             made = run(
                 self._recipe(persons is not None),
@@ -155,6 +161,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except FedldpError as error:
             raise EstimatorError(str(error)) from error
         self.classes_, self.result_, self.privacy_ = classes, made, made.privacy
+        for doubt in (*self._doubts(made.config.num_clients), *made.doubts):
+            warnings.warn(doubt, DoubtWarning, stacklevel=2)
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
@@ -239,6 +247,34 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X, labels, groups=persons, clients=groups, test_share=0, name="X and y"
         )
 
+    def _check_not_swapped(self, groups: ArrayLike | None, persons: ArrayLike | None) -> None:
+        """Refuse more clients than persons: somebody would have rows at several of them.
+
+        Raises:
+            ConfigError: there are, and no setting says that there may be.
+        """
+        if groups is None or persons is None or "persons_at_sites" in (self.settings or {}):
+            return
+        clients, people = (
+            len(set(np.asarray(each).ravel().tolist())) for each in (groups, persons)
+        )
+        if clients > people:
+            raise ConfigError(
+                f"groups name {clients} clients, and persons {people} persons, of whom somebody "
+                "would be at several clients: groups say at which client a row is, and persons "
+                "whose it is; swap them, or give settings={'persons_at_sites': ...}"
+            )
+
+    def _doubts(self, clients: int) -> list[str]:
+        """Return what is doubtful before any test: to hide one of few clients as a whole."""
+        if self.unit not in ("client-run", "client-round") or clients >= MANY:
+            return []
+        return [
+            f"unit = {self.unit}: the noise that hides one of {clients} clients as a whole rarely "
+            f"leaves a useful model where there are fewer than {MANY}; give unit='person' or "
+            "'record' if that is what must be hidden, and ask fedldp advise what is viable"
+        ]
+
     def _recipe(self, persons: bool) -> Recipe:
         given = (self.unit, self.adversary, self.epsilon)
         if any(each is None for each in given) and any(each is not None for each in given):
@@ -289,6 +325,25 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "delta": _number(self.delta),
             }
         return settings
+
+
+def _check_columns(X: Any) -> None:  # noqa: N803
+    """Refuse a frame with columns that are no numbers, in words that help.
+
+    Raises:
+        EstimatorError: there is one.
+    """
+    kinds = getattr(X, "dtypes", None)
+    if not hasattr(X, "columns") or kinds is None:
+        return
+    for name, kind in zip(X.columns, kinds, strict=True):
+        if str(kind) in ("object", "str", "string", "category"):
+            raise EstimatorError(
+                f"X: column {name!r} is of type {kind}; put a step before the classifier that "
+                "makes numbers of it by a list that everybody may know, such as "
+                f"make_column_transformer((OneHotEncoder(categories=[[...]]), [{name!r}]), "
+                "remainder='passthrough'), or drop it"
+            )
 
 
 def _number(given: Any) -> Any:

@@ -163,9 +163,11 @@ def of_columns(
     for name, column in features.items():
         if column.dtype.kind not in "buif":
             raise DataError(
-                f"{context} column {name!r} holds {_kind_of(column)}; make numbers of it, or drop "
-                "it (if it says whose a row is, see Dataset.from_table; to declare categories, "
-                "write a .csv or .parquet file)"
+                f"{context} column {name!r} holds {_kind_of(column)}; make a column of 0 and 1 for "
+                f"each value that everybody may know, table['{name}=VALUE'] = (table['{name}'] == "
+                f"'VALUE') * 1.0, and drop {name!r}; or write the table to a .csv or .parquet "
+                "file, whose path a run takes as dataset, with the setting categories (if it says "
+                "whose a row is, name it: from_table(client=..., person=...))"
             )
     wide = [name for name, column in features.items() if column.ndim > 1]
     if wide and len(features) > 1:

@@ -5,7 +5,7 @@ words, ``page`` the page for a data-protection officer.
 """
 
 from fedldp.comparing.advising.advice import Advice
-from fedldp.comparing.advising.plan import starting_point
+from fedldp.comparing.advising.plan import MANY, starting_point
 from fedldp.comparing.advising.running import advise
 
-__all__ = ["Advice", "advise", "starting_point"]
+__all__ = ["MANY", "Advice", "advise", "starting_point"]
