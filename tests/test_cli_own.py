@@ -265,7 +265,7 @@ def test_a_mechanism_of_ones_own_runs_and_is_stated(fedldp_command: Any, folder:
     )
     for name, says in (
         ("Thawed", "frozen=True"),
-        ("Nothing", "no subclass of fedldp.mechanisms.Mechanism"),
+        ("Nothing", "not a subclass of fedldp.mechanisms.Mechanism"),
         ("Gone", "own_mech"),
     ):
         line = fedldp_command("account", "--set", f"mechanism=own_mech:{name}").assert_refused()

@@ -281,7 +281,7 @@ def test_a_new_event_is_audited(loaded: Any) -> None:
 def test_what_protects_a_person_is_stated_against_every_adversary() -> None:
     share = GaussianShare(squared_distance=10_000, variance=400)
     event = PerPerson(person=share, client=InClear(what="all that many people add up to"))
-    with pytest.raises(ConfigError, match="cannot stand there"):
+    with pytest.raises(ConfigError, match="cannot be nested there"):
         Memoized(drawn=event, identity="all")
     for side in ("record", "person"):
         assert price(event, "zcdp", side=side) == cost(share, "zcdp") < math.inf

@@ -135,7 +135,7 @@ def test_whole_numbers_and_lists_are_kept_as_they_are_meant() -> None:
     ],
 )
 def test_a_nesting_that_means_nothing_is_refused(build: Callable[[], Event]) -> None:
-    with pytest.raises(ConfigError, match="such an event cannot stand there"):
+    with pytest.raises(ConfigError, match="this event cannot be nested there"):
         build()
 
 

@@ -188,7 +188,7 @@ def test_several_cost_what_that_many_do() -> None:
 
 
 def test_several_of_what_is_drawn_once_are_no_known_event() -> None:
-    with pytest.raises(ConfigError, match="cannot stand there"):
+    with pytest.raises(ConfigError, match="cannot be nested there"):
         SelfComposed(each=Memoized(drawn=PureReport(epsilon=1.0), identity="all"), count=2)
     clear = SelfComposed(each=InClear(what="labels"), count=2)
     (line,) = local_guarantees(Counter({clear: 1}), "client-run", 1e-5)

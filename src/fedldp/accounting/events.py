@@ -55,7 +55,7 @@ class Event:
             value = _CHECKS[kind](each.name, getattr(self, each.name))
             if isinstance(value, Event) and value.level >= self.level:
                 raise ConfigError(
-                    f"{each.name} = {type(value).__name__}: such an event cannot stand there"
+                    f"{each.name} = {type(value).__name__}: this event cannot be nested there"
                 )
             object.__setattr__(self, each.name, value)  # an int as a float, lists as tuples
 
@@ -254,7 +254,7 @@ class SampledShare(Event):
         super().__post_init__()
         _check_share(self.variance)
         if self.squared_distance < 1:
-            raise ConfigError("squared_distance = 0: give the distance of what is sampled, from 1")
+            raise ConfigError("squared_distance = 0: give an integer of at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -695,7 +695,7 @@ def summing_guarantees(
     if isinstance(loss, Sampled):
         return _of_sampled_shares(loss, rounds, summands, rests, delta, shift)
     if shift > 1:
-        raise ConfigError("a sum of bits: nothing is known where several clients change at once")
+        raise ConfigError("a sum of bits: nothing is known if several clients change at once")
     lines = shuffled_guarantees(event, rounds, anonymity_set=summands, chunk=1, delta=delta)
     return [
         replace(

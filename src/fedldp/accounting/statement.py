@@ -594,7 +594,7 @@ def _summed_lines(
     if not any(summed_loss(event) for event in crowds):
         return []  # the sum adds nothing to each report's own guarantee
     if len(crowds) > 1:
-        raise ConfigError("a sum's guarantee is known where all clients send one kind of report")
+        raise ConfigError("a sum's guarantee is known only if all clients send one kind of report")
     found: list[list[Guarantee]] = []
     for crowd in crowds.values():
         seen = {round: _in_sum(summed, round, released) for round, released in crowd.items()}

@@ -252,7 +252,7 @@ class MemoryLedger:
             events = dict(enumerate(map(from_record, record["events"])))
             ledger._runs = {each["run"]: run_from_record(each, events) for each in record["runs"]}
             if len(ledger._runs) < len(record["runs"]):
-                raise ConfigError("a run stands there twice")
+                raise ConfigError("a run appears twice")
         except _DAMAGE as error:
             raise ConfigError(f"the ledgers' record is damaged: {error}") from error
         return ledger
@@ -873,7 +873,7 @@ def indices_of(clients: NDArray[np.integer] | Sequence[int]) -> Places:
     if indices.min(initial=0) < 0 or indices.max(initial=0) > LARGEST_CLIENT:
         raise ConfigError(f"clients: give indices from 0 to {LARGEST_CLIENT:,}")
     if (indices[1:] <= indices[:-1]).any() and np.unique(indices).size < indices.size:
-        raise ConfigError("clients: one stands there twice; give each once")
+        raise ConfigError("clients: an index appears twice; give each once")
     return indices
 
 
@@ -940,16 +940,16 @@ def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> R
     run.server = {events[place]: int(rounds, 16) for place, rounds in record["server"]}
     numbers = [run.number(_shape(each, events)) for each in record["shapes"]]
     if len(set(numbers)) < len(numbers):
-        raise ConfigError("what clients share stands there twice")
+        raise ConfigError("a history appears twice")
     rows = run.rows(unpack_indices(record["clients"]))
     of_client = _unpack(record["shape_of"], rows.size)
     if of_client.max(initial=0) >= max(1, len(numbers)):
-        raise ConfigError("a client has no shape")
+        raise ConfigError("a client has no history")
     run.shape_of[rows] = np.array(numbers, np.int32)[of_client]
     counts = np.array([len(shape.kinds) for shape in run.shapes], np.int32)
     kinds = counts[run.shape_of[rows]]
     if kinds.max(initial=0) != len(record["rounds"]):
-        raise ConfigError("rounds are of no kind")
+        raise ConfigError("there are rounds of an unknown kind")
     for kind, words in enumerate(record["rounds"]):
         there = rows[kinds > kind]
         for word, *packed in words:
@@ -971,7 +971,7 @@ def _shape(record: Mapping[str, Any], events: Mapping[int, Event]) -> ClientHist
     if record["round"] > LARGEST_ROUND:
         raise ConfigError("a round is beyond the last")
     if any(len(question) != QUESTION_BYTES for _, question, _ in answered):
-        raise ConfigError("a question's digest is cut")
+        raise ConfigError("a question's digest is truncated")
     once = len({x for x, _, _ in answered}) == len(answered) and len(set(kinds)) == len(kinds)
     if not (answered and once and {(event, x) for x, _, event in answered} <= set(kinds)):
         raise ConfigError("what was answered last is damaged")
@@ -1058,10 +1058,10 @@ def _pack(column: NDArray[Any]) -> list[int | str]:
 def _unpack(packed: Sequence[Any], count: int) -> NDArray[Any]:
     width, text = packed
     if width not in (1, 2, 4, 8):
-        raise ConfigError(f"{width!a:.20} bytes are of no column")
+        raise ConfigError(f"a column cannot have {width!a:.20} bytes an integer")
     values = _bytes(text).view(f"<u{width}")
     if values.size not in (1, count) or (values.size and not count):
-        raise ConfigError("a column is cut")
+        raise ConfigError("a column is truncated")
     return np.broadcast_to(values, count)
 
 

@@ -456,7 +456,7 @@ class SqliteLedger:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version == 1:
             raise self._damaged(
-                "it is of version 1, which an earlier fedldp wrote; keep it, and begin a new one "
+                "it is of version 1, written by an earlier fedldp; keep it, and begin a new one "
                 "with the budget that its own fedldp shows to remain"
             )
         if version not in _COLUMNS:

@@ -410,7 +410,7 @@ def stated_event(mechanism: Mechanism, size: int) -> Event:
     try:
         event = replace(event)  # checks all fields again, whatever was done to them
     except ConfigError as error:
-        raise UnfitEvent(f"{what} a {type(event).__name__} that is none: {error}") from error
+        raise UnfitEvent(f"{what} an invalid {type(event).__name__}: {error}") from error
     counted = size if found.size is None else found.size(event)
     if counted != size:
         raise UnfitEvent(
@@ -475,7 +475,9 @@ def find_mechanism(name: str) -> type[Mechanism]:
 def _checked(found: object, name: str) -> type[Mechanism]:
     """Return the object that a user's address names if it can be a mechanism; else refuse it."""
     if not (isinstance(found, type) and issubclass(found, Mechanism)):
-        raise ConfigError(f"mechanism = {name}: it is no subclass of fedldp.mechanisms.Mechanism")
+        raise ConfigError(
+            f"mechanism = {name}: it is not a subclass of fedldp.mechanisms.Mechanism"
+        )
     lacking = sorted(getattr(found, "__abstractmethods__", ()))
     if lacking:
         raise ConfigError(f"mechanism = {name}: it does not define {', '.join(lacking)}")

@@ -246,8 +246,8 @@ class FrameChoice:
         if self.blocks * self.frames.directions > _MOST_DIRECTIONS:
             most = _MOST_DIRECTIONS // self.frames.directions
             raise ConfigError(
-                f"blocks = {self.blocks}: with {self.frames.directions} directions of each that "
-                f"is more than four bytes can number; give at most {most}, or fewer frames"
+                f"blocks = {self.blocks}: with {self.frames.directions} directions for each block, "
+                f"four bytes cannot number them all; give at most {most}, or fewer frames"
             )
         if not self.window.low:
             raise ConfigError(

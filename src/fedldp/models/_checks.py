@@ -18,7 +18,7 @@ from fedldp.models._trained import ALL, REQUIRES_GRAD, trained_of
 def check_module(
     model: object, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str = ALL
 ) -> nn.Module:
-    """Return ``model`` where it is a torch module that can be federated; see ``build_model``.
+    """Return ``model`` if it is a torch module that can be federated; see ``build_model``.
 
     Raises:
         ConfigError: it is not, or breaks a rule.

@@ -1,6 +1,7 @@
 """Two 5x5 convolutions of 16 and 32 channels, two dense layers; d = 39,408 for 28x28 grey images.
 
-The cnn with more channels: Sun, Qian, Chen 2021 do not say how many their "two-layer CNN" has.
+The cnn with more channels: Sun, Qian, Chen 2021 do not say how many channels their "two-layer CNN"
+has.
 """
 
 from fedldp.models import Layer

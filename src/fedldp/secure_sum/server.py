@@ -107,8 +107,8 @@ class SecureSumServer:
                 taken |= both
         if len(found) > self.setup.num_clients:
             raise RunError(
-                f"round {self.round}: {len(found)} clients want to take part, and num_clients = "
-                f"{self.setup.num_clients}: choose fewer"
+                f"round {self.round}: {len(found)} clients want to take part, more than "
+                f"num_clients = {self.setup.num_clients}: choose fewer"
             )
         self._check_enough(SumKind.CLIENT_KEYS, len(found))
         message = pack(SumKind.ALL_KEYS, self.round, found)

@@ -1,4 +1,4 @@
-"""Certified bounds: numbers in, numbers out, rounded to the safe side. No event is known here."""
+"""Certified bounds: numbers in, numbers out, rounded to the safe side; events are not used here."""
 
 __all__ = [
     "binomial",
