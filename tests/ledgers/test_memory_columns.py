@@ -135,11 +135,11 @@ def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
     """Return the kind of a ledger's reply to one client, from that client's releases alone."""
     run = ledger._runs.get(step.run, RunHistory())
     row = run.row(client)
-    shape, done, again = run.shape(row), 0, False
-    if step.round < shape.round:
+    history, done, again = run.client_history(row), 0, False
+    if step.round < history.round:
         return NoLongerKept
-    if step.round == shape.round:
-        for there, question, event in shape.answered:
+    if step.round == history.round:
+        for there, question, event in history.answered:
             if there == step.exchange and question != asked(step.question):
                 return AskedOtherwise
             again |= there == step.exchange and event == step.event
@@ -395,7 +395,7 @@ def test_shapes_that_no_client_has_any_more_are_forgotten() -> None:
             for each in (ledger, plain) if round == 39 else (ledger,):
                 step = Step("run", round, 0, question, ONE, [client], None)
                 step.release(each)
-    assert len(ledger._runs["run"].shapes) <= 1001
+    assert len(ledger._runs["run"].histories) <= 1001
     record = ledger.to_record()["runs"][0]
     assert record["shapes"] == plain.to_record()["runs"][0]["shapes"]
     assert ledger.history("run", 7) == {ONE: 40}

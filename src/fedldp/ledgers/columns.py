@@ -52,7 +52,7 @@ LARGEST_ROUND = 10**6
 LARGEST_CLIENT = 10**8 - 1
 """The largest index in a simulation: there is a row for each client up to the last one."""
 
-_FEW_SHAPES = 1000
+_FEW_HISTORIES = 1000
 """Up to this many, histories that no client has any more are kept."""
 
 _PART = 2**16
@@ -321,7 +321,7 @@ class MemoryLedger:
         if done and draws_once(event) and not holds(client):
             raise lost_draws(run)
         if known != event:
-            before = [event for event, _ in kept.shape(row).kinds]
+            before = [event for event, _ in kept.client_history(row).kinds]
             price(event, "pure", before)  # raises if unknown, or if another event was drawn
             spent = [self._spent(client, budget) for budget in self.budgets]
             admit_by_all(self.budgets, event, spent, before)
@@ -334,10 +334,10 @@ class MemoryLedger:
             return None
         run, round, exchange, question = place
         row = kept.row(client)
-        shape = kept.shape(row)
-        if round < shape.round:
-            raise went_back(run, round, shape.round)
-        for there, asked, event in shape.answered if round == shape.round else ():
+        history = kept.client_history(row)
+        if round < history.round:
+            raise went_back(run, round, history.round)
+        for there, asked, event in history.answered if round == history.round else ():
             if there == exchange:
                 if asked != question:
                     raise AskedOtherwise(
@@ -470,7 +470,7 @@ class ClientHistory(NamedTuple):
             AskedOtherwise: they answered an exchange of their latest round differently.
         """
         kinds = (*self.kinds, *(kind for kind in other.kinds if kind not in self.kinds))
-        latest = max(self, other, key=lambda shape: shape.round)
+        latest = max(self, other, key=lambda history: history.round)
         answered = {each[0]: each for each in latest.answered}
         if self.round == other.round:
             for each in (*self.answered, *other.answered):
@@ -516,9 +516,9 @@ class RunHistory:
 
     Attributes:
         server: the rounds whose broadcasts released an event, as the bits of an integer.
-        shapes: the histories that clients have, and perhaps some that none has any more;
+        histories: the histories that clients have, and perhaps some that none has any more;
             ``NOTHING`` comes first.
-        shape_of: the number of each row's history.
+        history_of: the number of each row's history.
         words: for each place among the kinds of a client's history: the rounds in which that kind
             was released, by row.
         answers: by exchange and row: the beginning of a digest of what was sent in the latest
@@ -527,12 +527,12 @@ class RunHistory:
 
     def __init__(self) -> None:
         self.server: dict[Event, int] = {}
-        self.shapes: list[ClientHistory] = [NOTHING]
-        self.shape_of: NDArray[np.int32] = np.zeros(0, np.int32)
+        self.histories: list[ClientHistory] = [NOTHING]
+        self.history_of: NDArray[np.int32] = np.zeros(0, np.int32)
         self.words: list[RoundWords] = []
         self.answers: dict[int, NDArray[np.uint64]] = {}
         self._numbers: dict[ClientHistory, int] = {NOTHING: 0}
-        self._many = _FEW_SHAPES
+        self._many = _FEW_HISTORIES
         # The last history that an answer was added to, the answer, and the resulting numbers.
         self._last: tuple[int, AnswerRecord | None, int, int] = (0, None, 0, 0)
         self._rows: dict[int, int] | None = None  # row by client; None if they are equal
@@ -554,28 +554,28 @@ class RunHistory:
 
     def known(self) -> tuple[Places, Places]:
         """Return the clients that released something, ascending, and their rows."""
-        rows = np.flatnonzero(self.shape_of)
+        rows = np.flatnonzero(self.history_of)
         if self._rows is None:
             return rows, rows
         clients = np.array(list(self._rows), np.int64)[rows]
         order = np.argsort(clients)
         return clients[order], rows[order]
 
-    def shape(self, row: int) -> ClientHistory:
+    def client_history(self, row: int) -> ClientHistory:
         """Return the history of the client in a row."""
-        return self.shapes[int(self.shape_of[row])]
+        return self.histories[int(self.history_of[row])]
 
     def rounds(self, row: int) -> list[int]:
         """Return the rounds in which the client of a row released each of its kinds, as bits."""
         return [
             sum(int(bits[row]) << word * WORD for word, bits in words.items())
-            for words in self.words[: len(self.shape(row).kinds)]
+            for words in self.words[: len(self.client_history(row).kinds)]
         ]
 
     def await_answers(self, rows: Places, round: int, exchange: int) -> bool:
         """Return whether an answer there would be new for every one of these clients."""
-        numbers = set(self.shape_of[rows].tolist())
-        return all(self.shapes[number].awaits(round, exchange) for number in numbers)
+        numbers = set(self.history_of[rows].tolist())
+        return all(self.histories[number].awaits(round, exchange) for number in numbers)
 
     def rounds_before(self, rows: Places, round: int) -> NDArray[np.int64]:
         """Return the number of rounds before ``round`` in which each client released something."""
@@ -591,7 +591,7 @@ class RunHistory:
 
     def history(self, row: int) -> tuple[tuple[Event, int], ...]:
         """Return the events that the client of a row released, each with the number of times."""
-        pairs = zip(self.shape(row).kinds, self.rounds(row), strict=True)
+        pairs = zip(self.client_history(row).kinds, self.rounds(row), strict=True)
         return tuple((event, rounds.bit_count()) for (event, _), rounds in pairs)
 
     def told_apart(self, rows: Places, *, times: bool) -> list[NDArray[np.integer]]:
@@ -601,9 +601,9 @@ class RunHistory:
             rows: the rows of the clients.
             times: whether histories also differ if only the number of releases does.
         """
-        found, place = np.unique(self.shape_of[rows], return_inverse=True)
+        found, place = np.unique(self.history_of[rows], return_inverse=True)
         # Histories that come from each other share the same kinds object.
-        kinds = np.array([id(self.shapes[number].kinds) for number in found.tolist()], np.int64)
+        kinds = np.array([id(self.histories[number].kinds) for number in found.tolist()], np.int64)
         nothing = np.zeros(rows.size, np.int64)
         counts = (
             sum((np.bitwise_count(word[rows]) for word in words.values()), nothing)
@@ -623,7 +623,7 @@ class RunHistory:
             self.count_group(self.row(int(clients[0])), answer, digests[0])
             return
         rows, all_digests = self.rows(clients), np.array(digests, np.uint64)
-        before = self.shape_of[rows]
+        before = self.history_of[rows]
         numbers = set(before.tolist())
         for number in numbers:
             there = before == number
@@ -631,16 +631,16 @@ class RunHistory:
 
     def count_group(self, rows: Places | int, answer: AnswerRecord, digests: Any) -> None:
         """Count an answer of clients with one history, or of one client: see ``count``."""
-        self._forget_shapes()
-        old = int(self.shape_of[rows if isinstance(rows, int) else rows[0]])
+        self._forget_histories()
+        old = int(self.history_of[rows if isinstance(rows, int) else rows[0]])
         if self._last[:2] != (old, answer):
-            shape, kind = self.shapes[old].after(*answer)
-            self._last = (old, answer, self.number(shape), kind)
+            history, kind = self.histories[old].after(*answer)
+            self._last = (old, answer, self.number(history), kind)
         *_, new, kind = self._last
-        if self.shapes[old].round < answer.round:
+        if self.histories[old].round < answer.round:
             for each in self.answers.values():
                 each[rows] = 0
-        self.shape_of[rows] = new
+        self.history_of[rows] = new
         self.word(kind, answer.round // WORD)[rows] |= np.uint32(1 << answer.round % WORD)
         self._answers(answer.exchange)[rows] = digests
 
@@ -648,8 +648,8 @@ class RunHistory:
         """Yield the clients that released something, grouped by the kinds that they released."""
         clients, rows = self.known()
         kinds: dict[tuple[tuple[Event, int], ...], int] = {}
-        of_shape = [kinds.setdefault(shape.kinds, len(kinds)) for shape in self.shapes]
-        of_client = np.array(of_shape, np.int32)[self.shape_of[rows]]
+        of_history = [kinds.setdefault(history.kinds, len(kinds)) for history in self.histories]
+        of_client = np.array(of_history, np.int32)[self.history_of[rows]]
         for each, number in kinds.items():
             there = np.flatnonzero(of_client == number) if len(kinds) > 2 else slice(None)
             if each and of_client[there].size:
@@ -660,12 +660,12 @@ class RunHistory:
         """Return what these clients released."""
         chosen = np.unique(clients)
         rows = self.rows(chosen)
-        chosen, rows = chosen[self.shape_of[rows] > 0], rows[self.shape_of[rows] > 0]
+        chosen, rows = chosen[self.history_of[rows] > 0], rows[self.history_of[rows] > 0]
         small = RunHistory()
         small._rows = {client: row for row, client in enumerate(chosen.tolist())}
-        numbers, places = np.unique(self.shape_of[rows], return_inverse=True)
-        small.shape_of = np.array(
-            [small.number(self.shapes[number]) for number in numbers.tolist()], np.int32
+        numbers, places = np.unique(self.history_of[rows], return_inverse=True)
+        small.history_of = np.array(
+            [small.number(self.histories[number]) for number in numbers.tolist()], np.int32
         )[places]
         small.words = [self.words_of(kind, rows) for kind in range(len(self.words))]
         answers = {exchange: each[rows] for exchange, each in self.answers.items()}
@@ -681,22 +681,22 @@ class RunHistory:
         """
         clients, theirs = other.known()
         mine = self.rows(clients)
-        self._forget_shapes()
+        self._forget_histories()
         pairs = list(
-            zip(self.shape_of[mine].tolist(), other.shape_of[theirs].tolist(), strict=True)
+            zip(self.history_of[mine].tolist(), other.history_of[theirs].tolist(), strict=True)
         )
-        merged = {(a, b): self.shapes[a].merged(other.shapes[b]) for a, b in set(pairs)}
+        merged = {(a, b): self.histories[a].merged(other.histories[b]) for a, b in set(pairs)}
         # There are few of these, unlike histories, which also differ in their latest rounds.
-        alike = [(id(self.shapes[a].kinds), id(other.shapes[b].kinds)) for a, b in pairs]
+        alike = [(id(self.histories[a].kinds), id(other.histories[b].kinds)) for a, b in pairs]
         parts = []
         numbers = {pair: number for number, pair in enumerate(dict.fromkeys(alike))}
         of_client = np.array([numbers[pair] for pair in alike], np.int64)
         for number in numbers.values():
             there = np.flatnonzero(of_client == number)
             a, b = pairs[there[0]]
-            kinds = range(len(other.shapes[b].kinds))
+            kinds = range(len(other.histories[b].kinds))
             words = [other.words_of(kind, theirs[there]) for kind in kinds]
-            self._check_rounds(self.shapes[a], mine[there], other.shapes[b], words)
+            self._check_rounds(self.histories[a], mine[there], other.histories[b], words)
             parts.append((mine[there], merged[a, b][1], words))
         self._check_answers(mine, other, theirs)
         for rows, to_kinds, words in parts:
@@ -704,8 +704,8 @@ class RunHistory:
                 for word, bits in of_kind.items():
                     self.word(kind, word)[rows] |= bits
         self._take_answers(mine, other, theirs)
-        to = {pair: self.number(shape) for pair, (shape, _) in merged.items()}
-        self.shape_of[mine] = [to[pair] for pair in pairs]
+        to = {pair: self.number(history) for pair, (history, _) in merged.items()}
+        self.history_of[mine] = [to[pair] for pair in pairs]
         for event, rounds in other.server.items():
             self.server[event] = self.server.get(event, 0) | rounds
 
@@ -721,19 +721,19 @@ class RunHistory:
         while len(self.words) <= kind:
             self.words.append({})
         if word not in self.words[kind]:
-            self.words[kind][word] = np.zeros(self.shape_of.size, np.uint32)
+            self.words[kind][word] = np.zeros(self.history_of.size, np.uint32)
         return self.words[kind][word]
 
-    def number(self, shape: ClientHistory) -> int:
+    def number(self, history: ClientHistory) -> int:
         """Return the number of a history; a new history gets one."""
-        number = self._numbers.setdefault(shape, len(self.shapes))
-        if number == len(self.shapes):
-            self.shapes.append(shape)
+        number = self._numbers.setdefault(history, len(self.histories))
+        if number == len(self.histories):
+            self.histories.append(history)
         return number
 
     def _answers(self, exchange: int) -> NDArray[np.uint64]:
         if exchange not in self.answers:
-            self.answers[exchange] = np.zeros(self.shape_of.size, np.uint64)
+            self.answers[exchange] = np.zeros(self.history_of.size, np.uint64)
         return self.answers[exchange]
 
     def _check_rounds(
@@ -749,16 +749,16 @@ class RunHistory:
 
     def _check_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
         """Refuse another run in which a question of the latest rounds has a different answer."""
-        same = _rounds(self)[self.shape_of[mine]] == _rounds(other)[other.shape_of[theirs]]
+        same = _rounds(self)[self.history_of[mine]] == _rounds(other)[other.history_of[theirs]]
         for exchange in self.answers.keys() & other.answers.keys():
             one, two = self.answers[exchange][mine], other.answers[exchange][theirs]
             if (same & (one > 0) & (two > 0) & (one != two)).any():
                 raise AskedOtherwise(f"exchange {exchange} of a round has two different answers")
 
     def _take_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
-        """Take over the answers of another run's latest rounds; call it before shapes change."""
-        ours = _rounds(self)[self.shape_of[mine]]
-        latest = _rounds(other)[other.shape_of[theirs]]
+        """Take over the answers of another run's latest rounds; call it before histories change."""
+        ours = _rounds(self)[self.history_of[mine]]
+        latest = _rounds(other)[other.history_of[theirs]]
         for answers in self.answers.values():
             answers[mine[latest > ours]] = 0
         for exchange, digests in other.answers.items():
@@ -766,33 +766,33 @@ class RunHistory:
             if there.any():
                 self._answers(exchange)[mine[there]] = digests[theirs[there]]
 
-    def _forget_shapes(self) -> None:
+    def _forget_histories(self) -> None:
         """Drop the histories that no client has any more, once there are many."""
-        if len(self.shapes) <= self._many:
+        if len(self.histories) <= self._many:
             return
-        counts = np.bincount(self.shape_of, minlength=1)
+        counts = np.bincount(self.history_of, minlength=1)
         counts[0] += 1  # ``NOTHING`` stays
         used = np.flatnonzero(counts)
-        to = np.zeros(len(self.shapes), np.int32)
+        to = np.zeros(len(self.histories), np.int32)
         to[used] = np.arange(used.size)
-        self.shape_of = to[self.shape_of]
-        self.shapes = [self.shapes[number] for number in used.tolist()]
-        self._numbers = {shape: number for number, shape in enumerate(self.shapes)}
+        self.history_of = to[self.history_of]
+        self.histories = [self.histories[number] for number in used.tolist()]
+        self._numbers = {history: number for number, history in enumerate(self.histories)}
         self._last = (0, None, 0, 0)
-        self._many = max(_FEW_SHAPES, 2 * used.size)
+        self._many = max(_FEW_HISTORIES, 2 * used.size)
 
     def _reserve(self, size: int) -> None:
         """Make room for ``size`` rows; zeros that nobody has written take no memory."""
-        if size <= self.shape_of.size:
+        if size <= self.history_of.size:
             return
-        size = max(size, 2 * self.shape_of.size)
-        self.shape_of = _longer(self.shape_of, size)
+        size = max(size, 2 * self.history_of.size)
+        self.history_of = _longer(self.history_of, size)
         self.words = [{w: _longer(each, size) for w, each in words.items()} for words in self.words]
         self.answers = {x: _longer(each, size) for x, each in self.answers.items()}
 
 
 def _rounds(run: RunHistory) -> NDArray[np.int64]:
-    return np.array([shape.round for shape in run.shapes], np.int64)
+    return np.array([history.round for history in run.histories], np.int64)
 
 
 def _longer(column: NDArray[Any], size: int) -> NDArray[Any]:
@@ -900,22 +900,22 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
         return events.setdefault(event, len(events))
 
     clients, rows = run.known()
-    numbers = run.shape_of[rows]
-    first = np.full(len(run.shapes), numbers.size, np.int32)
+    numbers = run.history_of[rows]
+    first = np.full(len(run.histories), numbers.size, np.int32)
     first[numbers[::-1]] = np.arange(numbers.size, dtype=np.int32)[::-1]  # the last write counts
     order = np.argsort(first, kind="stable")[: np.count_nonzero(first < numbers.size)]
-    shapes = [run.shapes[number] for number in order.tolist()]
-    to = np.zeros(len(run.shapes), np.int32)
+    histories = [run.histories[number] for number in order.tolist()]
+    to = np.zeros(len(run.histories), np.int32)
     to[order] = np.arange(order.size)
-    kinds = np.array([len(shape.kinds) for shape in run.shapes], np.int32)
+    kinds = np.array([len(history.kinds) for history in run.histories], np.int32)
     return {
         "shapes": [
             {
-                "round": shape.round,
-                "answered": [[x, asked.hex(), place(e)] for x, asked, e in shape.answered],
-                "kinds": [[place(event), exchange] for event, exchange in shape.kinds],
+                "round": history.round,
+                "answered": [[x, asked.hex(), place(e)] for x, asked, e in history.answered],
+                "kinds": [[place(event), exchange] for event, exchange in history.kinds],
             }
-            for shape in shapes
+            for history in histories
         ],
         "clients": pack_indices(clients),
         "shape_of": _pack(to[numbers]),
@@ -938,16 +938,16 @@ def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> R
     """
     run = RunHistory()
     run.server = {events[place]: int(rounds, 16) for place, rounds in record["server"]}
-    numbers = [run.number(_shape(each, events)) for each in record["shapes"]]
+    numbers = [run.number(_history_from_record(each, events)) for each in record["shapes"]]
     if len(set(numbers)) < len(numbers):
         raise ConfigError("a history appears twice")
     rows = run.rows(unpack_indices(record["clients"]))
     of_client = _unpack(record["shape_of"], rows.size)
     if of_client.max(initial=0) >= max(1, len(numbers)):
         raise ConfigError("a client has no history")
-    run.shape_of[rows] = np.array(numbers, np.int32)[of_client]
-    counts = np.array([len(shape.kinds) for shape in run.shapes], np.int32)
-    kinds = counts[run.shape_of[rows]]
+    run.history_of[rows] = np.array(numbers, np.int32)[of_client]
+    counts = np.array([len(history.kinds) for history in run.histories], np.int32)
+    kinds = counts[run.history_of[rows]]
     if kinds.max(initial=0) != len(record["rounds"]):
         raise ConfigError("there are rounds of an unknown kind")
     for kind, words in enumerate(record["rounds"]):
@@ -962,7 +962,7 @@ def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> R
     return run
 
 
-def _shape(record: Mapping[str, Any], events: Mapping[int, Event]) -> ClientHistory:
+def _history_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> ClientHistory:
     answered = tuple((x, bytes.fromhex(asked), events[e]) for x, asked, e in record["answered"])
     kinds = tuple((events[event], exchange) for event, exchange in record["kinds"])
     for exchange in (*(x for x, _, _ in answered), *(x for _, x in kinds)):
@@ -984,12 +984,12 @@ def _check_rounds(run: RunHistory, rows: Places) -> None:
     Nothing may be released later. Each kind must be released in the latest round if it was answered
     there, and in an earlier round otherwise.
     """
-    rounds = np.array([shape.round for shape in run.shapes])
-    counts = np.array([len(shape.kinds) for shape in run.shapes])
+    rounds = np.array([history.round for history in run.histories])
+    counts = np.array([len(history.kinds) for history in run.histories])
     for kind in range(counts.max()):
-        is_last = np.array([_is_last(shape, kind) for shape in run.shapes])
+        is_last = np.array([_is_last(history, kind) for history in run.histories])
         for part in np.array_split(rows, 1 + rows.size // _PART):  # for less memory
-            numbers = run.shape_of[part]
+            numbers = run.history_of[part]
             latest, last, has = rounds[numbers], is_last[numbers], counts[numbers] > kind
             found = np.full(part.size, -1, np.int64)
             for word, bits in run.words_of(kind, part).items():
@@ -1000,8 +1000,8 @@ def _check_rounds(run: RunHistory, rows: Places) -> None:
                 raise ConfigError("a latest round is damaged")
 
 
-def _is_last(shape: ClientHistory, kind: int) -> bool:
-    return shape.kinds[kind : kind + 1] in [((event, x),) for x, _, event in shape.answered]
+def _is_last(history: ClientHistory, kind: int) -> bool:
+    return history.kinds[kind : kind + 1] in [((event, x),) for x, _, event in history.answered]
 
 
 def pack_indices(indices: Places) -> list[int] | dict[str, Any]:
