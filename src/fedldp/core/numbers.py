@@ -12,7 +12,7 @@ SMALLEST_DELTA = 1e-300
 """A smaller positive delta counts as zero: the answer is the pure epsilon, which is valid."""
 
 LARGEST_COUNT = 2**53
-LARGEST_WEIGHT = 2**64
+MOST_WORDS = 2**64
 LARGEST_TEXT = 500
 
 
@@ -71,7 +71,7 @@ def strict_weight(name: str, value: object) -> int:
     Raises:
         ConfigError: it is anything else: a bool, a float, an integer of numpy.
     """
-    if type(value) is not int or not 1 <= value <= LARGEST_WEIGHT:
+    if type(value) is not int or not 1 <= value <= MOST_WORDS:
         raise ConfigError(f"{name} = {_shown(value)}: give a plain integer from 1 to 2^64")
     return value
 
