@@ -1,8 +1,8 @@
 """The privacy ledgers of a simulation's clients, in columns: a few bytes for each client.
 
-A client is stored as the number of its ``ClientHistory``, which clients with equal histories share;
-a bit for each round of each kind of event that it releases; and 8 bytes for each exchange, to
-recognise its answer. So what many clients do at once is counted at once.
+A client needs the number of its ``ClientHistory`` (clients with equal histories share one), a bit
+for each round of each kind of event that it releases, and 8 bytes for each exchange, to recognise
+its answer. So what many clients do at once is counted at once.
 """
 
 from __future__ import annotations

@@ -297,9 +297,9 @@ class SqliteLedger:
         """Let the whole budget be spent once more from now on; return the entry that says so.
 
         Only the owner of the ledger can do this, for the owner's own data; nothing else renews a
-        budget, not even time. Earlier releases are not undone: the ledger's releases will never
-        cost more than the limit times one more than the number of its renewals. An earlier fedldp
-        reads the entry as one that costs nothing, and continues to refuse.
+        budget, not even time. Earlier releases are not undone: after n renewals, all
+        releases of the ledger together cost at most n + 1 times the limit. An earlier fedldp reads
+        the entry as one that costs nothing, and continues to refuse.
 
         Raises:
             LedgerUnusable: the file cannot be used, or nothing was released since the last renewal.

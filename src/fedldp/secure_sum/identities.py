@@ -65,7 +65,7 @@ class Roster:
         return True
 
     def signed(self, setup: SecureSum, round: int, client: int, keys: bytes) -> bytes:
-        """Return the bytes that a client signs; they differ for different statements."""
+        """Return the bytes that a client signs; different statements give different bytes."""
         run = self.run.encode()
         where = struct.pack("<QQQ", len(run), round, client)
         return b"fedldp secure sum, keys\0" + where + run + setup.packed() + keys
