@@ -64,7 +64,7 @@ _PART_OF_CLIENT: dict[Part, str] = {
 }
 
 AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
-"""For clients with budgets of their own: any of them may draw as many rounds as the worst-off."""
+"""For clients with budgets of their own: drawn for as many rounds, another one may be worse off."""
 
 SCHEMA_VERSION = 1
 """The version of a statement's keys. It grows when a key goes or changes its meaning, not when one
@@ -119,8 +119,8 @@ class ShufflerInPath:
         chunk: coordinates in one shuffled message, if reports are shuffled coordinate by
             coordinate.
         untrusted_clients: participants of a round that may collude with the server or drop out.
-        prediction_error: the error in clients' own timing; above 0, arrival times tell clients
-            apart.
+        prediction_error: the error of clients' predictions of their own times; above 0, arrival
+            times tell clients apart.
     """
 
     chunk: int
