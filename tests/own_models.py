@@ -1,4 +1,4 @@
-"""Models as users write them, good ones and ones that cannot be federated."""
+"""Models as users write them: some that can be federated, and some that cannot."""
 
 import math
 
@@ -213,7 +213,7 @@ def no_arguments():
 three = 3
 
 
-# For DP-SGD, which needs the gradients of single examples
+# For DP-SGD, which needs per-example gradients
 
 
 def own_parameter(shape, classes):

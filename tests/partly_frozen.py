@@ -1,4 +1,4 @@
-"""Models of which a part is frozen, as users write them, for tests."""
+"""Partly frozen models as users write them, for tests."""
 
 import math
 
@@ -30,7 +30,7 @@ def another_encoder(shape, classes):
 
 
 class Centred(nn.Module):
-    """A layer that takes a running mean away, which zeros leave as it is, before a trained one."""
+    """A layer that subtracts a running mean (zeros do not change it), before a trained layer."""
 
     def __init__(self, shape, classes):
         super().__init__()
@@ -56,7 +56,7 @@ def all_frozen(shape, classes):
 
 
 class Adapted(nn.Module):
-    """A frozen dense layer with an adapter of low rank, and a constant that no file keeps."""
+    """A frozen dense layer with a low-rank adapter, and a constant that no file keeps."""
 
     def __init__(self, shape, classes):
         super().__init__()

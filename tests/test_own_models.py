@@ -1,4 +1,4 @@
-"""Models of the user's own: trained where they can be federated, else refused in one line."""
+"""A user's own models: trained if they can be federated, otherwise refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of a model is trained: the rest is frozen, public, and known by its digest."""
+"""Training part of a model: the rest is frozen, public, and identified by its digest."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_frozen_never_changes_and_is_no_part_of_any_report(
     assert {n: w.tobytes() for n, w in saved.items()} == {
         n: w.tobytes() for n, w in result.weights.items()
     }
-    # The whole model is what is used: as its code makes it, with the file's weights.
+    # The whole model is used: as its code makes it, with the file's weights.
     assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(result.accuracy)
 
 
@@ -94,7 +94,7 @@ def test_frozen_weights_are_the_same_whatever_the_seed_and_trained_ones_are_not(
                   for seed in (1, 2))  # fmt: skip
     assert frozen_digest(one) == frozen_digest(other) == algorithm.frozen_digest()
     assert not torch.equal(one.lora_a.weight, other.lora_a.weight)
-    assert torch.equal(one.scale, other.scale)  # though no file keeps it
+    assert torch.equal(one.scale, other.scale)  # although no file keeps it
 
 
 def test_frozen_layers_stay_as_in_evaluation() -> None:
@@ -147,7 +147,7 @@ def test_a_run_begins_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {n: w.numpy().tobytes() for n, w in begun.items()} == {
         n: w.tobytes() for n, w in first.weights.items()
     }
-    # What of the trained weights it lacks is drawn.
+    # Trained weights that the file lacks are drawn.
     saved = load_file("first/model.safetensors")
     frozen = {n: w for n, w in saved.items() if n.startswith("1.")}
     save_file(frozen, "encoder.safetensors")
@@ -158,7 +158,7 @@ def test_a_run_begins_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(RunError, match="what is frozen of the model"):
         fedldp.resume("second")
     Path("encoder.safetensors").unlink()
-    assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # needs it no more
+    assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # no longer needed
     for line in fedldp.account(config)["guarantees"]:
         assert "initial = first/model.safetensors was trained on none" in str(line["assumptions"])
 
