@@ -224,7 +224,7 @@ def makes_randomness(source: str) -> list[str]:
                 found += [a.name for a in node.names if a.name == "urandom"]
         elif isinstance(node, ast.Attribute | ast.Name):
             name = ast.unparse(node)
-            if name in FORBIDDEN_NAMES:  # to pass it on is as good as to call it
+            if name in FORBIDDEN_NAMES:  # passing it on counts as calling it
                 found.append(name)
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
@@ -239,24 +239,20 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 
 ALLOWED = {
-    SOURCE / "protocol" / "client_keys.py": {
-        "os.urandom"
-    },  # what a client's secret and its keys are of
-    SOURCE / "deployment" / "agreeing.py": {
-        "os.urandom"
-    },  # a run's name, what is settled before it
-    SOURCE / "deployment" / "joining.py": {"os.urandom"},  # what tells invites apart
-    SOURCE / "deployment" / "checks.py": {"os.urandom"},  # in the place of a secret not yet made
-    SOURCE / "deployment" / "sites.py": {"os.urandom"},  # what a site is to sign
-    SOURCE / "deployment" / "https" / "hello.py": {"os.urandom"},  # likewise
+    SOURCE / "protocol" / "client_keys.py": {"os.urandom"},  # client keys
+    SOURCE / "deployment" / "agreeing.py": {"os.urandom"},  # run names
+    SOURCE / "deployment" / "joining.py": {"os.urandom"},  # the nonces of invitations
+    SOURCE / "deployment" / "checks.py": {"os.urandom"},  # stands for a secret that is not yet made
+    SOURCE / "deployment" / "sites.py": {"os.urandom"},  # the challenge that a site signs
+    SOURCE / "deployment" / "https" / "hello.py": {"os.urandom"},  # a secret and nonces
     SOURCE / "deployment" / "https" / "server.py": {"os.urandom"},  # a session's token
-    SOURCE / "deployment" / "https" / "site.py": {"random"},  # when it tries to connect again
+    SOURCE / "deployment" / "https" / "site.py": {"random"},  # the delay before reconnecting
     SOURCE / "deployment" / "loopback.py": {"secrets"},  # ports
 }
 
 
 ADVERSARY = SOURCE / "audit" / "attacks"
-"""Whom it plays and what it guesses: no guarantee rests on an adversary's own draws."""
+"""Adversaries draw whom they play and what they guess; no guarantee rests on these draws."""
 
 
 def test_no_other_module_makes_a_generator() -> None:

@@ -240,7 +240,7 @@ def test_malformed_places_are_refused(store: Store, place: Any, what: str) -> No
         ledger.release(*place, ONE, never)
 
 
-# One against the other
+# One store against the other
 
 EVENTS: list[Event] = [
     ONE,
