@@ -1,6 +1,6 @@
-"""One machine that plays clients, server and channel: the plan of a run, and its engine.
+"""One machine plays clients, server and channel: the plan of a run, and the engine that runs it.
 
-``settings`` makes configurations of what users write; ``sweeps`` does many runs.
+``settings`` turns what users write into configurations; ``sweeps`` does many runs.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.

@@ -1,4 +1,4 @@
-"""Work in batches of consecutive items, whose results come back in order."""
+"""Process items in consecutive batches, with the results in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Task = TypeVar("Task")
 Done = TypeVar("Done")
 
 LARGEST = 16
-"""Groups of a batch, at most."""
+"""The largest number of groups in a batch."""
 
 
 def in_order(
@@ -22,16 +22,16 @@ def in_order(
     result: Callable[[Task], Done],
     cancel: Callable[[Task], object],
 ) -> Iterator[tuple[Sequence[int], Done]]:
-    """Yield batches of ``items`` with their results, in order; a few at most lie in wait.
+    """Yield batches of ``items`` with their results, in order; only a few batches wait at a time.
 
     Args:
-        items: what is to be done.
-        workers: how many batches are done at once.
-        group: a batch is whole groups of so many: what is done in groups does not depend on the
-            number of workers.
+        items: the items to process.
+        workers: how many batches are processed at once.
+        group: the size of a group. A batch consists of whole groups, so that work done in groups
+            does not depend on the number of workers.
         begin: hands a batch to a worker.
-        result: waits for what became of it.
-        cancel: is called with what nobody waits for any more.
+        result: waits for a batch's result.
+        cancel: is called with each batch whose result nobody waits for any more.
     """
     size = group * max(1, min(LARGEST, len(items) // (workers * 4 * group)))
     waiting: deque[tuple[Sequence[int], Task]] = deque()
@@ -53,5 +53,5 @@ def _next(
 ) -> tuple[Sequence[int], Done]:
     batch, task = waiting[0]
     done = result(task)
-    waiting.popleft()  # not before: what is interrupted is cancelled too
+    waiting.popleft()  # only now, so that an interrupted batch is cancelled too
     return batch, done

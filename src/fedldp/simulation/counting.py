@@ -1,10 +1,10 @@
-"""A shuffler whose order nobody asks for: it counts, for order changes no count.
+"""A shuffler that counts instead of ordering, because order changes no count.
 
-What the server step computes from messages in any order are the ones at each coordinate and the
-number of reports. So the bits of each report are added up as it comes, in O(d) memory whatever the
-number of clients, and the round's times are drawn by themselves: T, T_S and the waits T_W are those
-of ``shuffler`` to the last bit; the first and the last arrival have the same distribution, for the
-times of single messages are not drawn.
+The server step uses only the number of ones at each coordinate and the number of reports, whatever
+the order of the messages. So this transport adds up the bits of each report as it arrives, in O(d)
+memory for any number of clients. It draws the round's times separately: T, T_S and the waits T_W
+equal those of ``shuffler`` to the last bit. The first and the last arrival have the same
+distribution as there, because the times of single messages are not drawn.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fedldp.simulation.shuffler import unnamed
 
 
 class Counting:
-    """A transport that takes another's reports and puts out how many ones each coordinate had.
+    """A transport that receives another's reports and emits the number of ones at each coordinate.
 
     Args:
-        inner: where the reports come from.
+        inner: the source of the reports.
         delays: the time model.
-        clients: of the run: all of them agree on T, at once and for all rounds.
+        clients: how many clients the run has; they all agree on T, once for all rounds.
         stream: gives the stream for (round, client, purpose).
     """
 
@@ -48,7 +48,7 @@ class Counting:
         return self._arrivals
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Yield who takes part, then the counts, each budget apart."""
+        """Yield who takes part, then the counts, separately for each budget."""
         found: dict[float | None, _Sum] = {}
         for sender, content in self._inner.exchange(question, clients):
             if isinstance(content, Refusal):

@@ -1,4 +1,4 @@
-"""A simulated run: data, clients, the server's loop, and the record of it."""
+"""A simulated run: data, clients, the server's loop, and the run's record."""
 
 from __future__ import annotations
 
@@ -73,24 +73,24 @@ def simulate(
 
     Args:
         config: the configuration.
-        recipe: its recipe's name, for the record.
-        dataset: the data; loaded by ``config.dataset`` where it is not given.
+        recipe: the recipe's name, for the record.
+        dataset: the data; if None, ``config.dataset`` is loaded.
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
-        workers: processes; any number gives the same bits.
-        alone_if_small: whether a small run has one process, whatever ``workers`` is.
-        cluster: "auto" or the address of a Ray cluster, whose workers then do what clients do, with
+        workers: number of processes; any number gives the same bits.
+        alone_if_small: whether a small run uses one process, whatever ``workers`` is.
+        cluster: "auto" or the address of a Ray cluster, whose workers then play the clients, with
             the same bits again.
-        out: where to make the run folder; nothing is written where it is None.
+        out: where to make the run folder; None writes nothing.
         resume: the folder of an interrupted run of this configuration, to continue.
-        inputs: the data as the run takes them, where they were divided before.
-        planned: the plan, where it was made before the data were read.
-        before: is shown the plan before training starts, unless it is ``planned``.
-        after_round: is shown every record, those of a resumed run's earlier rounds too.
+        inputs: the data as the run takes them, if they are divided already.
+        planned: the plan, if it was made before the data were read.
+        before: receives the plan before training starts, unless ``planned`` is given.
+        after_round: receives every record, including those of a resumed run's earlier rounds.
 
     Raises:
-        FedldpError: a setting, the data, or a value to release is refused. A folder is left only
-            where a round was complete.
+        FedldpError: a setting, the data, or a value to release is refused. A folder remains only if
+            a round was complete.
     """
     if workers > 1:
         check_can_start()
@@ -143,7 +143,7 @@ def simulate(
         check_frozen(resume, frozen)
     folder = resume
     server = algorithm.server()
-    # A folder of an earlier version tells other words of the same data.
+    # A folder of an earlier version describes the same data in other words.
     run = run_name(document if resume is None else resume.read_config())
     start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
     if resume is None and out is not None:
@@ -203,7 +203,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class _Start:
-    """Where a run begins, or goes on; its rounds and its ledger grow with the run."""
+    """Where a run begins or continues; its rounds and its ledger grow with the run."""
 
     state: State
     rounds: list[Round]
@@ -217,7 +217,7 @@ def _start(planned: Plan, server: ServerRole) -> _Start:
 
 
 def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _Start:
-    """Return where a run was cut short, and repair what was not written any more."""
+    """Return where a run was interrupted, and repair files that were not fully written."""
     saved = folder.read_checkpoint(planned.config.budgets)
     start = _start(planned, server) if saved is None else _Start(*saved)
     if start.state.weights.size != planned.scheduled.layout(planned.problem).size:
@@ -225,7 +225,7 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _S
             f"{folder.path / 'checkpoint'} is damaged: it holds another model; start the run anew"
         )
     found, expected = start.ledger.releases(run), planned.releases.before(start.state.round)
-    # Only where clients leave within a round is less released than was planned.
+    # A run releases less than planned only where clients leave within a round.
     whole = server.dialogue is None
     if start.ledger.runs() not in ([], [run]) or (whole and found != expected):
         raise RunError(
@@ -247,7 +247,7 @@ def _rounds(
     run: str,
     after_round: Callable[[Round], None],
 ) -> State:
-    """Let the server go through the rounds that are left, and return its last state."""
+    """Run the remaining rounds, and return the last state."""
     config, draws = planned.scheduled, draws_of_seed(planned.config.seed)
     transport, arrivals = _transport(config, executor, folder)
     loop = Loop(
@@ -278,7 +278,7 @@ def _rounds(
 
 
 def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) -> dict[str, Any]:
-    """Return the statement on what was really released: the plan's, unless clients refused."""
+    """Return the statement about what was really released: the plan's, unless clients refused."""
     if releases == planned.releases:
         return planned.privacy
     found = state(planned.scheduled, planned.problem, releases, delta=planned.delta)
@@ -292,7 +292,7 @@ def _scratch(stack: ExitStack) -> Path:
 
 
 def _device(name: str, workers: int, cluster: str | None) -> torch.device:
-    """Return where models are trained; refuse what does not go together."""
+    """Return where models are trained; refuse settings that exclude each other."""
     if workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
     if cluster is None:
@@ -317,7 +317,7 @@ def _executor(
     if cluster is not None:
         return RayExecutor(population, ledger, cluster)
     workers = min(workers, population.config.num_clients)
-    if workers == 1 or population.device.type != "cpu":  # a GPU is kept busy by one process
+    if workers == 1 or population.device.type != "cpu":  # one process keeps a GPU busy
         return Serial(population, ledger)
     return Pool(population, ledger, workers, _scratch(stack))
 
@@ -325,7 +325,7 @@ def _executor(
 def _transport(
     config: RunConfig, executor: Executor, folder: RunFolder | None
 ) -> tuple[Transport, Callable[[], dict[str, float] | None]]:
-    """Return the way to the clients, and what tells the times of a shuffled round."""
+    """Return the transport to the clients, and what gives the times of a shuffled round."""
     direct, channel = InProcess(executor.answers), config.composition.channel
     if channel.shuffles_reports:
         return ReportShuffler(direct), lambda: None
@@ -345,11 +345,11 @@ def _transport(
 
 
 class _Test:
-    """Measures the model of every round, and keeps what the last measurement says of classes.
+    """Measures the model of every round, and keeps the confusion matrix of the last measurement.
 
     Args:
-        executor: has the test.
-        there: whether there is one.
+        executor: holds the test.
+        there: whether there is a test.
     """
 
     def __init__(self, executor: Executor, there: bool) -> None:
@@ -359,7 +359,7 @@ class _Test:
         self._confusion: NDArray[np.int64] | None = None
 
     def __call__(self, broadcast: Broadcast) -> Evaluation | None:
-        """Return how the broadcast's weights do, and beside it how clients' own models do."""
+        """Return the metrics of the broadcast's weights, and of the clients' own models."""
         if not self._there:
             return None
         found, confusion = evaluation(self._executor.scores(broadcast))
@@ -367,7 +367,7 @@ class _Test:
         return found
 
     def confusion(self, broadcast: Broadcast) -> NDArray[np.int64] | None:
-        """Return the confusion matrix; measured anew where a resumed run had no round left."""
+        """Return the confusion matrix; measure it if a resumed run had no round left."""
         if broadcast.round != self._round:
             self(broadcast)
         return self._confusion

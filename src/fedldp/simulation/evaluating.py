@@ -1,4 +1,4 @@
-"""The model of a run folder on other examples: how good it is there, and what it says of them."""
+"""Apply the model of a run folder to other examples: measure it, and predict with it."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def evaluate(
     data_dir: Path | None = None,
     threshold: float | None = None,
 ) -> dict[str, Any]:
-    """Return how good the model of a run is: what ``fedldp evaluate --json`` prints.
+    """Return the metrics of a run's model: what ``fedldp evaluate --json`` prints.
 
     Args:
-        run: what it gave, or its folder.
-        data: labelled examples, or a data set, whose test set is taken; or a file of examples: a
-            .npz file (features, labels), or a table with the run's columns; else the run's own test
-            set.
+        run: a run's result, or its folder.
+        data: labelled examples, or a data set, whose test set is used; or a file of examples: a
+            .npz file (features, labels), or a table with the run's columns. None uses the run's own
+            test set.
         data_dir: the data folder.
-        threshold: of a model of two classes, the probability from which it names class 1, above 0
-            and below 1; None: it names the more probable class.
+        threshold: for a model of two classes, the lowest probability at which it names class 1,
+            above 0 and below 1; None names the more probable class.
 
     Raises:
-        FedldpError: the run or the data cannot be used, or there is no such threshold.
+        FedldpError: the run, the data or the threshold cannot be used.
     """
     trained = run.trained() if isinstance(run, Result) else load_trained(run)
     _check_threshold(threshold, trained)
@@ -73,9 +73,9 @@ def evaluate(
 def _tested(
     trained: Trained, data: Dataset | Examples | Path | None, data_dir: Path | None
 ) -> tuple[str, Examples, list[str]]:
-    """Return what is tested on, as it is called; its examples, prepared; and warnings."""
+    """Return the name of the test, its prepared examples, and warnings."""
     if data is None:
-        dataset = _own_data(trained, data_dir)  # which is standardised as it was for the run
+        dataset = _own_data(trained, data_dir)  # standardised as it was for the run
         return "the run's test set", dataset.test, _warnings(dataset)
     if isinstance(data, Dataset):
         found, name, warnings = data.test, data.name, _warnings(data)
@@ -107,21 +107,22 @@ def _check_threshold(threshold: float | None, trained: Trained) -> None:
 def predict(
     folder: Path, data: Path, out: Path | None = None, threshold: float | None = None
 ) -> list[dict[str, Any]]:
-    """Return what the model of a run folder says of each example, in their order.
+    """Return the predictions of a run folder's model for each example, in order.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
         data: examples: a .npz file (features), or a table with the run's columns; labels and
             clients are not needed.
-        out: a .csv file to write as well; older predictions there are replaced, and nothing else.
+        out: a .csv file to write as well; it may replace older predictions, and nothing else.
         threshold: see ``evaluate``.
 
     Returns:
-        For each: "class", its name or number, and "probability", the model's of that class.
+        For each example: "class", its name or number, and "probability", the model's for that
+            class.
 
     Raises:
-        FedldpError: the folder or the data cannot be used, there is no such threshold, or ``out``
-            cannot be written.
+        FedldpError: the folder, the data or the threshold cannot be used, or ``out`` cannot be
+            written.
     """
     if out is not None:
         check_replaceable(out, _BEGINS)
@@ -153,7 +154,7 @@ def _as_csv(
 
 
 def _own_data(trained: Trained, data_dir: Path | None) -> Dataset:
-    """Return the data that the run had, from where it had them."""
+    """Return the data that the run had, from the place where the run found them."""
     config, folder = trained.config, None if trained.folder is None else RunFolder(trained.folder)
     own = None if folder is None else folder.read_config()["own_data"]
     dataset, where = None, "" if folder is None else f"{folder.path}: "

@@ -1,7 +1,7 @@
-"""Who does the work of simulated clients: this process, or a pool of them.
+"""Executors of simulated clients: this process, or a pool of processes.
 
-A client's answer depends on its keys, its examples, its ledger and the question alone, answers come
-back in the order of the clients, and every process trains with one torch thread: so any number of
+A client's answer depends only on its keys, its examples, its ledger and the request. Answers come
+back in the order of the clients, and every process trains with one torch thread. So any number of
 workers gives the same bits.
 """
 
@@ -38,16 +38,16 @@ from fedldp.simulation.population import Population
 from fedldp.training.tensors import one_thread
 
 _UNGUARDED = 79
-"""With which a worker ends that was about to start the run again."""
+"""The exit code of a worker that was about to start the run again."""
 
 
 class Executor(Protocol):
-    """Lets clients answer, and measures models. Use it as a context."""
+    """Makes clients answer, and measures models. Use it as a context manager."""
 
     def answers(
         self, question: Question, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield what ``clients`` answer, some at a time, in order; their ledgers are charged."""
+        """Yield the answers of ``clients``, some at a time, in order; their ledgers are charged."""
         ...
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
@@ -60,11 +60,11 @@ class Executor(Protocol):
 
 
 class Serial:
-    """This process alone.
+    """Does the work in this process.
 
     Args:
         population: the clients.
-        ledger: theirs.
+        ledger: the clients' ledgers.
     """
 
     def __init__(self, population: Population, ledger: MemoryLedger) -> None:
@@ -80,7 +80,7 @@ class Serial:
     def answers(
         self, question: Question, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield what ``clients`` answer; see ``Executor``."""
+        """Yield the answers of ``clients``; see ``Executor``."""
         with one_thread():
             yield from answers_of(self._population.runtime(self._ledger), question, clients)
 
@@ -92,13 +92,13 @@ class Serial:
 
 
 class Pool:
-    """Worker processes, which are sent clients' ledgers with a question, and give them back.
+    """Worker processes, which receive clients' ledgers with a request and return them.
 
     Args:
         population: the clients.
-        ledger: theirs.
+        ledger: the clients' ledgers.
         workers: how many processes, at least 1.
-        folder: for what they share: the data, in files that all of them map.
+        folder: for what the processes share: the data, in files that they all map.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class Pool:
             initializer=_start_worker,
             initargs=(_Recipe(population, folder),),
         )
-        # Ctrl-C reaches the whole process group, and the parent alone decides how to end: workers
-        # inherit that it is blocked. One starts with each task while none is idle.
+        # Ctrl-C reaches the whole process group, and only the parent may decide how to end, so
+        # workers inherit a blocked signal. A worker starts with each task while none is idle.
         self._started: list[BaseProcess] = []
         try:
             with _interrupts_blocked():
@@ -126,7 +126,7 @@ class Pool:
         except KeyboardInterrupt:
             self.__exit__(KeyboardInterrupt)
             raise
-        except BrokenProcessPool:  # the first one was that quick
+        except BrokenProcessPool:  # the first worker died that quickly
             raise self._died() from None
 
     def __enter__(self) -> Pool:
@@ -134,7 +134,7 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            # What the workers are at is of no use any more, and may take long.
+            # The workers' current tasks are of no more use, and may take long.
             for process in list((self._executor._processes or {}).values()):
                 process.terminate()
         self._executor.shutdown(cancel_futures=True)
@@ -142,7 +142,7 @@ class Pool:
     def answers(
         self, question: Question, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield what ``clients`` answer; see ``Executor``."""
+        """Yield the answers of ``clients``; see ``Executor``."""
 
         def begin(batch: Sequence[int]) -> Future[Any]:
             asked = question if isinstance(question, bytes) else question.only(batch)
@@ -178,7 +178,7 @@ class Pool:
             raise self._died() from None
 
     def _died(self) -> FedldpError:
-        """Return what to say of a worker that has ended, once all have."""
+        """Return the error for a worker that died, once all workers have ended."""
         self._executor.shutdown()
         if any(process.exitcode == _UNGUARDED for process in self._started):
             return ConfigError(
@@ -189,12 +189,12 @@ class Pool:
 
 
 def check_can_start() -> None:
-    """Refuse to start workers where they could not: Python starts each by importing the script.
+    """Refuse to start workers where Python cannot: it starts each by importing the script.
 
-    In a worker that is doing so, and came to a run, this ends the worker; ``Pool`` then says why.
+    If this is such a worker, and the script starts a run, the worker ends; ``Pool`` then says why.
 
     Raises:
-        ConfigError: the program was not read from a file that a worker could import.
+        ConfigError: the program does not come from a file that a worker could import.
     """
     if getattr(multiprocessing.process.current_process(), "_inheriting", False):
         raise SystemExit(_UNGUARDED)
@@ -208,9 +208,9 @@ def check_can_start() -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C, for new processes for good; one that comes meanwhile takes effect at the end.
+    """Block Ctrl-C, permanently for new processes; a Ctrl-C meanwhile takes effect at the end.
 
-    Another thread may receive the signal, so that blocking it in this one is not enough here.
+    Another thread may receive the signal, so blocking it in this thread is not enough.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -228,7 +228,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 class _Recipe:
-    """What a worker makes its population from: all but the data, which lies in files."""
+    """What a worker builds its population from: everything but the data, which lie in files."""
 
     def __init__(self, population: Population, folder: Path) -> None:
         self.config = population.config
@@ -256,7 +256,7 @@ class _Recipe:
 
 
 _population: Population
-"""The population of a worker process, set once by its initialiser."""
+"""The population of a worker process, which its initialiser sets once."""
 
 
 def _start_worker(recipe: _Recipe) -> None:

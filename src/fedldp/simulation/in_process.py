@@ -1,4 +1,4 @@
-"""Clients on this machine, reached by a function call: bytes in, bytes out."""
+"""Clients on this machine, reached by a function call that takes and returns bytes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fedldp.protocol.transport import Delivery
 from fedldp.protocol.wire import RoundRequest, pack_request, read_reply_to, read_reports_to
 
 Packed = Sequence[bytes] | NDArray[np.uint8]
-"""Packed answers of several clients; as rows of one array where they differ in payloads alone."""
+"""Packed answers of several clients; rows of one array if only their payloads differ."""
 
 Question = bytes | RoundRequest
-"""What several clients are asked: a packed question; or one that is packed for each by itself."""
+"""The request to several clients: one packed request, or one to be packed for each client."""
 
 Answers = Callable[[Question, Sequence[int]], Iterator[tuple[Sequence[int], Packed]]]
-"""Puts a question to clients, and yields the answers of some at a time."""
+"""Sends a request to clients, and yields the answers of some at a time."""
 
 
 def answers_of(
     runtime: ClientRuntime, question: Question, clients: Sequence[int]
 ) -> Iterator[tuple[Sequence[int], Packed]]:
-    """Yield what clients of ``runtime`` answer, some at a time, in order."""
+    """Yield the answers of a runtime's clients, some at a time, in order."""
     if isinstance(question, bytes):
         yield from runtime.answers(question, clients)
         return
@@ -34,7 +34,7 @@ def answers_of(
 
 
 class InProcess:
-    """The transport to whoever answers a call.
+    """The transport to clients that answer a function call.
 
     Args:
         answers: see ``Answers``.

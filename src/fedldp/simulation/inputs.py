@@ -1,4 +1,4 @@
-"""What a simulated run works on: a device, data, and who has which examples."""
+"""The inputs of a simulated run: a device, data, and which client has which examples."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Inputs:
     """A run's data.
 
     Attributes:
-        dataset: with as many training examples as the run takes.
-        problem: the public facts on it.
-        members: for each client the rows of its training examples.
-        own_data: what is told of the user's own data, with rounded counts; None for a published
+        dataset: the data, with as many training examples as the run uses.
+        problem: the public facts about the data.
+        members: for each client, the rows of its training examples.
+        own_data: the description of the user's own data, with rounded counts; None for a published
             data set.
-        exact_data: the same with exact counts, which stay where the run is.
+        exact_data: the same with exact counts, which never leave the machine of the run.
     """
 
     dataset: Dataset
@@ -56,12 +56,12 @@ class Inputs:
         data_dir: Path | None,
         started_in: Path | None = None,
     ) -> Inputs:
-        """Return the data of a configuration: loaded, unless they are given, and partitioned.
+        """Return the data of a configuration: loaded if not given, and partitioned.
 
-        Args are those of ``load``.
+        The arguments are those of ``load``.
 
         Raises:
-            FedldpError: they cannot be had, or do not fit the configuration.
+            FedldpError: the data cannot be had, or do not fit the configuration.
         """
         return cls.divided(config, load(config, dataset, data_dir, started_in), data_dir)
 
@@ -70,7 +70,7 @@ class Inputs:
         """Return the data that ``load`` returned, partitioned.
 
         Raises:
-            FedldpError: they do not fit the configuration.
+            FedldpError: the data do not fit the configuration.
         """
         if whole.clients is not None:
             return cls._of_clients(config, whole, whole.clients, data_dir)
@@ -89,7 +89,7 @@ class Inputs:
 
     @property
     def schema(self) -> Schema:
-        """What is kept beside a model of these data; of the user's own, counts are rounded."""
+        """Return the schema to keep beside the model; counts of the user's own data are rounded."""
         own, people = not self.dataset.is_public, self.dataset.num_people
         total, few = self.problem.num_examples, int(np.count_nonzero(self.members.sizes < FEW))
         return Schema(
@@ -106,7 +106,7 @@ class Inputs:
     def doubts(
         self, tested: Mapping[str, float | None] | None, confusion: NDArray[np.int64] | None
     ) -> tuple[str, ...]:
-        """Return what makes a model's figures on the test set doubtful; see ``doubts``."""
+        """Return what makes a model's metrics on the test set doubtful; see ``doubts``."""
         counts = np.bincount(self.dataset.test.labels, minlength=self.dataset.num_classes)
         return tuple(doubts(tested, confusion, counts, self.schema))
 
@@ -114,7 +114,7 @@ class Inputs:
     def _of_clients(
         cls, config: RunConfig, dataset: Dataset, members: Shares, data_dir: Path | None
     ) -> Inputs:
-        """Return data that say whose they are: nothing is drawn or divided."""
+        """Return data that name each example's client: nothing is drawn or divided."""
         fields = type(config).model_fields
         for name in ("partition", "num_examples"):
             if getattr(config, name) != fields[name].default:
@@ -131,7 +131,7 @@ def choose_device(name: str) -> torch.device:
     """Return the device for "auto", "cpu" or "cuda".
 
     Raises:
-        ConfigError: the name is another, or no GPU is there.
+        ConfigError: another name, or there is no GPU.
     """
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device = {name}: choose auto, cpu or cuda")
@@ -150,17 +150,17 @@ def load(
 ) -> Dataset:
     """Return all data of a configuration: loaded, unless they are given.
 
-    Of each person no more rows than the configuration uses.
+    A person has no more rows than the configuration uses.
 
     Args:
         config: the configuration.
-        dataset: the data, where they are given.
+        dataset: the data, if given.
         data_dir: the data folder.
-        started_in: of a run that was started before, in which folder: the user's own files are
-            looked for there first.
+        started_in: the folder in which an earlier run of the configuration was started; the user's
+            own files are looked for there first.
 
     Raises:
-        FedldpError: they cannot be had, or are not those that the configuration names.
+        FedldpError: the data cannot be had, or are not those that the configuration names.
     """
     if dataset is None:
         return with_few_rows(config, _loaded(config, data_dir, started_in))
@@ -194,7 +194,7 @@ def _loaded(config: RunConfig, data_dir: Path | None, started_in: Path | None) -
 
 
 def _from(folder: Path | None, name: str) -> str:
-    """Return the path of a file that is named as seen from a folder, if it is there."""
+    """Return the path of a file that is named relative to a folder, if it exists."""
     path = Path() if folder is None else folder / Path(name).expanduser()
     return str(path) if path.is_file() else name
 
@@ -204,7 +204,7 @@ def _is_named(dataset: Dataset, name: str) -> bool:
 
 
 def _sampled(dataset: Dataset, config: RunConfig) -> Dataset:
-    """Return ``dataset`` with as many training examples as the run takes."""
+    """Return ``dataset`` with as many training examples as the run uses."""
     total = len(dataset.train)
     taken = check_examples(config, total)
     if taken == total:

@@ -1,6 +1,6 @@
 """What the C library of a worker process does with freed memory.
 
-Training gives back and takes the same every step.
+Every training step frees and allocates the same memory.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _ALWAYS_GIVEN_BACK = 2**25  # bytes; the largest that glibc allows
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep up to 256 MiB of freed memory, in blocks of less than 32 MiB.
+    """Make this process keep up to 256 MiB of freed memory, in blocks of less than 32 MiB.
 
-    glibc gives freed blocks of some size back to the system, which clears their pages when they are
-    taken again: 2,372 page faults in each step of the VGG. Elsewhere it does nothing.
+    By default glibc returns large freed blocks to the system, which clears their pages when they
+    are allocated again: 2,372 page faults in each step of the VGG. Without glibc this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,4 +1,4 @@
-"""Who takes part in a round, and what all of them release by plan."""
+"""Which clients take part in a round, and what the plan has them release."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     """Return what every client, and the server, will release.
 
     Raises:
-        ConfigError: it protects single people or rows, and no limit of a budget's kind covers it;
-            or ``person_budget`` leaves nobody to answer in some round.
+        ConfigError: an event protects single people or rows, and a budget cannot cover it at any
+            limit; or ``person_budget`` leaves a round without a client that may answer.
     """
     found: dict[Event, list[ClientIndices]] = {}
     algorithm = config.algorithm(problem)
@@ -60,7 +60,7 @@ def _within_budgets(
     groups: Mapping[Event, ClientIndices],
     asked: Mapping[int, ClientIndices | None],
 ) -> dict[int, ClientIndices | None]:
-    """Return who will answer in each round: those asked whose ledgers do not refuse by then."""
+    """Return who will answer in each round: those asked whose ledgers then still allow it."""
     left = np.zeros(config.num_clients, np.int32)
     for event, clients in groups.items():
         left[np.asarray(clients)] = min(
@@ -72,7 +72,7 @@ def _within_budgets(
         able = left[places] > 0
         left[places] -= able
         if able.all():
-            answering[round] = there  # all of them, where it is None
+            answering[round] = there  # all clients, if it is None
         else:
             answering[round] = np.flatnonzero(able) if there is None else np.asarray(there)[able]
     return answering
@@ -84,7 +84,7 @@ def _check_lasts(
     groups: Mapping[Event, ClientIndices],
     asked: Mapping[int, ClientIndices | None],
 ) -> None:
-    """Refuse a budget for people with which a run would end in a round that nobody answers."""
+    """Refuse a budget for people that would end the run early, in a round that nobody answers."""
     answering = _within_budgets([budget], config, groups, asked)
     ends = next((r for r, there in answering.items() if there is not None and not len(there)), None)
     if ends is None:
@@ -100,7 +100,7 @@ def _check_lasts(
 
 
 def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
-    """Refuse budgets that pay for no part of a client, whatever their limit is."""
+    """Refuse a budget that cannot pay for an event of a client, whatever its limit."""
     for event in events:
         for budget in budgets:
             if sides_of(event) and not budget.may_cover(event):
@@ -112,7 +112,7 @@ def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
 
 
 def _times_paid(event: Event, budget: Budget, most: int) -> int:
-    """Return how often a budget pays for an event in one run, up to ``most`` times."""
+    """Return how often a budget pays for an event in one run, at most ``most`` times."""
     first, later = budget.price(event), budget.price(event, [event])
     rest = Fraction(budget.limit) - Fraction(first) if math.isfinite(first) else Fraction(-1)
     if rest < 0:
@@ -121,6 +121,6 @@ def _times_paid(event: Event, budget: Budget, most: int) -> int:
 
 
 def events_of_round(encoder: Encoder, phases: int) -> list[Event]:
-    """Return what a client releases in one round, without what is computed from no data."""
+    """Return what a client releases in one round, except what is computed from no data."""
     events = [encoder.event(phase) for phase in range(phases)]
     return [event for event in events if not releases_nothing(event)]
