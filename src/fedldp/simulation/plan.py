@@ -1,4 +1,4 @@
-"""What a run will do and cost, before any training and without an example."""
+"""What a run will do and cost, computed without an example and before any training."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
 
 _SMALL = 1e9
-"""Examples visited times weights: some seconds of training."""
+"""Examples visited times weights: a few seconds of training."""
 
 COHORTS = (
     "lines against a shuffled server count the clients of one budget in a round, the fewest of "
@@ -56,7 +56,7 @@ SHARED = (
 )
 
 GRID = [10.0 ** (half / 2) for half in range(-8, 9)]
-"""Budgets from 1e-4 to 1e4, among which the search for a target begins."""
+"""The range of budgets, 1e-4 to 1e4, in which the search for a target begins."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Plan:
     """A run that is ready to start.
 
     Attributes:
-        config: the configuration, with its budget solved where it has a target.
-        scheduled: the same with what the server draws before the run.
+        config: the configuration; a budget that is solved for a target is set.
+        scheduled: the same configuration with what the server draws before the run.
         problem: the shape of the data.
         releases: what every client will release.
-        delta: of the statement's approximate lines, where it is not the configuration's.
+        delta: of the statement's approximate lines, if it differs from the configuration's.
         privacy: the statement.
     """
 
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def is_small(self) -> bool:
-        """Whether one process trains it in less time than others take to start."""
+        """Whether one process trains the run in less time than further processes take to start."""
         config, problem = self.config, self.problem
         examples = config.round_size * problem.num_examples / config.num_clients
         visits = config.rounds * config.local_epochs * examples
@@ -94,7 +94,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     Args:
         config: the configuration.
         problem: the shape of the data.
-        delta: of the statement's approximate lines; else ``config.delta``.
+        delta: of the statement's approximate lines; None takes ``config.delta``.
 
     Raises:
         ConfigError: a setting does not fit the others, or no budget meets the target.
@@ -110,7 +110,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     scheduled = config.with_schedule(draws)
     releases = planned_releases(scheduled, problem, draws)
     if delta is None and config.target is not None and config.target.delta > 0:
-        delta = config.target.delta  # so that the line that was solved for is stated
+        delta = config.target.delta  # so that the statement has the line that was solved for
     privacy = state(scheduled, problem, releases, delta=delta)
     return Plan(config, scheduled, problem, releases, delta, privacy)
 
@@ -121,29 +121,29 @@ def cores() -> int:
 
 
 def check_installed(config: RunConfig) -> None:
-    """Refuse a run whose clients could not train, for an extra of fedldp is not installed.
+    """Refuse a run whose clients could not train because an extra of fedldp is not installed.
 
     Raises:
-        ConfigError: it is not; the line says how to install it.
+        ConfigError: the extra is not installed; the line says how to install it.
     """
     if config.needs_extra is not None:
         check_extra(config.needs_extra, needed_by=f"system {config.system}")
 
 
 def missing_extra(config: RunConfig) -> str:
-    """Return what a list adds to a recipe that lacks an extra of fedldp here; else nothing."""
+    """Return a list's note on a recipe whose extra of fedldp is not installed, or an empty text."""
     extra = config.needs_extra
     return "" if extra is None or is_installed(extra) else f" (needs fedldp[{extra}])"
 
 
 def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
-    """Return the plan of a run before anything slow, so that its user sees something at once.
+    """Return the plan of a run before any slow step, so that its user sees something at once.
 
-    None where the data, or a model of the user's own, may yet refuse the run: then nothing is to be
-    seen but that.
+    None where the data, or a user's own model, may still refuse the run: then the user should see
+    nothing but the refusal.
 
     Raises:
-        FedldpError: a setting does not fit the others, or a file of the data is not there.
+        FedldpError: a setting does not fit the others, or a file of the data is missing.
     """
     check_installed(config)
     own = config.dataset.lower().endswith(SUFFIXES) or ":" in config.model
@@ -156,7 +156,7 @@ def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
 def state(
     config: RunConfig, problem: Problem, releases: ReleaseHistory, *, delta: float | None = None
 ) -> dict[str, Any]:
-    """Return the statement of ``config`` for what was released, or will be."""
+    """Return the statement of ``config`` for what was or will be released."""
     channel = config.composition.channel
     shuffler = None
     if channel.delays is not None or channel.shuffles_reports:
@@ -191,9 +191,9 @@ def state(
 
 
 def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, Any]:
-    """Return the statement before a run, but for the lines of a shuffler.
+    """Return the statement before a run, without the lines of a shuffler.
 
-    Those take longer than all others; no other line depends on them.
+    A shuffler's lines take longest, and no other line depends on them.
     """
     delta = config.delta
     if config.target is not None:
@@ -229,7 +229,7 @@ def sum_of(config: RunConfig) -> SumInPath | None:
 
 
 def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
-    """Return the shape of the configuration's data: of built-in data sets without reading them."""
+    """Return the shape of the configuration's data; built-in data sets are not read for it."""
     if config.dataset.lower().endswith(SUFFIXES):
         dataset = load_dataset(
             config.dataset,
@@ -247,7 +247,7 @@ def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
 
 
 def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> Problem:
-    """Return the shape of data that were loaded, or that the user has given."""
+    """Return the shape of data that were loaded or given by the user."""
     dataset = with_few_rows(config, dataset)
     if config.num_examples is not None and dataset.train.people is not None:
         raise ConfigError(
@@ -276,10 +276,10 @@ def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> 
 
 
 def with_few_rows(config: RunConfig, dataset: Dataset) -> Dataset:
-    """Return data with no more rows of a person at a client than ``config`` uses.
+    """Return data with at most as many rows of a person at a client as ``config`` uses.
 
     Raises:
-        ConfigError: it bounds them, and the data do not say whose rows are.
+        ConfigError: ``config`` bounds the rows, and the data do not name the person of each row.
     """
     check_rows_per_person(config, dataset)
     if config.rows_per_person is None:
@@ -291,14 +291,14 @@ def with_few_rows(config: RunConfig, dataset: Dataset) -> Dataset:
 
 
 def check_rows_per_person(config: RunConfig, dataset: Dataset | None) -> None:
-    """Refuse a bound on a person's rows for data that do not say whose rows are.
+    """Refuse a bound on a person's rows for data that do not name the person of each row.
 
     Args:
-        config: of the run.
-        dataset: its data; None: published ones.
+        config: the configuration of the run.
+        dataset: the run's data; None for published data.
 
     Raises:
-        ConfigError: there is such a bound, and they do not.
+        ConfigError: ``config`` has such a bound and the data have no names.
     """
     if config.rows_per_person is None:
         return
@@ -319,10 +319,10 @@ def _problem(
 
 
 def check_examples(config: RunConfig, found: int) -> int:
-    """Return how many training examples a run takes of the ``found`` ones.
+    """Return how many of ``found`` training examples a run uses.
 
     Raises:
-        ConfigError: it asks for more than there are.
+        ConfigError: the run asks for more than there are.
     """
     if config.num_examples is None:
         return found
@@ -359,14 +359,14 @@ def calibrated(
     """Return ``config`` with the largest budget that meets a target.
 
     Args:
-        config: whose budget is solved for.
-        target: to meet.
-        stated: gives the statement of a candidate, at the target's delta.
+        config: the configuration whose budget is solved for.
+        target: the target to meet.
+        stated: gives the statement of a candidate configuration, at the target's delta.
 
     Raises:
-        ConfigError: there is nothing to solve for, or no budget meets the target.
+        ConfigError: there is no budget to solve for, or no budget meets the target.
     """
-    config.with_budget(1.0)  # refuses where there is nothing to solve for
+    config.with_budget(1.0)  # refuses if there is nothing to solve for
 
     def reached(budget: float) -> float:
         return _epsilon_of(stated(config.with_budget(budget))["guarantees"], target)
@@ -375,7 +375,7 @@ def calibrated(
 
     def reached_or_infinite(budget: float) -> float:
         nonlocal stated_some
-        # A mechanism that does not go so far does not reach the target either.
+        # A mechanism that cannot take this budget does not reach the target with it either.
         try:
             found = reached(budget)
             stated_some = True
@@ -386,7 +386,7 @@ def calibrated(
             if isinstance(error, _NothingProven):
                 unproven.append(error)
             return math.inf
-        except ArithmeticError:  # math.exp of a budget of 10,000, say
+        except ArithmeticError:  # such as math.exp of a budget of 10,000
             if own_code(config):
                 return math.inf
             raise
@@ -396,7 +396,7 @@ def calibrated(
         return config.with_budget(known)
     below = [e for e in GRID if reached_or_infinite(e) <= target.epsilon]
     if not stated_some and (unfit or unproven):
-        raise (unfit or unproven)[0]  # it is no matter of the budget
+        raise (unfit or unproven)[0]  # the reason is not the budget
     if not below:
         raise ConfigError(
             f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "
@@ -416,13 +416,13 @@ def _mechanism(config: RunConfig) -> str:
 
 
 class _NothingProven(ConfigError):
-    """The statement has no guarantee of the kind that a target asks for."""
+    """The statement has no guarantee of the kind that the target asks for."""
 
 
 def _epsilon_of(guarantees: list[dict[str, Any]], target: PrivacyTarget) -> float:
     """Return the best epsilon that is proven for the target's unit, adversary and delta.
 
-    Idealised noise does not count where the statement has a line for deployment.
+    Idealised noise does not count if the statement has a line for deployment.
     """
     fitting = [
         line

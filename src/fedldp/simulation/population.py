@@ -1,4 +1,4 @@
-"""All simulated clients: each a client runtime, with keys from the seed and a ledger in memory."""
+"""All simulated clients: client runtimes with keys from the seed and ledgers in memory."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from fedldp.training.tensors import load_weights
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Simulated clients, and the test set that the simulation measures the model on.
+    """Simulated clients, and the test set on which the simulation measures the model.
 
     Attributes:
         config: the run's configuration.
         problem: the shape of the data.
         dataset: the data.
-        members: for each client the rows of its training examples.
+        members: for each client, the rows of its training examples.
         device: where models are trained and evaluated.
         folder: where clients keep what they need in later rounds.
         lasting: whether that folder outlives the run.
@@ -97,17 +97,17 @@ class Population:
 
     @property
     def clients_test(self) -> bool:
-        """Whether the model is tested on the clients' side, and not on the test set."""
+        """Whether the clients test the model, rather than the simulation on the test set."""
         return self._tester is not None
 
     @property
     def num_tests(self) -> int:
-        """Pieces of the test: of the test set, or one for each client where clients test."""
+        """The number of pieces of the test: of the test set, or one for each client that tests."""
         if self._tester is not None:
             return self.config.num_clients
         return -(-len(self.dataset.test) // PIECE)
 
-    # The clients, as their runtime has them
+    # The clients as their runtime sees them
 
     @property
     def indices(self) -> range:
@@ -116,18 +116,18 @@ class Population:
 
     @property
     def simulated(self) -> bool:
-        """Their keys come from the seed."""
+        """True: the clients' keys come from the seed."""
         return True
 
     @property
     def trains_in(self) -> int:
-        """In which phase of a round they train."""
+        """The phase of a round in which the clients train."""
         return self._parts.channel.trains_in
 
     @property
     def group(self) -> int:
-        """How many clients are the least piece of work that does not change a bit."""
-        alone = self._parts.channel.phases > 1  # an executed sum masks client by client
+        """The smallest number of clients whose work can be split off without changing a bit."""
+        alone = self._parts.channel.phases > 1  # in an executed sum each client masks alone
         return 1 if alone else self.local_update.group(self.members.largest)
 
     def runtime(self, ledger: MemoryLedger) -> ClientRuntime:
@@ -135,10 +135,10 @@ class Population:
         return ClientRuntime(members=self, policy=self.policy, ledgers=ledger, group=self.group)
 
     def check(self, policy: Policy) -> None:
-        """Return: what protects simulated clients is checked where it is planned."""
+        """Return: the plan has checked what protects simulated clients."""
 
     def encoder_groups(self, indices: Sequence[int]) -> list[EncoderGroup]:
-        """Return some clients by their encoders, and by how many rounds each may answer."""
+        """Return clients grouped by their encoders and by how many rounds each may answer."""
         kinds = self.encoders.kinds(indices)
         most_of = [self._parts.participation.max_rounds(int(index)) for index in indices]
         if len(set(kinds)) == len(set(most_of)) == 1:
@@ -152,10 +152,10 @@ class Population:
         ]
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
-        """Return some clients for their local update, which a round has once.
+        """Return some clients for their local update, which runs once in a round.
 
         Raises:
-            PrivacyError: one of them has more examples than its answers are charged for.
+            PrivacyError: a client has more examples than its answers are charged for.
         """
         rows = [self.members[index] for index in indices]
         if self.most_examples is not None:
@@ -203,7 +203,7 @@ class Population:
         return evaluate(self._model, test.taken(part), self.device)
 
     def client(self, index: int, round: int) -> Client:
-        """Return one client, as what is done for one after the other sees it."""
+        """Return one client, as code that handles clients one after another sees it."""
         keys, train, own = (
             SimulationKeys(self.config.seed, index),
             self.dataset.train,
@@ -229,13 +229,13 @@ class Population:
         )
 
     def store(self, index: int) -> FolderStore:
-        """Return what client ``index`` keeps."""
+        """Return the store of client ``index``."""
         place = self.folder / f"client-{index}"
         return FolderStore(place, self.run, lasting=self.lasting)
 
 
 class Encoders:
-    """The encoder of every client; those that are alike are one object.
+    """The encoder of every client; clients with equal encoders share one object.
 
     Args:
         config: the run's configuration.
@@ -254,39 +254,39 @@ class Encoders:
         return self._kinds[self._kind[client] if len(self._kinds) > 1 else 0]
 
     def kinds(self, clients: Sequence[int]) -> list[int]:
-        """Return for each of ``clients`` the number of its encoder."""
+        """Return the number of the encoder of each of ``clients``."""
         if len(self._kinds) == 1:
             return [0] * len(clients)
         found: list[int] = self._kind[np.asarray(clients)].tolist()
         return found
 
     def of_kind(self, kind: int) -> Encoder:
-        """Return the encoder with a number."""
+        """Return the encoder with this number."""
         return self._kinds[kind]
 
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """The local update of a simulation, which stops where training gave NaN or infinity.
+    """The local update of a simulation, which stops if training gave NaN or infinity.
 
-    At a site that is a secret, and the encoder sends something public in its place; here the user
-    is to see it.
+    At a site that is a secret, and the encoder sends a public value instead; in a simulation the
+    user should see it.
 
     Attributes:
-        local_update: trains.
+        local_update: the local update that trains.
     """
 
     local_update: LocalUpdate
 
     def group(self, most_examples: int) -> int:
-        """Return how many clients train at once; see ``LocalUpdate``."""
+        """Return how many clients train together; see ``LocalUpdate``."""
         return self.local_update.group(most_examples)
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return a row for each client; see ``LocalUpdate``.
 
         Raises:
-            PrivacyError: a row is not finite; the error says in which round, and whose it is.
+            PrivacyError: a row is not finite; the error names the round and the client.
         """
         update = self.local_update(broadcast, batch, group)
         rows = update.open().rows

@@ -1,4 +1,4 @@
-"""A Ray cluster: the connection to it, what its tasks give back, and machines that are alike."""
+"""A Ray cluster: the connection, the results of its tasks, and a check of its machines."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
 from fedldp.core.registry import import_extra
 
 RETRIES = 3
-"""How often Ray does a task again whose worker died."""
+"""How often Ray repeats a task whose worker died."""
 
 SECONDS = 5.0
-"""For a cluster's address to accept a connection."""
+"""Seconds to wait until a cluster's address accepts a connection."""
 
 
 class LostTask(RunError):
-    """The workers that a task ran on died, each time."""
+    """Every worker that a task ran on died."""
 
 
 class Cluster:
-    """A connection to a Ray cluster, as a context.
+    """A connection to a Ray cluster, as a context manager.
 
     Args:
-        address: "auto", or the address HOST:PORT of a cluster that this machine is a node of. Where
-            this process is connected already, it stays so, and that cluster is taken.
+        address: "auto", or the address HOST:PORT of a cluster that this machine is a node of. If
+            this process is connected already, that connection is used and kept.
 
     Raises:
-        ConfigError: Ray is not installed, or ``address`` is none.
+        ConfigError: Ray is not installed, or ``address`` is not an address.
         RunError: the cluster cannot be reached, or has no CPU.
     """
 
@@ -55,17 +55,17 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End the connection, unless it was there before, and the workers, whatever they do."""
-        # No task is cancelled: ``ray.cancel`` of one that ends at that moment ends this process
-        # (Ray 2.60, see ray-project/ray#54738).
+        """End the workers, whatever they do, and the connection, unless it was there before."""
+        # Tasks are not cancelled: ``ray.cancel`` of a task that ends at that moment ends this
+        # process (Ray 2.60, see ray-project/ray#54738).
         if self._connected:
             self.ray.shutdown()
 
     def num_cpus(self) -> int:
-        """Return how many tasks the cluster does at once; nodes may come and go.
+        """Return how many tasks the cluster runs at once; nodes may come and go.
 
         Raises:
-            RunError: none.
+            RunError: the cluster has no CPU.
         """
         found = int(self.ray.cluster_resources().get("CPU", 0))
         if not found:
@@ -73,10 +73,10 @@ class Cluster:
         return found
 
     def put(self, value: object) -> Any:
-        """Return a reference to what goes to each node once.
+        """Return a reference to a value that is sent to each node once.
 
         Raises:
-            RunError: it does not fit.
+            RunError: the value does not fit into the object store.
         """
         try:
             return self.ray.put(value)
@@ -87,19 +87,19 @@ class Cluster:
             ) from error
 
     def task(self, work: Callable[..., Any]) -> Any:
-        """Return ``work`` as a task for one CPU, which Ray does again where a worker died."""
+        """Return ``work`` as a task for one CPU, which Ray repeats if a worker dies."""
         return self.ray.remote(num_cpus=1, max_retries=RETRIES)(work)
 
     def result(self, reference: Any, what: str) -> Any:
-        """Return what came of a task; of an error for the user that it gave back, raise it.
+        """Return the result of a task, or raise the error for the user that it returned.
 
         Args:
-            reference: of the task's result.
-            what: the task was about.
+            reference: the reference to the task's result.
+            what: what the task was about, for messages.
 
         Raises:
-            LostTask: its workers died.
-            FedldpError: it gave that back, or a node is not like this machine.
+            LostTask: the task's workers died.
+            FedldpError: the task returned this error, or a node differs from this machine.
         """
         exceptions = self.ray.exceptions
         try:
@@ -127,7 +127,7 @@ def import_ray() -> ModuleType:
     Raises:
         ConfigError: it is not installed.
     """
-    # Else Ray tries an address where nothing answers for ten minutes. It reads this when imported.
+    # Otherwise Ray tries a silent address for ten minutes. It reads this when it is imported.
     before = os.environ.get("RAY_NUM_REDIS_GET_RETRIES")
     os.environ["RAY_NUM_REDIS_GET_RETRIES"] = before or "1"
     try:
@@ -138,7 +138,7 @@ def import_ray() -> ModuleType:
 
 
 def _connect(ray: ModuleType, cluster: str) -> bool:
-    """Connect this process to a cluster, and return whether it was not before."""
+    """Connect this process to a cluster, and return whether the connection is new."""
     if cluster != "auto":
         _check_address(cluster)
     if ray.is_initialized():
@@ -173,7 +173,7 @@ def _check_address(cluster: str) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return what must be the same on all machines for the same bits."""
+    """Return the versions that all machines must share to compute the same bits."""
     packages = {name: version(name) for name in ("fedldp", "torch", "numpy")}
     return packages | {
         "machine": platform.machine(),
@@ -182,10 +182,10 @@ def versions() -> dict[str, str]:
 
 
 def check_versions(expected: Mapping[str, str]) -> None:
-    """Refuse a machine that is not like the one whose ``versions`` are given.
+    """Refuse a machine whose versions differ from ``expected``.
 
     Raises:
-        RunError: it is not.
+        RunError: a version differs.
     """
     for name, found in versions().items():
         if found != expected[name]:

@@ -1,8 +1,8 @@
-"""Who does the work of simulated clients, on many machines: the workers of a Ray cluster.
+"""An executor of simulated clients on many machines: the workers of a Ray cluster.
 
-A task is a question, a batch of clients, their ledgers and what they keep; it gives back answers,
-ledgers, and what is kept now. It depends on nothing else, and changes nothing elsewhere: so where
-a worker dies, Ray does the task again, and the bits are the same.
+A task is a request, a batch of clients, their ledgers and what they keep. It returns answers,
+ledgers, and what the clients keep now. It depends on nothing else and changes nothing elsewhere, so
+if a worker dies, Ray repeats the task with the same bits.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from fedldp.simulation.population import Population
 from fedldp.simulation.ray_cluster import Cluster, check_versions, import_ray, versions
 
 Kept = dict[int, dict[str, bytes]]
-"""What clients keep, as ``FolderStore.files`` gives it."""
+"""The files that clients keep, as ``FolderStore.files`` gives them."""
 
 
 class RayExecutor:
-    """The workers of a Ray cluster: one task at a time on each of its CPUs. See ``Executor``.
+    """The workers of a Ray cluster: one task at a time on each CPU. See ``Executor``.
 
     Args:
-        population: the clients; sent to the cluster once, and made once in each worker process.
-        ledger: theirs.
-        cluster: its address; see ``Cluster``.
+        population: the clients; sent to the cluster once, and built once in each worker process.
+        ledger: the clients' ledgers.
+        cluster: the cluster's address; see ``Cluster``.
 
     Raises:
-        FedldpError: as ``Cluster``.
+        FedldpError: as for ``Cluster``.
     """
 
     def __init__(self, population: Population, ledger: MemoryLedger, cluster: str) -> None:
@@ -63,7 +63,7 @@ class RayExecutor:
     def answers(
         self, question: Question, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield what ``clients`` answer; see ``Executor``."""
+        """Yield the answers of ``clients``; see ``Executor``."""
         for found in self._map(_answer, question, clients, self._ledger.extract, self._group):
             yield from found
 
@@ -81,8 +81,8 @@ class RayExecutor:
         ledgers: Callable[[Sequence[int]], MemoryLedger | None],
         group: int,
     ) -> Iterator[list[Any]]:
-        """Yield what ``work`` makes of batches of ``items``, in order."""
-        sent = self._cluster.put(question)  # once, and not with each batch
+        """Yield the results of ``work`` on batches of ``items``, in order."""
+        sent = self._cluster.put(question)  # once, rather than with each batch
 
         def begin(batch: Sequence[int]) -> Any:
             stores = ((item, self._population.store(item)) for item in batch)
@@ -97,7 +97,7 @@ class RayExecutor:
             group=group,
             begin=begin,
             result=lambda reference: self._cluster.result(reference, "a batch of clients"),
-            cancel=lambda _: None,  # the few that nobody waits for are done for nothing
+            cancel=lambda _: None,  # the few tasks that nobody waits for are wasted
         ):
             if done.ledger is not None:
                 self._ledger.absorb(done.ledger)
@@ -108,14 +108,14 @@ class RayExecutor:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """What a worker makes its population from. Arrays stay in the object store of its machine."""
+    """What a worker builds its population from. Its arrays stay in its machine's object store."""
 
     values: Mapping[str, Any]
 
     @classmethod
     def of(cls, population: Population) -> _Recipe:
         values = {f.name: getattr(population, f.name) for f in fields(Population) if f.init}
-        # Folders are of this machine.
+        # Folders belong to this machine.
         values |= {
             "problem": replace(population.problem, data_dir=None),
             "folder": Path(),
@@ -129,7 +129,7 @@ class _Recipe:
 
 @dataclass(frozen=True)
 class _Done:
-    """What a task gives back: results, ledgers, and what clients keep that they had not kept."""
+    """The return value of a task: results, ledgers, and the files that clients keep newly."""
 
     results: list[Any]
     ledger: MemoryLedger | None
@@ -137,7 +137,7 @@ class _Done:
 
 
 _made: tuple[str, Population] | None = None
-"""The population of a worker process, and what it was made from."""
+"""The population of a worker process, and the recipe it was built from."""
 
 
 def _work(
@@ -149,7 +149,7 @@ def _work(
     ledger: MemoryLedger | None,
     kept: Kept,
 ) -> _Done | FedldpError:
-    """Do a task in a worker process. An error for the user is a result: Ray shows no other."""
+    """Do a task in a worker process. It returns errors for the user, which Ray would wrap."""
     try:
         population = _population(sent[0], expected)
         with TemporaryDirectory(prefix="fedldp-") as folder:
@@ -170,14 +170,14 @@ def _population(reference: Any, expected: Mapping[str, str]) -> Population:
     if _made is None or _made[0] != reference.hex():
         check_versions(expected)
         torch.set_num_threads(1)
-        _made = None  # what it holds of the object store goes first
+        _made = None  # first, free what it holds in the object store
         recipe: _Recipe = import_ray().get(reference)
         _made = reference.hex(), recipe.population()
     return _made[1]
 
 
 def _new(population: Population, items: Sequence[int], before: Kept) -> Kept:
-    """Return the files that are kept now and were not before."""
+    """Return the files that are kept now and were not kept before."""
     found = {}
     for item in items:
         old = before.get(item, {})

@@ -1,4 +1,4 @@
-"""A shuffler of whole reports: what it puts out is their multiset, and nothing else."""
+"""A shuffler of whole reports: it emits their multiset, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fedldp.simulation.shuffler import unnamed
 
 
 class ReportShuffler:
-    """A transport that waits for another's reports, and puts them out in the order of their bytes.
+    """A transport that waits for another's reports, and emits them in the order of their bytes.
 
-    That order follows from the reports alone, so it tells nothing of who sent which, or when.
+    The order follows from the reports alone, so it does not tell who sent which report, or when.
 
     Args:
-        inner: where the reports come from.
+        inner: the source of the reports.
     """
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Yield who takes part, then all reports at once; a client's second one is dropped.
+        """Yield who takes part, then all reports at once; a client's second report is dropped.
 
         Raises:
-            RunError: a report is not whole, tells its sender, or differs from the others in more
+            RunError: a report is not whole, names its sender, or differs from the others in more
                 than its payload.
         """
         found: list[Report] = []

@@ -1,4 +1,4 @@
-"""What a run gave: its model, its rounds, its statement; as an object and from its folder."""
+"""The result of a run: its model, rounds and statement, as an object and from its folder."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from fedldp.simulation.trained import Trained
 
 COLUMNS = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds", *FIGURES)
-"""Of the table of rounds."""
+"""The columns of the table of rounds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """What a run gave.
+    """The result of a run.
 
     Attributes:
         recipe: the recipe's name, or None.
         config: the resolved configuration.
         rounds: one record for each round.
-        weights: the final model by name: its trained parameters, float32, and what is frozen.
+        weights: the final model by name: trained parameters, float32, and the frozen ones.
         privacy: the statement.
         ledger: what every client released.
         run: the run's name in that ledger.
-        seconds: wall-clock time of the rounds, those before a resume included.
-        run_dir: the run folder, or None where nothing was written.
-        schema: what goes into the model, and what comes out.
-        doubts: what makes the figures doubtful, in words.
-        confusion: of the final model, how many test examples of each true class (row) it took for
-            each class (column). A measurement of the simulator on its own test set, and no
-            release; None where clients test, and for more than 100 classes.
+        seconds: wall-clock time of the rounds, including those before a resume.
+        run_dir: the run folder; None if nothing was written.
+        schema: what the model takes and returns.
+        doubts: in words, what makes the metrics doubtful.
+        confusion: of the final model, how many test examples of each true class (row) it assigned
+            to each class (column). The simulator measures it on its own test set; it is not a
+            release. None if clients test, and for more than 100 classes.
     """
 
     recipe: str | None
@@ -70,7 +70,7 @@ class Result:
 
     @property
     def accuracy(self) -> float:
-        """The final model's accuracy, 0 to 1, on what ``config.tested_on`` says.
+        """The final model's accuracy, 0 to 1, on the test data that ``config.tested_on`` names.
 
         Raises:
             RunError: the data had no test set.
@@ -84,12 +84,12 @@ class Result:
 
     @property
     def most_frequent(self) -> float | None:
-        """The share of the test's most frequent class, 0 to 1; None where ``confusion`` is."""
+        """The share of the test's most frequent class, 0 to 1; None if ``confusion`` is None."""
         return None if self.confusion is None else most_frequent(self.confusion.sum(1))
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The means over the rounds of the system's own figures, by name."""
+        """The means over the rounds of the system's own metrics, by name."""
         return dict(mean_metrics(self.rounds))
 
     def summary(self) -> dict[str, Any]:
@@ -114,12 +114,12 @@ class Result:
     def model(self) -> nn.Module:
         """Return the trained model as a torch module in eval mode; each call makes a new one.
 
-        It takes examples as they come, float32 of shape (n, *input_shape), and gives logits of
-        shape (n, num_classes): constants that standardise, and public features, are in it, and no
-        gradient passes these.
+        It takes unprepared examples, float32 of shape (n, *input_shape), and returns logits of
+        shape (n, num_classes). It includes the standardising constants and the public features,
+        through which no gradient passes.
 
         Raises:
-            ConfigError: it reads what each client's own encoder makes of an example.
+            ConfigError: the model reads what each client's own encoder makes of an example.
         """
         return self.trained().module()
 
@@ -127,12 +127,12 @@ class Result:
         """Return the probability of each class, shape (n, num_classes).
 
         Args:
-            features: examples as they come, numbers of shape (n, *input_shape).
-            double: compute in double precision where the model can. In single precision an
-                example's last digits depend on which others it is computed with.
+            features: unprepared examples, numbers of shape (n, *input_shape).
+            double: compute in double precision if the model can. In single precision an example's
+                last digits depend on the other examples of the same call.
 
-        Raises:
-            DataError: they are no finite numbers.
+        DataError: the features are not finite numbers.
+            ConfigError: the shape is wrong, or the model cannot be used without its clients.
             ConfigError: they have another shape, or the model cannot be used without its clients.
         """
         trained = self.trained()
@@ -140,9 +140,9 @@ class Result:
         return trained.probabilities(given, double=double)
 
     def predict(self, features: ArrayLike) -> NDArray[Any]:
-        """Return the more probable class of each example, shape (n,): its name, else its number.
+        """Return the most probable class of each example, shape (n,): its name, or its number.
 
-        Args and errors are those of ``predict_proba``.
+        The arguments and errors are those of ``predict_proba``.
         """
         labels = named(self.predict_proba(features), None)
         return labels if self.schema.classes is None else np.array(self.schema.classes)[labels]
@@ -161,14 +161,14 @@ class Result:
         return run_title(self.recipe, self.config.model_dump())
 
     def rounds_table(self) -> list[dict[str, Any]]:
-        """Return the rounds as dictionaries: a table for whatever reads one."""
+        """Return the rounds as dictionaries, for any library that reads a table of them."""
         return [{key: getattr(record, key) for key in COLUMNS} for record in self.rounds]
 
     def to_frame(self) -> Any:
-        """Return the rounds as a pandas DataFrame, with the number of the round as its index.
+        """Return the rounds as a pandas DataFrame, indexed by the number of the round.
 
         Raises:
-            ConfigError: pandas is not installed; ``rounds_table`` needs nothing.
+            ConfigError: pandas is not installed; ``rounds_table`` does not need it.
         """
         pandas = import_extra("pandas")
         return pandas.DataFrame(self.rounds_table()).set_index("round")
@@ -176,13 +176,13 @@ class Result:
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw accuracy and loss by round; in a script, ``matplotlib.pyplot.show()`` shows it.
 
-        Where one class has most of the test, it is the AUC in place of the accuracy.
+        If most of the test is one class, the AUC replaces the accuracy.
 
         Args:
-            path: where to keep the picture (.svg, .png or .pdf); it is only drawn where it is None.
+            path: where to save the picture (.svg, .png or .pdf); None only draws it.
 
         Returns:
-            matplotlib's figure.
+            The matplotlib figure.
 
         Raises:
             ConfigError: matplotlib is not installed.
@@ -201,13 +201,11 @@ class Result:
             axes.set(xlabel="round", ylabel=f"{name} on {self.config.composition.local.tested_on}")
             axes.xaxis.get_major_locator().set_params(integer=True)
         left.set_ylim(0, 1)
-        plt.close(
-            figure
-        )  # a notebook shows what is returned; drawn a second time it would be twice
+        plt.close(figure)  # a notebook shows the returned figure, and would show it twice
         if path is not None:
             try:
                 figure.savefig(Path(path).expanduser())
-            except (OSError, ValueError) as error:  # ValueError: an ending that it does not know
+            except (OSError, ValueError) as error:  # ValueError: an unknown file ending
                 raise RunError(f"plot {path}: {error}; give the path of an .svg or .png") from error
         return figure
 
@@ -253,14 +251,14 @@ def config_document(
     features: dict[str, str] | None = None,
     frozen: str | None = None,
 ) -> dict[str, Any]:
-    """Return what config.json says of a run.
+    """Return the contents of a run's config.json.
 
     Args:
-        config: as the run has it, with its budget solved.
-        recipe: its name, or None.
-        own_data: what tells the user's own data apart, or None.
-        features: name and digest of the public features, where there are some.
-        frozen: digest of what is not trained of the model, where there is some.
+        config: the run's configuration; a budget that is solved for a target is set.
+        recipe: the recipe's name, or None.
+        own_data: what identifies the user's own data, or None.
+        features: name and digest of the public features, if there are any.
+        frozen: digest of the model's frozen part, if there is any.
     """
     noted = {"features": features, "frozen": frozen}
     return {
@@ -272,24 +270,24 @@ def config_document(
 
 
 def run_name(document: dict[str, Any]) -> str:
-    """Return what a simulated run is called: its configuration and data decide, so it repeats.
+    """Return the name of a simulated run, which follows from its configuration and data.
 
     Args:
-        document: its config.json.
+        document: the run's config.json.
     """
     text = json.dumps([document["config"], document["own_data"]], sort_keys=True)
     return f"simulation-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def read_result(folder: RunFolder, config: RunConfig) -> Result:
-    """Return what a finished run gave, from its folder.
+    """Return the result of a finished run, from its folder.
 
     Args:
-        folder: of the run.
-        config: what its config.json holds.
+        folder: the folder of the run.
+        config: the configuration in its config.json.
 
     Raises:
-        RunError: the run is not finished, or a file of it is missing or damaged.
+        RunError: the run is not finished, or one of its files is missing or damaged.
     """
     document, path = folder.read_config(), folder.path
     saved = folder.read_checkpoint()

@@ -1,16 +1,16 @@
 """When the messages of a shuffled round arrive: the time model of parameter shuffling.
 
-Each message of a client leaves after its own random delay, so that arrival times and order say
-nothing about which messages belong together:
+Each message of a client leaves after its own random delay, so that times and order of arrival do
+not show which messages belong together:
 
     t = T_W + U(0, T),   T_W = T_S - t_LC - t_C,   T_S = max over clients of (t_LC + t_C)
 
-T is agreed once, by all clients of a run, before its first round; T_S in each round, by those who
-take part.
+All clients of a run agree on T once, before its first round. Those who take part in a round agree
+on its T_S.
 
-A message sent at t after the end of training arrives at t_LC + t + t_C = T_S + U(0, T) where the
-client predicted its own times rightly. Wrong predictions shift a client's whole window, which is
-visible to the server; ``Delays.prediction_error`` simulates that.
+A message that is sent at t after the end of training arrives at t_LC + t + t_C = T_S + U(0, T) if
+the client predicted its own times correctly. A wrong prediction shifts the client's whole window,
+which the server can see; ``Delays.prediction_error`` simulates that.
 
 Source: Sun, Qian, Chen 2021, Algorithm 3 and Section 3.1, Parameter Shuffling.
 """
@@ -29,13 +29,13 @@ from fedldp.core.randomness import SERVER, Stream
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What the clients of one round agreed on and how long each takes; times in seconds.
+    """What the clients of one round agreed on, and how long each takes; times in seconds.
 
     Attributes:
         delay: T, the same in every round.
         response: T_S, the slowest client's predicted t_LC + t_C.
         waits: T_W of each client, shape (n,).
-        offsets: for each client, t_LC + T_W + t_C: when its window of arrivals opens, shape (n,).
+        offsets: for each client, when its window of arrivals opens: t_LC + T_W + t_C, shape (n,).
     """
 
     delay: float
@@ -45,23 +45,23 @@ class Schedule:
 
 
 def agree_delay(delays: Delays, clients: int, generator: np.random.Generator) -> float:
-    """Let ``clients`` clients propose a T each, and return their median, in seconds.
+    """Return the median of the values of T that ``clients`` clients propose, in seconds.
 
-    One dishonest client cannot move it far.
+    One dishonest client cannot move the median far.
     """
     proposals = delays.delay_seconds * generator.lognormal(0.0, delays.spread, clients)
     return float(np.median(proposals))
 
 
 def delay_of_run(delays: Delays, clients: int, stream: Callable[[int, int, str], Stream]) -> float:
-    """Return the T on which all clients of a simulated run agree, before its first round.
+    """Return the T on which all clients of a simulated run agree before its first round.
 
-    It depends on the seed alone, not on who takes part in which round: a run that is resumed, or
-    goes on for more rounds, agrees on the same T again.
+    It depends on the seed alone, and not on who takes part in which round. A run that is resumed or
+    extended therefore agrees on the same T again.
 
     Args:
         delays: the time model.
-        clients: of the run.
+        clients: how many clients the run has.
         stream: gives the stream for (round, client, purpose).
     """
     return agree_delay(delays, clients, stream(0, SERVER, "delay").generator())
@@ -70,7 +70,7 @@ def delay_of_run(delays: Delays, clients: int, stream: Callable[[int, int, str],
 def draw_schedule(
     delays: Delays, clients: int, delay: float, generator: np.random.Generator
 ) -> Schedule:
-    """Draw the times of a round's ``clients`` clients, who agreed on ``delay``, T, beforehand."""
+    """Draw the times of a round of ``clients`` clients, who agreed on ``delay``, T, before."""
 
     def around(typical: float, sigma: float) -> NDArray[np.float64]:
         return typical * generator.lognormal(0.0, sigma, clients)
@@ -81,7 +81,7 @@ def draw_schedule(
     response = float(predicted.max())
     waits = np.maximum(np.subtract(response, predicted, out=predicted), 0.0, out=predicted)
     if delays.prediction_error == 0:
-        taken[:] = response  # equal but for rounding, which would tell them apart
+        taken[:] = response  # equal but for rounding, which would tell the clients apart
     else:
         taken += waits
     return Schedule(delay=delay, response=response, waits=waits, offsets=taken)
@@ -90,15 +90,15 @@ def draw_schedule(
 def draw_extremes(
     schedule: Schedule, messages: int, generator: np.random.Generator
 ) -> tuple[float, float]:
-    """Draw when the first and the last message arrive, without drawing those between.
+    """Draw when the first and the last message arrive, without drawing the messages between.
 
-    Of m uniform numbers in (0, 1) the smallest is distributed as 1 - V^(1/m), with V uniform; and
-    given that it is x, the others are uniform in (x, 1).
+    The smallest of m uniform numbers in (0, 1) is distributed as 1 - V^(1/m), with V uniform. Given
+    that the smallest is x, the others are uniform in (x, 1).
 
     Args:
-        schedule: of the clients.
-        messages: of each client.
-        generator: where V comes from.
+        schedule: the times of the clients.
+        messages: how many messages each client sends.
+        generator: the source of V.
 
     Returns:
         The first and the last arrival, in seconds since the start of the round.
@@ -116,7 +116,7 @@ def draw_extremes(
 
 
 def times(schedule: Schedule, first: float, last: float) -> dict[str, float]:
-    """Return what a round's record says of its times, in seconds."""
+    """Return the times in a round's record, in seconds."""
     return {
         "delay": schedule.delay,
         "response": schedule.response,

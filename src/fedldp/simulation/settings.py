@@ -20,9 +20,9 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
     """Return the configuration of a recipe or a TOML file, with assignments applied.
 
     Args:
-        recipe: a recipe's name, or the path of a file that ends in .toml, which may leave out what
-            is assigned here.
-        assignments: "KEY=VALUE" texts; VALUE is read as TOML, else as text. "KEY=" unsets KEY.
+        recipe: a recipe's name, or the path of a file that ends in .toml, which may leave out any
+            setting that is assigned here.
+        assignments: "KEY=VALUE" texts; VALUE is read as TOML, or else as text. "KEY=" unsets KEY.
 
     Raises:
         ConfigError: the recipe, a key or a value is wrong.
@@ -45,7 +45,7 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
 
     Args:
         recipe: a recipe's name, or the path of a file that ends in .toml.
-        left_out: settings that such a file is completed with where it is wrong without them.
+        left_out: settings that complete such a file if it is wrong without them.
 
     Raises:
         ConfigError: there is no such recipe, or the file is wrong.
@@ -60,8 +60,8 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
         try:
             return read_toml(path)
         except ConfigError:
-            # What is whole by itself is changed only after it was read: a change may fit no
-            # setting that another of the changes replaces.
+            # A complete file is read before it is changed: a change may not fit a setting that
+            # another of the changes replaces.
             if not left_out:
                 raise
             return read_toml(path, left_out)
@@ -78,11 +78,11 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
 
 
 def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -> dict[str, Any]:
-    """Return settings by name; of "target.epsilon" and the like, a mapping in a mapping.
+    """Return settings by name; a dotted name such as "target.epsilon" gives a nested mapping.
 
     Args:
         settings: by dotted name.
-        base: whose mappings keep what is not changed in them; none do where it is None.
+        base: a configuration whose nested settings keep what is not changed; None keeps nothing.
     """
     known = {} if base is None else base.model_dump()
     changes: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -
 
 
 def _hint(changes: Sequence[tuple[str, Any]], error: str) -> str:
-    """Return what to do where several values were given for the setting that is refused."""
+    """Return what to do if several values were given for the refused setting."""
     for key, value in changes:
         if isinstance(value, str) and "," in value and error.startswith(f"{key} = "):
             return f"; for several values, a run of each: fedldp sweep --grid {key}={value}"
@@ -103,7 +103,7 @@ def _hint(changes: Sequence[tuple[str, Any]], error: str) -> str:
 
 
 def _check_agrees(config: RunConfig) -> None:
-    """Refuse a number of clients that was asked for where the data have another."""
+    """Refuse a requested number of clients that differs from the data's."""
     from fedldp.simulation.plan import problem_of
 
     clients = problem_of(config, None).num_clients
@@ -115,7 +115,7 @@ def _check_agrees(config: RunConfig) -> None:
 
 
 def _put(settings: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value where a key such as target.epsilon says."""
+    """Put a value in the place that a key such as target.epsilon names."""
     *tables, last = key.split(".")
     for place, name in enumerate(tables, start=1):
         settings = settings.setdefault(name, {})
@@ -129,7 +129,7 @@ def _put(settings: dict[str, Any], key: str, value: Any) -> None:
 
 
 def from_mapping(settings: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration that ``settings`` describes; its "system" says of which system.
+    """Return the configuration that ``settings`` describes; its "system" names the system.
 
     Raises:
         ConfigError: there is no such system, or a setting is wrong.
@@ -141,10 +141,10 @@ def from_mapping(settings: Mapping[str, Any]) -> RunConfig:
 
 
 def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfig:
-    """Return the configuration in a TOML file, with settings that it leaves out.
+    """Return the configuration in a TOML file, completed with settings that it leaves out.
 
     Raises:
-        ConfigError: the file cannot be read, is no TOML, or describes no valid configuration.
+        ConfigError: the file cannot be read, is not TOML, or describes no valid configuration.
     """
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -152,7 +152,7 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
         raise ConfigError(f"recipe {path}: {error.strerror}; check the path") from error
     except RecursionError as error:
         raise ConfigError(f"recipe {path}: its values are nested too deep; see to it") from error
-    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"recipe {path}: this is no TOML: {error}") from error
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
     return from_mapping(_with_clients(more | beside(path, settings)))
@@ -197,7 +197,7 @@ def _is_relative(text: str) -> bool:
 
 
 def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with as many clients as a table's column has, where none were given."""
+    """Return settings with as many clients as a table's column has, if no number was given."""
     from fedldp.data.tables import SUFFIXES, read_table
 
     column, path = settings.get("client_column"), settings.get("dataset")
@@ -215,9 +215,9 @@ def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_toml(config: RunConfig) -> str:
-    """Return the resolved configuration as TOML, which ``read_toml`` reads back the same.
+    """Return the resolved configuration as TOML; ``read_toml`` reads it back unchanged.
 
-    Each setting has a comment that says what it is.
+    Each setting has a comment that explains it.
     """
     text = commented_toml(config)
     setting = epsilon_as_set(config)
@@ -225,17 +225,17 @@ def to_toml(config: RunConfig) -> str:
 
 
 def epsilon_as_set(config: RunConfig) -> str | None:
-    """Return what there is to say of a configuration's epsilon before its run is planned."""
+    """Return a note on a configuration's epsilon before its run is planned, if there is one."""
     if config.target is not None and config.calibrated in type(config).model_fields:
         return f"{config.calibrated} is solved for the target, whatever it is here"
     return config.epsilon_in_words()
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """Return the key and the value of "KEY=VALUE"; the value is None where there is none.
+    """Return the key and the value of "KEY=VALUE"; the value is None if it is empty.
 
     Raises:
-        ConfigError: it is not written so.
+        ConfigError: the text has another form.
     """
     key, equals, given = text.partition("=")
     key, given = key.strip(), given.strip()
@@ -253,10 +253,10 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 def value_of(text: str, key: str = "") -> Any:
-    """Return a value that a user wrote for ``key``: as TOML has it, else the text itself.
+    """Return a value that a user wrote for ``key``: read as TOML, or else the text itself.
 
     Raises:
-        ConfigError: it is nested too deep, or a number of thousands of digits.
+        ConfigError: the value is nested too deeply, or is a number of thousands of digits.
     """
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -269,6 +269,6 @@ def value_of(text: str, key: str = "") -> Any:
 
 
 def _is_list(text: str) -> bool:
-    """Return whether a text is several numbers or truths with commas between them."""
+    """Return whether a text is several numbers or booleans, separated by commas."""
     parts = [part.strip() for part in text.split(",")]
     return len(parts) > 1 and all(isinstance(value_of(part), int | float) for part in parts if part)

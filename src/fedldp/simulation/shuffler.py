@@ -1,7 +1,7 @@
-"""Parameter shuffling as a discrete-event simulation of arrivals: no sleeping.
+"""Parameter shuffling as a discrete-event simulation of arrivals, without sleeping.
 
-It holds and sorts n d bits with their times, for whoever wants to see them (``record_arrivals``).
-No server step reads the order: where nobody asks for it, ``counting`` gives the same counts.
+It holds and sorts n d bits with their times, for users who want to see them (``record_arrivals``).
+No server step reads the order; if nobody needs it, ``counting`` gives the same counts.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from fedldp.protocol.transport import Content, Delivery, Transport, one_by_one
 from fedldp.protocol.wire import Refusal, Report, Reports, RoundRequest, Shuffled
 from fedldp.simulation.schedule import Schedule, delay_of_run, draw_schedule, times
 
-# Messages put in order at a time; a block covers all clients at some positions.
+# Messages that are sorted at a time; a block covers all clients at some positions.
 _BLOCK = 1 << 22
 
 
 class Shuffler:
-    """A transport that takes another's reports and puts their messages out without senders.
+    """A transport that receives another's reports and emits their messages without senders.
 
     Args:
-        inner: where the reports come from.
+        inner: the source of the reports.
         delays: the time model.
-        clients: of the run: all of them agree on T, at once and for all rounds.
+        clients: how many clients the run has; they all agree on T, once for all rounds.
         stream: gives the stream for (round, client, purpose): each client draws its own delays.
-        record: is shown every block of messages that comes out, with its number in the round.
+        record: receives every block of messages that is emitted, with its number in the round.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Shuffler:
         return self._arrivals
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Yield who takes part, then the messages, each budget apart, in blocks by arrival.
+        """Yield who takes part, then the messages of each budget, in blocks by arrival.
 
-        A shuffler can only start when all reports are there: it holds n d bits.
+        A shuffler can start only when all reports have arrived, so it holds n d bits.
         """
         reports: list[tuple[int, Report]] = []
         for client, content in one_by_one(self._inner.exchange(question, clients)):
@@ -105,7 +105,7 @@ class Shuffler:
                     for offset, generator in zip(offsets, delays, strict=True)
                 ]
             ).reshape(-1)
-            # Equal times come in random order: that of the clients would link their messages.
+            # Equal times come in random order: the order of the clients would link their messages.
             order = np.lexsort((ties.permutation(len(arrivals)), arrivals))
             bits = _message_bits(payloads, first, positions)
             yield Shuffled(
@@ -123,8 +123,8 @@ def unnamed(sender: object, content: Content) -> Report | Reports:
     """Return reports that may be shuffled.
 
     Raises:
-        RunError: they are no whole reports of clients that are known here, or themselves tell whose
-            they are.
+        RunError: they are not whole reports of clients whose identity is known here, or a report
+            itself names its sender.
     """
     if sender is None or not isinstance(content, Report | Reports):
         raise RunError("a shuffler needs whole reports, not ones that are shuffled already")

@@ -1,4 +1,4 @@
-"""What a run has spent after each of its rounds, by the accountant: for whoever watches it."""
+"""What a run has spent after each of its rounds, by the accountant, for progress displays."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from fedldp.ledgers.budget import Budget
 from fedldp.simulation.plan import Plan, sum_of
 
 MOST = 20
-"""Rounds of a run for which the accountant is asked, where each takes it long."""
+"""The largest number of rounds for which the accountant is asked, where it is slow."""
 
 
 @dataclass(frozen=True)
 class Spending:
-    """What the clients of a run have spent up to a round, by plan.
+    """What the clients of a run will have spent up to a round, by the plan.
 
-    Guarantee: where no client releases more than was planned, the epsilon of a round is no less
-    than what a statement of the rounds up to it says, and that of the last of
-    all rounds is the run's.
+    Guarantee: if no client releases more than planned, a round's epsilon is at least the one in a
+        statement of the rounds up to it, and the last round's epsilon is the run's.
 
-    Compositions of normal noise are asked of in every round. Others take the accountant longer: of
-    more than ``MOST`` rounds each has the figure of the next that is asked of, which is at least
+    The accountant is quick for compositions of normal noise, and is asked about every round. It is
+    slower for others: if a run has more than ``MOST`` rounds, it is asked about some of them, and
+    each other round shows the figure of the next round that it was asked about, which is at least
     its own. Lines against a shuffler, and against the sum of anything but normal noise, take
-    longest: the last round alone has them.
+    longest; only the last round has them.
 
     Attributes:
-        planned: the run.
+        planned: the plan of the run.
     """
 
     planned: Plan
     _known: dict[int, list[dict[str, Any]]] = field(default_factory=dict, init=False, repr=False)
 
     def after(self, round: int) -> list[dict[str, Any]]:
-        """Return what the rounds up to ``round`` cost at most.
+        """Return an upper bound on the cost of the rounds up to ``round``.
 
         Returns:
-            As ``spent_by_unit``; "of" is by plan.
+            As ``spent_by_unit``; "of" follows the plan.
         """
         asked = self._asked(round)
         if asked not in self._known:
@@ -49,10 +49,10 @@ class Spending:
         return self._known[asked]
 
     def budgets(self, round: int) -> list[dict[str, Any]]:
-        """Return what the client that spends most has spent of each of its budgets.
+        """Return how much the client that spends most has spent of each of its budgets.
 
         Returns:
-            For each budget: "unit", "kind", "spent" and "left"; None where it has no limit.
+            For each budget: "unit", "kind", "spent" and "left"; "left" is None without a limit.
         """
         histories = self.planned.releases.before(round + 1).histories()
         return [_budget(each, histories) for each in self.planned.config.budgets]

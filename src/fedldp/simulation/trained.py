@@ -1,4 +1,4 @@
-"""The model of a run, ready to be used: of a run folder, or of a result in memory."""
+"""A run's model, ready to use: from a run folder, or from a result in memory."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _PIECE = 4096
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A run's model, ready to be used.
+    """A run's model, ready to use.
 
     Attributes:
-        folder: of the run, simulated or deployed; None where nothing was written.
-        config: of the run.
-        schema: what goes in and comes out.
-        model: with the run's final weights, in eval mode.
-        map: the public function of each example that the model is given in its place, if any.
+        folder: the folder of the run, simulated or deployed; None if nothing was written.
+        config: the configuration of the run.
+        schema: what the model takes and returns.
+        model: the model with the run's final weights, in eval mode.
+        map: the public function whose value the model reads instead of an example, if any.
     """
 
     folder: Path | None
@@ -47,16 +47,16 @@ class Trained:
 
     @property
     def named(self) -> str:
-        """What it is called in messages."""
+        """What messages call the model."""
         return "the model" if self.folder is None else f"the model of {self.folder}"
 
     @property
     def columns(self) -> Columns:
-        """What the columns of a table are, as they were in training."""
+        """The meaning of a table's columns, as in training."""
         return replace(self.config.columns, classes=self.schema.classes)
 
     def prepared(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return examples as the training had them: standardised by constants, if it was so."""
+        """Return examples as the training saw them: standardised by constants, if it did so."""
         return _standardised(self.config, features)
 
     def probabilities(
@@ -66,10 +66,10 @@ class Trained:
 
         Args:
             features: shape (n, *input_shape), ``prepared``.
-            double: compute in double precision where the model can.
+            double: compute in double precision if the model can.
 
         Raises:
-            ConfigError: they have another shape.
+            ConfigError: the features have the wrong shape.
         """
         if features.shape[1:] != self.schema.input_shape:
             raise ConfigError(
@@ -79,7 +79,7 @@ class Trained:
         if double:
             try:
                 return self._shares(copy.deepcopy(self.model).double(), features, torch.float64)
-            except RuntimeError:  # a model of the user's own that makes single precision itself
+            except RuntimeError:  # a user's own model that forces single precision
                 pass
         return self._shares(self.model, features, torch.float32)
 
@@ -103,10 +103,10 @@ class Trained:
 
 
 class PublicInput(nn.Module):
-    """Makes of an example what the model is given: no gradient passes.
+    """Turns an example into the model's input; no gradient passes.
 
     Args:
-        trained: whose constants standardise, and whose public features are taken.
+        trained: gives the constants that standardise, and the public features.
     """
 
     def __init__(self, trained: Trained) -> None:
@@ -114,7 +114,7 @@ class PublicInput(nn.Module):
         self.config, self.map = trained.config, trained.map
 
     def forward(self, examples: torch.Tensor) -> torch.Tensor:
-        """Return what the model takes in place of examples of shape (n, *input_shape)."""
+        """Return the model's input for examples of shape (n, *input_shape)."""
         found = _standardised(self.config, examples.detach().cpu().numpy().astype(np.float32))
         found = found if self.map is None else self.map(found)
         return torch.from_numpy(np.ascontiguousarray(found)).to(examples.device)
@@ -124,7 +124,7 @@ def load_trained(folder: Path) -> Trained:
     """Return the model of a run folder.
 
     Raises:
-        FedldpError: the folder is none, its run is not at its end, or its model cannot be used
+        FedldpError: it is not a run folder, its run is not finished, or its model cannot be used
             without its clients.
     """
     from safetensors.numpy import load_file
@@ -141,7 +141,7 @@ def load_trained(folder: Path) -> Trained:
         raise RunError(
             f"{folder}: it has no model.safetensors; give the folder of a run that came to its end"
         ) from error
-    except Exception as error:  # a damaged file raises nearly anything
+    except Exception as error:  # a damaged file raises nearly any error
         raise RunError(f"{folder / 'model.safetensors'} is damaged: run it again") from error
     found = trained(config, schema, weights, folder)
     frozen = None if config.trainable == "all" else frozen_digest(found.model)
@@ -158,14 +158,14 @@ def trained(
     """Return the model of a run, filled with its final weights.
 
     Args:
-        config: of the run.
-        schema: what goes in and comes out.
-        weights: by parameter name.
-        folder: of the run, if any.
+        config: the configuration of the run.
+        schema: what the model takes and returns.
+        weights: the weights by parameter name.
+        folder: the folder of the run, if any.
 
     Raises:
-        ConfigError: it cannot be used without its clients.
-        RunError: the weights are of another model.
+        ConfigError: the model cannot be used without its clients.
+        RunError: the weights belong to another model.
     """
     _check_usable(config, schema, folder)
     algorithm = config.algorithm(_problem(schema))
@@ -183,14 +183,14 @@ def trained(
 
 
 def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
-    """Refuse to go on with a run, or to use its model, on other features than it was trained on.
+    """Refuse to continue a run, or to use its model, on other features than it was trained on.
 
     Args:
-        folder: of the run.
-        features: name and digest of those that are computed here, where there are some.
+        folder: the folder of the run.
+        features: name and digest of the features that are computed here, if there are any.
 
     Raises:
-        RunError: they are others.
+        RunError: the features differ.
     """
     noted = folder.read_config().get("features", features)  # an earlier version noted none
     if noted != features:
@@ -203,14 +203,14 @@ def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
 
 
 def check_frozen(folder: RunFolder, frozen: str | None) -> None:
-    """Refuse to go on with a run, or to use its model, with other frozen weights than it had.
+    """Refuse to continue a run, or to use its model, with other frozen weights than it had.
 
     Args:
-        folder: of the run.
-        frozen: the digest of those that are here.
+        folder: the folder of the run.
+        frozen: the digest of the frozen weights here.
 
     Raises:
-        RunError: they are others.
+        RunError: the weights differ.
     """
     noted = folder.read_config().get("frozen")
     if noted != frozen:

@@ -1,4 +1,4 @@
-"""Many runs: a grid over settings, seeds and recipes, with one table of what came out."""
+"""Many runs: a grid over settings, seeds and recipes, with one table of results."""
 
 from fedldp.simulation.sweeps.results import Sweep
 from fedldp.simulation.sweeps.sweeps import sweep

@@ -1,4 +1,4 @@
-"""What came of one combination of settings, and what is stated of its runs."""
+"""The results of one combination of settings, and what is stated about its runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedldp.reporting.text import about, behind_sums, headline
 
 @dataclass(frozen=True)
 class Stated:
-    """What a statement says of a run, in one line: see ``fedldp.reporting.text.headline``.
+    """A statement's headline about a run; see ``fedldp.reporting.text.headline``.
 
     Attributes:
-        epsilon: the least that is stated; infinite where nothing is.
-        delta: at which.
-        idealised: whether it holds for ideal noise only, and not for the numbers that are sent.
-        by: whose word it rests on; see ``fedldp.accounting.guarantees.Guarantee``.
+        epsilon: the smallest that is stated; infinite if nothing is.
+        delta: the delta of that epsilon.
+        idealised: whether it holds only for noise in real arithmetic, not for the numbers sent.
+        by: who states it; see ``fedldp.accounting.guarantees.Guarantee``.
         unit: what is protected.
         adversary: against whom.
         behind_sums: see ``fedldp.reporting.text.behind_sums``.
@@ -38,17 +38,17 @@ class Stated:
 
     @property
     def about(self) -> str:
-        """Of what it is, where it is not of all that a client sends, against the server."""
+        """What it covers, unless it covers all that a client sends, against the server."""
         return about(self.unit, self.adversary)
 
     @property
     def of_client(self) -> bool:
-        """Whether it is of all that a client sends, in a round or in the run."""
+        """Whether it covers all that a client sends, in a round or in the run."""
         return self.unit in ("client-round", "client-run")
 
     @property
     def is_proven(self) -> bool:
-        """Whether it rests on no code of the user's own; true of no guarantee at all."""
+        """Whether it relies on no code of the user's; true also if there is no guarantee."""
         return self.by == HOUSE
 
     @classmethod
@@ -76,12 +76,12 @@ class Stated:
 
 @dataclass(frozen=True)
 class Cell:
-    """The runs of one combination of settings: all seeds.
+    """The runs of one combination of settings, for all seeds.
 
     Attributes:
-        settings: of the combination.
-        runs: those that finished.
-        reason: why one was refused or failed, or None.
+        settings: the combination.
+        runs: the runs that finished.
+        reason: why a run was refused or failed, or None.
     """
 
     settings: Mapping[str, Any]
@@ -90,12 +90,12 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        """The mean accuracy, 0 to 1, or None where nothing was tested."""
+        """The mean accuracy, 0 to 1; None if nothing was tested."""
         return self.mean_of("accuracy")
 
     @property
     def deviation(self) -> float | None:
-        """The standard deviation of the accuracy over seeds (n - 1); None of fewer than two."""
+        """The standard deviation of the accuracy over seeds (n - 1); None for fewer than two."""
         return self.deviation_of("accuracy")
 
     @property
@@ -105,7 +105,7 @@ class Cell:
 
     @property
     def is_imbalanced(self) -> bool:
-        """Whether one class has most of the test of some run; see ``reporting.scores``."""
+        """Whether most of some run's test is one class; see ``reporting.scores``."""
         found = [run.get("metrics", {}) for run, _ in self.runs]
         return any(
             is_imbalanced(each.get("most_frequent")) and each.get("auc") is not None
@@ -113,18 +113,18 @@ class Cell:
         )
 
     def mean_of(self, figure: str) -> float | None:
-        """Return the mean over seeds of a run's figure; None where no run has it."""
+        """Return the mean of a metric over seeds; None if no run has it."""
         found = self._values(figure)
         return statistics.fmean(found) if found else None
 
     def deviation_of(self, figure: str) -> float | None:
-        """Return its standard deviation over seeds (n - 1); None of fewer than two."""
+        """Return its standard deviation over seeds (n - 1); None for fewer than two."""
         found = self._values(figure)
         return statistics.stdev(found) if len(found) > 1 else None
 
     @property
     def stated(self) -> Stated | None:
-        """The largest epsilon of its runs: what holds of every one of them."""
+        """The largest epsilon of its runs, which holds for every one of them."""
         found = [stated for _, stated in self.runs]
         return max(found, key=lambda stated: (stated.epsilon, stated.delta)) if found else None
 

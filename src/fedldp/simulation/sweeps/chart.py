@@ -1,4 +1,4 @@
-"""Accuracy against what is proven or stated, as a drawing."""
+"""A chart of accuracy against the proven or stated epsilon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedldp.simulation.sweeps.grid import in_words
 
 KINDS = (".svg", ".png", ".pdf")
 BUDGETS = ("epsilon", "target.epsilon")
-"""Settings that move along a line; each combination of the others is a line of its own."""
+"""Settings that vary along a line; every combination of the others gets its own line."""
 
 NAMES = {
     "accuracy": "accuracy",
@@ -24,27 +24,27 @@ NAMES = {
     "balanced_accuracy": "balanced accuracy",
     "brier": "Brier score",
 }
-"""What a figure is called."""
+"""The names of metrics in charts."""
 
 AS_IT_IS = ("loss", "brier")
-"""Figures that are no shares, and not in percent."""
+"""Metrics that are not shares, and so not shown in percent."""
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
 _MARKERS = "osD^vPX*<>"
 
 
 def draw(cells: Sequence[Cell], path: Path | None, metric: str | None = None) -> Any:
-    """Draw the means of ``cells``, with one standard deviation up and down.
+    """Draw the means of ``cells``, each with one standard deviation up and down.
 
-    Of ``metric``; else of the accuracy, or of the AUC where one class has most of the test.
+    The metric is ``metric``; if None, the accuracy, or the AUC where most of the test is one class.
 
-    Where nothing is proven there is a level line: epsilon is infinite there.
+    If nothing is proven, epsilon is infinite, and the mean is drawn as a horizontal line.
 
     Returns:
-        Matplotlib's figure, which is written into ``path`` where there is one.
+        Matplotlib's figure, which is also written to ``path`` if one is given.
 
     Raises:
-        ConfigError: Matplotlib is not installed, or the file's name has another ending.
+        ConfigError: Matplotlib is not installed, or the file's name has an unknown ending.
         RunError: the file cannot be written.
     """
     check_kind(path)
@@ -61,10 +61,10 @@ def draw(cells: Sequence[Cell], path: Path | None, metric: str | None = None) ->
 
 
 def check_kind(path: Path | None) -> None:
-    """Refuse a picture of another kind.
+    """Refuse the path of a picture whose ending is unknown.
 
     Raises:
-        ConfigError: the file's name has another ending.
+        ConfigError: the file's name has an unknown ending.
     """
     if path is not None and path.suffix.lower() not in KINDS:
         raise ConfigError(f"plot {path}: end the file's name in {', '.join(KINDS)}")
@@ -87,7 +87,7 @@ def new_axes() -> tuple[Any, Any]:
 
 
 def finished(figure: Any, path: Path | None, lines: int) -> Any:
-    """Return a figure with its legend of so many lines, written into ``path`` where there is one.
+    """Return a figure with its legend of ``lines`` lines, written to ``path`` if one is given.
 
     Raises:
         RunError: the file cannot be written.
@@ -107,13 +107,13 @@ def finished(figure: Any, path: Path | None, lines: int) -> Any:
 
 
 _STYLE = {"svg.hashsalt": "fedldp", "svg.fonttype": "none", "pdf.fonttype": 42}
-"""Text stays text; of fonts as outlines (type 3, the default) some publishers take none."""
+"""Keep text as text: some publishers refuse fonts as outlines (type 3, the default)."""
 
 _UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""The same figures give the same file."""
+"""Make equal figures equal files."""
 
 Point = tuple[float, float, float]
-"""An epsilon, a mean and its deviation, of a share in percent."""
+"""An epsilon, a mean and its deviation; shares in percent."""
 
 
 def _lines(cells: Sequence[Cell], figure: str) -> dict[str, list[Point]]:
@@ -141,7 +141,7 @@ def _name(cell: Cell) -> str:
 
 
 def _draw_points(axes: Any, name: str, points: list[Point], place: int) -> None:
-    # An epsilon of 0 has no place on a logarithmic axis; it is at its left end.
+    # A logarithmic axis has no place for an epsilon of 0; it is drawn at the left end.
     draw_line(axes, name, [point for point in points if 0 < point[0] < math.inf], place)
     for epsilon, mean, deviation in points:
         if not 0 < epsilon < math.inf:
@@ -150,7 +150,7 @@ def _draw_points(axes: Any, name: str, points: list[Point], place: int) -> None:
 
 
 def draw_line(axes: Any, name: str, points: Sequence[Point], place: int) -> None:
-    """Draw points with their deviations, and what joins them; ``place`` decides the colour."""
+    """Draw points with their deviations and the line through them; ``place`` gives the colour."""
     if points:
         x, y, deviations = zip(*points, strict=True)
         axes.errorbar(x, y, yerr=deviations, label=name, color=_COLOURS[place % len(_COLOURS)],
@@ -159,7 +159,7 @@ def draw_line(axes: Any, name: str, points: Sequence[Point], place: int) -> None
 
 
 def draw_level(axes: Any, name: str, mean: float, deviation: float, place: int) -> None:
-    """Draw a level line, for what has no place on the axis of epsilon."""
+    """Draw a horizontal line for a mean that has no place on the axis of epsilon."""
     colour = _COLOURS[place % len(_COLOURS)]
     axes.axhline(mean, label=name, color=colour, linestyle="--", linewidth=1.4)
     if deviation:

@@ -1,4 +1,4 @@
-"""Several tasks at once on a Ray cluster, one on each CPU; ``Processes`` does them here."""
+"""Several tasks at once on a Ray cluster, one on each CPU; ``Processes`` is its local twin."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TICK = 0.5
 
 
 class ClusterTasks(Generic[Task]):
-    """Does tasks on the CPUs of a cluster, as a context.
+    """Does tasks on the CPUs of a cluster; use it as a context manager.
 
     Args:
-        address: of the cluster; see ``Cluster``.
-        work: what tasks share, with their data; each node gets one copy.
+        address: the cluster's address; see ``Cluster``.
+        work: what the tasks share, with their data; each node gets one copy.
 
     Raises:
-        FedldpError: the cluster cannot be reached, or does not take ``work``.
+        FedldpError: the cluster cannot be reached, or cannot take ``work``.
     """
 
     def __init__(self, address: str, work: Work[Task]) -> None:
@@ -52,7 +52,7 @@ class ClusterTasks(Generic[Task]):
         """Do tasks; see ``Processes.do``.
 
         Raises:
-            FedldpError: a node is not like this machine.
+            FedldpError: a node differs from this machine.
         """
         waiting, running = deque(tasks), dict[Any, Task]()
         while waiting or running:
@@ -74,7 +74,7 @@ class ClusterTasks(Generic[Task]):
 def _carried_out(
     work: Work[Any], expected: Mapping[str, str], task: Any
 ) -> tuple[Any] | FedldpError:
-    """Do a task on a node; what came of it stands alone in a tuple, for it may be an error too."""
+    """Do a task on a node; return its result in a tuple, because the result may be an error."""
     try:
         check_versions(expected)
     except FedldpError as error:

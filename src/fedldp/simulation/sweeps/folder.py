@@ -1,4 +1,4 @@
-"""A sweep's folder: what it runs, and what came of it.
+"""A sweep's folder: its design and its results.
 
 sweep.json         recipes, settings, grid and seeds: a sweep that goes on must contain them
 results.json       the result, as `fedldp sweep --json` prints it
@@ -27,10 +27,10 @@ NAME = "sweep.json"
 
 
 def check_place(path: Path, design: Design) -> None:
-    """Refuse a folder that this sweep can neither be made in nor continue in.
+    """Refuse a folder in which this sweep can neither be made nor continue.
 
     Raises:
-        FedldpError: it is taken by something else, or by a sweep that does not fit.
+        FedldpError: the folder holds something else, or a sweep that does not fit.
     """
     if (path / NAME).exists():
         _check_contains(design, read_design(path), path)
@@ -40,10 +40,10 @@ def check_place(path: Path, design: Design) -> None:
 
 @contextmanager
 def held(path: Path, design: Design) -> Iterator[None]:
-    """Hold a sweep's folder, made where it is not there, as the only process.
+    """Hold a sweep's folder as the only process; make the folder if it is missing.
 
     Raises:
-        RunError: another process is at work in it, or it cannot be written.
+        RunError: another process works in it, or it cannot be written.
     """
     with locked(path, "sweep"):
         replace_file(path / NAME, as_json(_document(design)))
@@ -52,14 +52,14 @@ def held(path: Path, design: Design) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a folder, made where it is not there, as the only process.
+    """Hold a folder as the only process; make the folder if it is missing.
 
     Args:
-        path: of the folder.
-        what: is done in it, for the message.
+        path: the folder.
+        what: what is done in it, for the message.
 
     Raises:
-        RunError: another process is at work in it, or it cannot be written.
+        RunError: another process works in it, or it cannot be written.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -77,10 +77,10 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def read_design(path: Path) -> Design:
-    """Return what the sweep in a folder runs.
+    """Return the design of the sweep in a folder.
 
     Raises:
-        RunError: there is none, or its file is damaged.
+        RunError: there is no sweep, or its file is damaged.
     """
     try:
         found = json.loads((path / NAME).read_text(encoding="utf-8"))
@@ -106,10 +106,10 @@ def read_design(path: Path) -> Design:
 
 
 def check_plain(name: str, value: Any) -> None:
-    """Refuse a value that no file can keep.
+    """Refuse a value that a file cannot keep.
 
     Raises:
-        ConfigError: it is not made of numbers, texts, lists and mappings.
+        ConfigError: it does not consist of numbers, texts, lists and mappings.
     """
     try:
         json.dumps(value, allow_nan=False)
@@ -132,7 +132,7 @@ def _document(design: Design) -> dict[str, Any]:
 
 
 def _check_contains(new: Design, old: Design, path: Path) -> None:
-    """Refuse a design that lacks some of what was begun."""
+    """Refuse a design that lacks a part of the sweep that was begun."""
     problem = _lacks(new, old)
     if problem is not None:
         raise RunError(
@@ -152,7 +152,7 @@ def _lacks(new: Design, old: Design) -> str | None:
     ):
         if not _same(one, other):
             return f"has other {what} ({_text(one)})"
-    if old.own_data not in (new.own_data, new.exact_data):  # of an earlier version: exact
+    if old.own_data not in (new.own_data, new.exact_data):  # an earlier version kept exact counts
         return f"has other data ({old.own_data})"
     if set(old.grid) != set(new.grid):
         return f"varies {', '.join(old.grid) or 'no setting'}"

@@ -1,4 +1,4 @@
-"""What a sweep runs: recipes, values of settings, seeds; and each run that follows from them."""
+"""The design of a sweep (recipes, values of settings, seeds), and the runs that follow from it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ MOST_SEEDS = 10_000
 
 @dataclass(frozen=True)
 class Design:
-    """What a sweep runs.
+    """The design of a sweep.
 
     Attributes:
         bases: the configurations to vary, by their recipes' names.
-        settings: what is changed in all of them, by dotted name.
-        grid: the values of each setting that varies, by dotted name.
-        seeds: every combination runs once with each.
+        settings: the changes that apply to all of them, by dotted name.
+        grid: the values of each varying setting, by dotted name.
+        seeds: the seeds with which every combination runs.
         device: where models are trained.
-        own_data: what is told of the user's own data, where they were given as arrays.
-        exact_data: what tells them apart; it is not written down.
+        own_data: the description of the user's own data, if they were given as arrays.
+        exact_data: what identifies the data exactly; it is not written to a file.
     """
 
     bases: Mapping[str, RunConfig]
@@ -51,7 +51,7 @@ class Design:
                 raise ConfigError("seed: give a sweep's seeds as --seeds 0-4 (Python: seeds=...)")
             if all(not _has(config, key) for config in self.bases.values()):
                 config = next(iter(self.bases.values()))
-                config.changed(**nested([(key, None)]))  # which says what it has
+                config.changed(**nested([(key, None)]))  # the error lists its settings
         for key, values in self.grid.items():
             if key in self.settings:
                 raise ConfigError(f"{key}: it is given for all runs and in the grid; leave out one")
@@ -67,7 +67,7 @@ class Design:
             )
 
     def lacking(self) -> dict[str, list[str]]:
-        """Return, by recipe, the settings that it has not, and runs without."""
+        """Return, by recipe, the settings that it lacks and runs without."""
         found = {
             name: [key for key in [*self.settings, *self.grid] if not _has(config, key)]
             for name, config in self.bases.items()
@@ -80,11 +80,11 @@ class Job:
     """One run of a sweep.
 
     Attributes:
-        recipe: its name.
-        settings: what tells its cell of the table from others: "recipe", and the grid's settings.
+        recipe: the recipe's name.
+        settings: what identifies its cell of the table: "recipe", and the grid's settings.
         seed: of the run.
-        config: its configuration, or None where that is refused.
-        refused: why, in one line.
+        config: the run's configuration, or None if that is refused.
+        refused: why it is refused, in one line.
     """
 
     recipe: str
@@ -95,7 +95,7 @@ class Job:
 
     @property
     def folder(self) -> str:
-        """The name of its folder: readable, and another one for every other configuration."""
+        """The name of the run's folder: readable, and different for every configuration."""
         assert self.config is not None
         document = json.dumps([self.recipe, self.config.model_dump()], sort_keys=True)
         digest = hashlib.sha256(document.encode()).hexdigest()[:12]
@@ -122,12 +122,12 @@ def shown(value: Any) -> str:
 
 
 def jobs(design: Design, data_dir: Path | None, *, given_data: bool = False) -> list[Job]:
-    """Return the runs of a sweep; what is refused before any training says why.
+    """Return the runs of a sweep; a run that is refused before training says why.
 
     Args:
-        design: of the sweep.
+        design: the design of the sweep.
         data_dir: the data folder.
-        given_data: whether the data are given, and no files of any are read.
+        given_data: whether the data are given, so that no data files are read.
 
     Raises:
         ConfigError: all runs are refused, or two of them are the same.
@@ -148,7 +148,7 @@ def jobs(design: Design, data_dir: Path | None, *, given_data: bool = False) -> 
 
 
 class _Missing:
-    """Looks for the files of data sets, once for each."""
+    """Looks for the files of data sets, once for each data set."""
 
     def __init__(self, data_dirs: Sequence[Path | None] | None) -> None:
         self._data_dirs = data_dirs
@@ -210,7 +210,7 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
     Each value is read as TOML, else as text. A comma within brackets or quotes does not split.
 
     Raises:
-        ConfigError: a text is not written so, or a setting is there twice.
+        ConfigError: a text has another form, or names a setting twice.
     """
     found: dict[str, list[Any]] = {}
     for text in texts:
@@ -228,7 +228,7 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
 
 
 def _pieces(values: str, text: str) -> Iterator[str]:
-    """Yield what stands between commas outside brackets and quotes."""
+    """Yield the texts between commas that stand outside brackets and quotes."""
     depth, quote, start = 0, "", 0
     for place, letter in enumerate(values):
         if quote:
@@ -253,7 +253,7 @@ def read_seeds(text: str) -> list[int]:
     """Return the seeds of a text such as "0-4" or "0,2,5".
 
     Raises:
-        ConfigError: it is not written so.
+        ConfigError: the text has another form.
     """
     found: list[int] = []
     for piece in text.split(","):

@@ -1,4 +1,4 @@
-"""One run of a sweep: begun, or continued where it was cut short."""
+"""One run of a sweep, from its beginning or from where it was interrupted."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class RunContext:
     """What all runs of a sweep share.
 
     Attributes:
-        dataset: the data, where they are given.
+        dataset: the data, if they are given.
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
-        workers: processes for each run that is not small.
-        cluster: the address of a Ray cluster, whose tasks do the runs then.
+        workers: number of processes for each run that is not small.
+        cluster: the address of a Ray cluster, if its tasks do the runs.
     """
 
     dataset: Dataset | None = None
@@ -41,13 +41,13 @@ class RunContext:
         return carry_out(task, self)
 
     def with_workers(self, workers: int) -> Self:
-        """Return the same context with so many processes for each run."""
+        """Return the same context with this many processes for each run."""
         return replace(self, workers=workers)
 
 
 @dataclass(frozen=True)
 class RunTask:
-    """A run that is to be done: its recipe's name, its configuration, and its folder."""
+    """A run to do: its recipe's name, its configuration, and its folder."""
 
     recipe: str
     config: RunConfig
@@ -65,7 +65,7 @@ def attempt(work: Callable[[], object]) -> str | None:
         work()
     except FedldpError as error:
         return " ".join(str(error).split())
-    except Exception as error:  # one run's bug, or its model's, does not end the others
+    except Exception as error:  # one run's bug, or its model's, must not end the others
         traceback.print_exc(file=sys.stderr)
         return f"{type(error).__name__}: {first_line(error)}; its traceback is on stderr"
     return None
@@ -93,7 +93,7 @@ def _simulate(task: RunTask, context: RunContext) -> None:
 
 
 def summary_of(place: Path) -> dict[str, Any] | None:
-    """Return what a finished run gave, or None where it has not finished."""
+    """Return the summary of a finished run; None if it has not finished."""
     try:
         found = json.loads((place / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Several runs at once: processes of which each does one run after the other, with one thread.
+"""Several runs at once, in processes that each do one run after another with one thread.
 
-They are programs of their own and not a pool of ``multiprocessing``, which would run the script of
-whoever calls ``fedldp.sweep`` or ``fedldp.compare`` again in each of them. A process ends with its
-connection: when it is closed, and when this process dies, however that comes about.
+The processes are separate programs, not a pool of ``multiprocessing``: a pool would run the script
+that called ``fedldp.sweep`` or ``fedldp.compare`` again in each process. A process ends with its
+connection: when the connection is closed, and when this process dies for whatever reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROGRAM = (
     "from fedldp.simulation.sweeps.processes import serve; serve(int(sys.argv[1]))"
 )
 _TICK = 0.5
-"""Seconds between two looks at how far runs are."""
+"""Seconds between two checks of how far the runs are."""
 
 DIED = "its process died: perhaps memory ran out; continue with fewer workers"
 
@@ -34,19 +34,19 @@ Given = TypeVar("Given", contravariant=True)
 
 
 class Work(Protocol[Given]):
-    """How one task is done, and what all of them share. It can be pickled, and so can tasks."""
+    """How one task is done, and what all tasks share. It and the tasks can be pickled."""
 
     def carry_out(self, task: Given, /) -> Any:
-        """Do a task; what is returned can be pickled."""
+        """Do a task; the result can be pickled."""
         ...
 
     def with_workers(self, workers: int) -> Self:
-        """Return the same work, of which each task may have so many processes of its own."""
+        """Return the same work, in which each task may use this many processes of its own."""
         ...
 
 
 class _Worker(Generic[Task]):
-    """A process that does tasks, as the process that started it sees it."""
+    """A process that does tasks, seen from the process that started it."""
 
     def __init__(self, work: Work[Task]) -> None:
         self.connection, theirs = Pipe()
@@ -55,7 +55,8 @@ class _Worker(Generic[Task]):
             [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), json.dumps(_search_path())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            # Ctrl-C in a terminal reaches a whole group, and the parent alone decides how to end.
+            # Ctrl-C in a terminal reaches the whole process group, and only the parent decides how
+            # to end.
             process_group=0,
         )
         theirs.close()
@@ -63,7 +64,7 @@ class _Worker(Generic[Task]):
 
     def begin(self, task: Task) -> None:
         self.task = task
-        with suppress(OSError):  # where it is dead already, its result says so
+        with suppress(OSError):  # a dead worker shows in its result
             self.connection.send(task)
 
     def result(self) -> Any:
@@ -73,7 +74,7 @@ class _Worker(Generic[Task]):
             return DIED
 
     def end(self) -> None:
-        # What it is at is of no use any more, or can be continued: a run folder is always whole.
+        # Its task is of no more use, or can be continued: a run folder is always whole.
         self._process.kill()
         self._process.wait()
         self.connection.close()
@@ -86,11 +87,11 @@ def _search_path() -> list[str]:
 class Processes(Generic[Task]):
     """Processes of this machine; see ``SweepExecutor``.
 
-    Those of one ``do`` are kept for the next, and end with the ``with`` that they are used in.
+    The processes of one ``do`` are kept for the next, and end with the ``with`` block.
 
     Args:
-        work: what tasks share; how many processes a task has follows from ``at_most``.
-        at_most: processes, at least 1.
+        work: what tasks share; ``at_most`` decides how many processes a task has.
+        at_most: the largest number of processes, at least 1.
     """
 
     def __init__(self, work: Work[Task], at_most: int) -> None:
@@ -117,16 +118,15 @@ class Processes(Generic[Task]):
         """Do tasks; see ``SweepExecutor``.
 
         Args:
-            tasks: in the order in which they begin.
-            done: is told of each task, and what ``carry_out`` returned, or ``DIED``.
-            tick: is called now and then.
-            go_on: asked before a task begins; where it says no, the rest is left.
+            tasks: the tasks, in the order in which they begin.
+            done: receives each task, and what ``carry_out`` returned, or ``DIED``.
+            tick: is called from time to time.
+            go_on: is asked before a task begins; if it returns false, the remaining tasks are left.
         """
         at_once = max(1, min(self.at_most, len(tasks)))
         each = self.at_most // at_once
         work = self._work.with_workers(each)
-        # Not in this process where a run may start others, which would run its caller's script
-        # again.
+        # Not in this process if a run may start others, which would run its caller's script again.
         if at_once > 1 or each > 1:
             _all_of(tasks, work, self._workers, at_once, done, tick, go_on)
             return
@@ -146,7 +146,7 @@ def _all_of(
     tick: Callable[[], None],
     go_on: Callable[[], bool],
 ) -> None:
-    """Do tasks, ``at_once`` of them at the same time, each in another process."""
+    """Do tasks, ``at_once`` at a time, each in another process."""
     waiting = deque(tasks)
     while waiting or any(worker.task is not None for worker in workers.values()):
         if waiting and not go_on():
@@ -172,8 +172,8 @@ def _all_of(
 
 
 def serve(descriptor: int) -> None:
-    """Do tasks, as the process that was started for them."""
-    os.dup2(2, 1)  # what a model of the user's prints is no result
+    """Do tasks, in the process that was started for them."""
+    os.dup2(2, 1)  # prints of a user's model must not mix with results
     connection = Connection(descriptor)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     work: Work[Any] = connection.recv()

@@ -17,10 +17,10 @@ from fedldp.simulation.sweeps.sweeps import Planned, Watcher
 
 
 class SweepProgress(Watcher):
-    """Shows a sweep; use it as a context.
+    """Shows the progress of a sweep; use it as a context manager.
 
     Args:
-        console: where to write; stderr.
+        console: the console to write to, stderr.
     """
 
     def __init__(self, console: Console) -> None:
@@ -43,7 +43,7 @@ class SweepProgress(Watcher):
             self._bar.stop()
 
     def planned(self, plan: Planned) -> None:
-        """Show what is about to be done, and what is refused already."""
+        """Show the plan, and the runs that are refused already."""
         rounds = sum(job.config.rounds for job in plan.places.values() if job.config is not None)
         refused = [job for job in plan.jobs if job.refused is not None]
         at_once = f", {plan.at_once} at once" if plan.at_once > 1 else ""
@@ -67,7 +67,7 @@ class SweepProgress(Watcher):
             self._start_bar()
 
     def done(self, job: Job, run: Mapping[str, Any] | None, reason: str | None) -> None:
-        """Show a run that has ended."""
+        """Show a run that ended."""
         self._ended += 1
         end = f"failed: {reason}"
         if run is not None:
@@ -79,7 +79,7 @@ class SweepProgress(Watcher):
         self.tick()
 
     def tick(self) -> None:
-        """Show how many rounds are done, of all runs."""
+        """Show how many rounds of all runs are done."""
         if self._bar is not None:
             self._bar.update(self._task, completed=sum(map(_rounds_done, self._open)))
 
@@ -104,7 +104,7 @@ def _many(count: int, what: str) -> str:
 
 
 def _rounds_done(place: Path) -> int:
-    """Return how many rounds a run's folder holds; the process that writes it may be another."""
+    """Return how many rounds a run's folder holds; another process may be writing it."""
     try:
         return (place / "metrics.jsonl").read_bytes().count(b"\n")
     except OSError:

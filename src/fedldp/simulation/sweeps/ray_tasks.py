@@ -1,9 +1,9 @@
-"""Many runs at once on a Ray cluster: each a task on one CPU, again and again until it is done.
+"""Many runs at once on a Ray cluster, each in short tasks on one CPU until it is done.
 
-A task is a stretch of a run: it begins where the run's folder ends, does rounds for half a minute,
-and gives back what is new in the folder, which this process writes. It depends on nothing else and
-changes nothing elsewhere: so where a worker dies, Ray does it again, and where this process does,
-the sweep goes on after the last stretch. No machine but this one needs the data or a disk of ours.
+A task is a stretch of a run: it starts from the run's folder, does rounds for half a minute, and
+    returns what is new in the folder, which this process then writes. It depends on nothing else
+    and changes nothing elsewhere. So if a worker dies, Ray repeats the stretch; if this process
+    dies, the sweep continues after the last stretch. Only this machine needs the data and the disk.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, ver
 from fedldp.simulation.sweeps.one_run import RunContext, RunTask, attempt
 
 SECONDS = 30.0
-"""How long a stretch lasts, at least; then it ends with the round that it is in."""
+"""The minimum length of a stretch in seconds; it ends with the round it is then in."""
 
 _TICK = 0.5
 _LAST = {"checkpoint": 1, "summary.json": 2}
-"""Files that say that others are there."""
+"""Files that are written last, because they imply that others exist."""
 
 Files = Mapping[str, bytes]
 """Contents by path below a folder."""
@@ -51,15 +51,15 @@ Files = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class _Done:
-    """What a stretch gives back.
+    """The return value of a stretch.
 
     Attributes:
-        reason: why the run failed in it, or None.
-        finished: whether nothing of the run is left.
+        reason: why the run failed in the stretch, or None.
+        finished: whether nothing of the run is left to do.
         new: the files of the run's folder that were made or changed.
-        gone: those that were removed.
+        gone: the files that were removed.
         planned: the run's plan, if it was made.
-        said: what went to stdout and stderr.
+        said: the output to stdout and stderr.
     """
 
     reason: str | None
@@ -79,7 +79,7 @@ class RayTasks:
 
     Args:
         cluster: the connection to it.
-        context: what runs share.
+        context: what the runs share.
     """
 
     def __init__(self, cluster: Cluster, context: RunContext) -> None:
@@ -104,7 +104,7 @@ class RayTasks:
         """Do runs; see ``SweepExecutor``.
 
         Raises:
-            FedldpError: a node is not like this machine.
+            FedldpError: a node differs from this machine.
         """
         waiting, running = deque(tasks), dict[Any, RunTask]()
         while waiting or running:
@@ -136,7 +136,7 @@ class RayTasks:
             shutil.rmtree(task.place, ignore_errors=True)  # killed before it was written
         return self._task.remote(
             task,
-            _read(task.place, but=("arrivals", "summary.json")),  # made anew, whatever is there
+            _read(task.place, but=("arrivals", "summary.json")),  # these are made anew in any case
             self._plans.pop(task.place, None),
             self._dataset(task.config),
             self._public(task.config),
@@ -145,7 +145,7 @@ class RayTasks:
         )
 
     def _once(self, key: object, make: Callable[[], object]) -> Any:
-        """Return a reference to what is sent once."""
+        """Return a reference to a value that is sent only once."""
         if key not in self._sent:
             self._sent[key] = self._cluster.put(make())
         return self._sent[key]
@@ -156,22 +156,22 @@ class RayTasks:
         key = (config.dataset, repr(config.columns), config.test_file, config.standardise, drawn)
         if given is None:
             return self._once(key, lambda: load(config, None, data_dir))
-        fitting = load(config, given, data_dir)  # which refuses what does not fit
+        fitting = load(config, given, data_dir)  # refuses data that do not fit
         return self._once(("given", drawn), lambda: fitting)
 
     def _public(self, config: RunConfig) -> Any:
-        """Return the files of the public data set that a server trains on, where it does."""
+        """Return the files of the public data set that the server trains on, if it does."""
         name = getattr(config, "public_dataset", None)
         if name is None:
             return {}
         return self._once(("public", name), lambda: _files_of(name, self._context.data_dir))
 
     def _keep(self, task: RunTask, found: _Done) -> None:
-        """Write what a stretch gave back; a crash meanwhile leaves a folder that can go on."""
+        """Write what a stretch returned; a crash in between leaves a folder that can continue."""
         sys.stderr.write(found.said)
         if not found.finished:
             self._plans[task.place] = found.planned
-        place = {  # which a node does not know
+        place = {  # a node does not know the place
             "environment.json": RunFolder(task.place).start(),
             "summary.json": {"run_dir": str(task.place)},
         }
@@ -193,7 +193,7 @@ def _files_of(name: str, data_dir: Path | None) -> Files:
 
 
 def _read(folder: Path, *, but: Sequence[str] = ()) -> Files:
-    """Return all files of a folder, but some of what lies in it."""
+    """Return all files of a folder, except those whose names are in ``but``."""
     paths = {p.relative_to(folder): p for p in sorted(folder.rglob("*")) if p.is_file()}
     return {
         name.as_posix(): p.read_bytes() for name, p in paths.items() if name.parts[0] not in but
@@ -201,11 +201,11 @@ def _read(folder: Path, *, but: Sequence[str] = ()) -> Files:
 
 
 def _write(folder: Path, files: Files) -> None:
-    """Write files, and last those that say that others are there."""
+    """Write files; those that imply that others exist come last."""
     for name in sorted(files, key=lambda name: (_LAST.get(name, 0), name)):
         path = folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # what clients keep
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # these are clients' files
         replace_file(path, files[name])
 
 
@@ -218,7 +218,7 @@ def _stretch(
     expected: Mapping[str, str],
     seconds: float,
 ) -> _Done | FedldpError:
-    """Do some rounds of a run, as a task. An error for the user is a result: Ray shows no other."""
+    """Do some rounds of a run, as a task. It returns errors for the user, which Ray would wrap."""
     try:
         check_versions(expected)
     except FedldpError as error:
@@ -251,7 +251,7 @@ def _stretch(
 def _go_on(
     task: RunTask, folder: Path, inputs: Inputs, plans: list[Plan | None], seconds: float
 ) -> None:
-    """Go on with a run until its end, or until it is time to stop; ``plans`` gets its plan."""
+    """Continue a run to its end, or until it is time to stop; ``plans`` receives its plan."""
     begun = RunFolder(folder) if (folder / "config.json").exists() else None
     saved = None if begun is None else begun.read_checkpoint()
     before = 0 if saved is None else len(saved[1])

@@ -1,4 +1,4 @@
-"""What a sweep gave: its runs, a table of means and deviations, and what was refused."""
+"""The result of a sweep: its runs, a table of means and deviations, and the refused runs."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.chart import NAMES, draw
 
 METRICS = (*FIGURES, "most_frequent")
-"""What a sweep says of a run's test, beside its accuracy and loss."""
+"""The metrics of a run's test that a sweep reports besides its accuracy and loss."""
 
 SHOWN = CHOSEN_BY
-"""Figures that may come first."""
+"""Metrics that may come first."""
 
 CSV_BEGINS = b"recipe,"
-"""With what every table of runs begins, so that no other file is taken for one."""
+"""The beginning of every table of runs, by which such a table is recognised."""
 
 
 @dataclass(frozen=True, repr=False)
 class Sweep:
-    """What a sweep gave.
+    """The result of a sweep.
 
     Attributes:
         cells: one for each combination of settings, in the grid's order.
-        failed: what was refused or ended early: "settings", "seed" and "reason".
-        out: its folder, or None where nothing was kept.
-        private_scores: whether some of its figures were measured on clients' private rows.
-        metric: the figure that comes first and is drawn, where one was asked for.
-        score_releases: what the scores of some recipes tell of clients' examples, by name.
-        doubts: of every run whose figures are doubtful, the first reason.
+        failed: the runs that were refused or ended early: "settings", "seed" and "reason".
+        out: the sweep's folder; None if nothing was kept.
+        private_scores: whether some of its metrics were measured on clients' private rows.
+        metric: the metric that comes first and is drawn, if one was requested.
+        score_releases: what the scores of some recipes tell about clients' examples, by name.
+        doubts: the first reason of every run whose metrics are doubtful.
     """
 
     cells: Sequence[Cell]
@@ -62,22 +62,22 @@ class Sweep:
         ``Evaluation``), and "most_frequent", the share of the test's most frequent class; each
         None where it is not defined.
 
-        The epsilon is of the guarantee that was asked for, or that is the run's target. Else it is
-        of all that a client sends in the run, against the server; where nothing is known of that
-        and something of one "person", or one "record", it is of these: "unit" and "adversary" say
-        so. It is at the statement's delta; None is infinity: no guarantee. It is proven where
-        "stated_by" is "fedldp"; else that is the address of code of the user's own, whose word it
-        is. Where "idealised" is true, it holds for noise of ideal arithmetic only, and not for the
-        numbers that are sent.
+        The epsilon is that of the requested guarantee, or else of the run's target. Without either
+        it covers all that a client sends in the run, against the server; if nothing is known of
+        that, but something of one "person" or one "record", it covers these. "unit" and "adversary"
+        name what it covers. It holds at the statement's delta; None is infinity: no guarantee. It
+        is proven if "stated_by" is "fedldp"; otherwise "stated_by" is the address of the user's own
+        code that states it. If "idealised" is true, it holds only for noise in ideal arithmetic,
+        and not for the numbers that are sent.
         """
         return [run for cell in self.cells for run, _ in cell.runs]
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A mapping for each combination with a run: settings, mean, deviation, seeds (how many).
+        """A mapping for each combination with a run: settings, mean, deviation, number of seeds.
 
         The mean and the standard deviation over seeds (n - 1) are of the accuracy, 0 to 1.
-        "stated_by" says on whose word what is known of its privacy rests.
+        "stated_by" names who states its privacy.
         """
         return [
             {
@@ -102,7 +102,7 @@ class Sweep:
         }
 
     def warnings(self) -> list[str]:
-        """Return what no epsilon of the table covers, and why its figures may be worth little."""
+        """Return releases that no epsilon of the table covers, and doubts about its metrics."""
         found = [
             f"of {name}, {what} are a release of their own, which no epsilon covers"
             for name, what in self.score_releases.items()
@@ -117,7 +117,7 @@ class Sweep:
         return found
 
     def notes(self) -> list[str]:
-        """Return what a reader of the numbers must know, in sentences."""
+        """Return, in sentences, what a reader of the numbers must know."""
         stated = [s for cell in self.cells for _, s in cell.runs if s.epsilon < math.inf]
         deltas = " or ".join(f"{delta:g}" for delta in sorted({s.delta for s in stated}))
         at = f", at delta {deltas}" if deltas else ""
@@ -155,23 +155,23 @@ class Sweep:
         return self.metric is None and any(cell.is_imbalanced for cell in self.cells)
 
     def own_words(self) -> list[str]:
-        """Return the addresses of the user's own code on whose word figures rest."""
+        """Return the addresses of the user's own code that states some of the epsilons."""
         found = dict.fromkeys(s.by for cell in self.cells for _, s in cell.runs if not s.is_proven)
         return list(found)
 
     def keys(self) -> list[str]:
-        """Return the settings that vary, the recipe only where there are several."""
+        """Return the settings that vary; the recipe is one of them only if there are several."""
         keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
         several = len({cell.settings["recipe"] for cell in self.cells}) > 1
         return keys if several else [key for key in keys if key != "recipe"]
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return the runs as flat mappings: a column for each setting, and then what came of it.
+        """Return the runs as flat mappings: a column for each setting, then the results.
 
-        The setting is "epsilon", and what is proven "proven_epsilon", infinite where nothing is.
-        What "stated_by" states is "stated_epsilon": the same where that is "fedldp", and proven by
-        nobody where it is code of the user's own. Both hold for the numbers that are sent, or only
-        for "idealised" ones.
+        The setting is "epsilon", and what is proven is "proven_epsilon", infinite if nothing is.
+        "stated_epsilon" is what "stated_by" states: the same number if that is "fedldp", and proven
+        by nobody if it is the user's own code. Both hold for the numbers that are sent, or only for
+        "idealised" ones.
         """
         keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
         return [
@@ -213,9 +213,9 @@ class Sweep:
         return pandas.DataFrame(self.to_records())
 
     def to_csv(self) -> str:
-        """Return the runs as CSV, one a line, with the columns of ``to_records``.
+        """Return the runs as CSV, one run a line, with the columns of ``to_records``.
 
-        The warnings follow, a comment each, which begins with #.
+        The warnings follow, each as a comment that begins with #.
         """
         records = self.to_records()
         text = io.StringIO()
@@ -226,30 +226,30 @@ class Sweep:
         return text.getvalue() + "".join(f"# {warning}\n" for warning in self.warnings())
 
     def plot(self, path: Path | str | None = None) -> Any:
-        """Draw accuracy against epsilon; a notebook shows what is returned.
+        """Draw accuracy against epsilon; a notebook shows the returned figure.
 
-        Where one class has most of the test, it is the AUC in place of the accuracy.
+        If most of the test is one class, the AUC replaces the accuracy.
 
         Args:
-            path: where to keep the picture (.svg, .png or .pdf); it is only drawn where it is None.
+            path: where to save the picture (.svg, .png or .pdf); None only draws it.
 
         Returns:
             Matplotlib's figure.
 
         Raises:
-            ConfigError: Matplotlib is not installed, or the file is of another kind.
+            ConfigError: Matplotlib is not installed, or the file's ending is unknown.
             RunError: the file cannot be written.
         """
         return draw(self.cells, None if path is None else Path(path), self.metric)
 
     def write(self, folder: Path) -> None:
-        """Write the result into the sweep's folder."""
+        """Write the result to the sweep's folder."""
         document = json.dumps(self.summary(), indent=2, allow_nan=False) + "\n"
         replace_file(folder / "results.json", document.encode())
         replace_file(folder / "results.csv", self.to_csv().encode())
 
     def __repr__(self) -> str:
-        """Return how much there is of it, and where."""
+        """Return the number of runs and where they are."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
         where = "" if self.out is None else f", out={str(self.out)!r}"
         runs, rows = len(self.runs), len(self.table)
@@ -263,7 +263,7 @@ class Sweep:
         return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table for people: what its columns are called, and its rows."""
+        """Return the table for people: its head and its rows."""
         keys = self.keys()
         failed = any(cell.reason is not None for cell in self.cells)
         own = bool(self.own_words())
@@ -295,7 +295,7 @@ def _share_text(cell: Cell, figure: str) -> str:
 
 
 def _figure_text(cell: Cell, figure: str) -> str:
-    """Return a figure's mean and deviation: a share in percent, another as it is."""
+    """Return a metric's mean and deviation: shares in percent, others as they are."""
     if figure == "balanced_accuracy":
         return _share_text(cell, figure)
     deviation = cell.deviation_of(figure)
@@ -303,7 +303,7 @@ def _figure_text(cell: Cell, figure: str) -> str:
 
 
 def _of_what(cells: Sequence[Cell]) -> str:
-    """Return of what the runs' epsilons are, where that is one thing."""
+    """Return what the runs' epsilons cover, if it is the same for all."""
     pairs = {(s.unit, s.adversary) for cell in cells for _, s in cell.runs}
     if len(pairs) != 1 or pairs == {("client-run", "server")}:
         return "all that a client sends in the run, against the server"
@@ -312,7 +312,7 @@ def _of_what(cells: Sequence[Cell]) -> str:
 
 
 def _epsilon_text(stated: Stated | None) -> str:
-    """Return an epsilon for people, never too small, and of what it is."""
+    """Return an epsilon for people, rounded up, and what it covers."""
     if stated is None:
         return ""
     if stated.epsilon == math.inf:
@@ -333,7 +333,7 @@ def run_of(
     place: Path | None,
     stated: Stated,
 ) -> dict[str, Any]:
-    """Return what a sweep says of a finished run, and where it lies."""
+    """Return a sweep's record of a finished run, and the run's folder."""
     return {
         "settings": dict(settings),
         "seed": seed,
@@ -351,13 +351,13 @@ def run_of(
         },
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),
-        # A run of an earlier version, which a sweep takes as it is, has none of these.
+        # A run of an earlier version has none of these, and a sweep takes it as it is.
         "metrics": {name: summary["final"].get(name) for name in METRICS},
     }
 
 
 def _column(key: str) -> str:
-    """Return a setting's column, which none of what came of a run may have too."""
+    """Return the column of a setting, distinct from every column of results."""
     taken = ("seed", "accuracy", "loss", *METRICS, "proven_epsilon", "proven_delta",
              "unit", "adversary", "stated_epsilon", "stated_delta", "stated_by", "idealised",
              "seconds", "run_dir")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Who does the runs of a sweep: processes of this machine, or the tasks of a Ray cluster."""
+"""Executors of a sweep's runs: processes of this machine, or the tasks of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SweepExecutor(Protocol):
 
     @property
     def at_most(self) -> int:
-        """How many at the same time."""
+        """How many runs it does at the same time."""
         ...
 
     def do(
@@ -27,11 +27,11 @@ class SweepExecutor(Protocol):
         done: Callable[[RunTask, str | None], None],
         tick: Callable[[], None],
     ) -> None:
-        """Do runs: each is, bit for bit, what one process alone makes of it, in its folder.
+        """Do runs; each gives in its folder, bit for bit, what one process alone would give.
 
-        Args:
-            tasks: the runs; one that was begun goes on where its folder ends.
-            done: is told of each run, and why it failed, as soon as it has ended.
+        tasks: the runs; a run that was begun continues where its folder ends.
+            done: receives each run, and why it failed, as soon as it has ended.
+            tick: is called from time to time.
             tick: is called now and then.
         """
         ...
@@ -39,14 +39,14 @@ class SweepExecutor(Protocol):
 
 @contextmanager
 def assembled(context: RunContext, workers: int | None) -> Iterator[SweepExecutor]:
-    """Give a sweep its executor; at the end, or where it is interrupted, nobody is left at work.
+    """Give a sweep its executor; at the end, or if interrupted, every worker is stopped.
 
     Args:
-        context: what runs share.
-        workers: processes of this machine; one for each core where it is None.
+        context: what the runs share.
+        workers: processes of this machine; None takes one for each core.
 
     Raises:
-        FedldpError: these do not go together, or the cluster cannot be reached.
+        FedldpError: the settings exclude each other, or the cluster cannot be reached.
     """
     _check(context, workers)
     if context.cluster is None:

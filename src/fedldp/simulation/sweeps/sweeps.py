@@ -40,32 +40,33 @@ def sweep(
 ) -> Sweep:
     """Run every combination of recipes, the grid's values, and seeds.
 
-    A run is, bit for bit, what ``fedldp.run`` gives of the same configuration. One that is refused
-    does not end the sweep: it stands in ``failed``.
+    Each run equals, bit for bit, ``fedldp.run`` with the same configuration. A refused run does not
+    end the sweep: it is listed in ``failed``.
 
     Args:
         recipe: a recipe's name, a .toml file's path, a configuration, or several of these.
         grid: a list of values for each setting that varies: ``{"epsilon": [1, 2, 4]}``. A recipe
-            that has not got a setting runs without it.
-        seeds: every combination runs once with each; else the recipe's own.
-        out: the sweep's folder. One that holds this sweep, or a part of it, is continued. Where it
-            is None, the runs' folders are thrown away.
-        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; else each
-            configuration's data set is loaded.
+            that lacks a setting of the grid runs once, without it.
+        seeds: every combination runs once with each; None takes each recipe's own.
+        out: the sweep's folder. If it holds this sweep, or a part of it, the sweep continues. If
+            None, the runs' folders are deleted.
+        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; None loads
+            each configuration's data set.
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
-        workers: how many runs at once, each in a process of its own; one for each core where it is
-            None. With 1, they are done in this process.
+        workers: how many runs at once, each in its own process; None takes one for each core. With
+            1, this process does them.
         cluster: "auto" or the address of a Ray cluster, each of whose CPUs then does one run at a
-            time, in place of ``workers``; see docs/cluster.md.
-        guarantee: whose epsilon is shown, as "UNIT:ADVERSARY", such as "person:server"; else that
-            of a run's target, and without one, the first that something is proven of.
-        metric: what is shown first and drawn: one of ``METRICS``; else the AUC where one class has
-            most of the test, and the accuracy.
-        settings: changed in all runs.
+            time, instead of ``workers``; see docs/cluster.md.
+        guarantee: the guarantee whose epsilon is shown, as "UNIT:ADVERSARY", such as
+            "person:server"; None takes that of a run's target, and without a target, the first that
+            is proven.
+        metric: the metric that is shown first and drawn: one of ``METRICS``; None takes the AUC
+            where most of the test is one class, and the accuracy otherwise.
+        settings: settings that are changed in all runs.
 
     Raises:
-        FedldpError: a key is wrong, all runs are refused, or ``out`` is something else.
+        FedldpError: a key is wrong, all runs are refused, or ``out`` holds something else.
 
     >>> import fedldp
     >>> found = fedldp.sweep("quickstart", grid={"epsilon": [1, 8]}, rounds=1, workers=1)
@@ -104,14 +105,14 @@ def sweep(
 
 
 def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> dict[str, RunConfig]:
-    """Return the configurations of recipes by their names; one without is named by its system.
+    """Return the configurations of recipes by name; one without a name is named by its system.
 
     Args:
         recipes: each a recipe's name, a .toml file's path, or a configuration.
-        settings: of all runs, by dotted name, which a file may leave out.
+        settings: the settings of all runs, by dotted name, which a file may leave out.
 
     Raises:
-        ConfigError: there is no such recipe, or two have one name.
+        ConfigError: there is no such recipe, or two have the same name.
     """
     found: dict[str, RunConfig] = {}
     left_out = nested(settings.items())
@@ -126,17 +127,17 @@ def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> di
 
 
 def own_seeds(found: Mapping[str, RunConfig]) -> list[int]:
-    """Return the seeds that configurations have themselves."""
+    """Return the seeds that the configurations set themselves."""
     return sorted({config.seed for config in found.values()})
 
 
 @dataclass(frozen=True)
 class View:
-    """What is shown of runs, whatever was run.
+    """What a sweep shows of its runs.
 
     Attributes:
-        guarantee: the unit and the adversary whose epsilon it is; None for that of a run's target.
-        metric: what comes first; None for the one that fits the labels.
+        guarantee: the unit and the adversary whose epsilon is shown; None takes a run's target.
+        metric: the metric that comes first; None takes the one that fits the labels.
     """
 
     guarantee: tuple[str, str] | None = None
@@ -144,7 +145,7 @@ class View:
 
     @classmethod
     def of(cls, guarantee: str | None, metric: str | None) -> View:
-        """Return what a user asks for.
+        """Return the view that a user asks for.
 
         Raises:
             ConfigError: there is no such unit, adversary or metric.
@@ -154,14 +155,14 @@ class View:
         return cls(None if guarantee is None else unit_and_adversary(guarantee), metric)
 
     def of_run(self, config: RunConfig) -> tuple[str, str] | None:
-        """Return the unit and the adversary whose epsilon is shown of a run."""
+        """Return the unit and the adversary whose epsilon is shown for a run."""
         if self.guarantee is not None or config.target is None:
             return self.guarantee
         return config.target.unit, config.target.adversary
 
 
 class Watcher:
-    """Who is told how a sweep goes; this one does nothing about it."""
+    """Receives the events of a sweep; this one ignores them."""
 
     def planned(self, plan: Planned) -> None:
         """All runs are known, and none has begun."""
@@ -178,12 +179,12 @@ class Planned:
     """What a sweep is about to do.
 
     Attributes:
-        design: of the sweep.
-        jobs: its runs, those that are refused too.
-        places: the folders of those that are not.
-        finished: how many of these were finished before.
-        at_once: how many are done at the same time.
-        out: the sweep's folder, or None where nothing is kept.
+        design: the design of the sweep.
+        jobs: its runs, including the refused ones.
+        places: the folders of the runs that are not refused.
+        finished: how many of these runs were finished before.
+        at_once: how many runs are done at the same time.
+        out: the sweep's folder; None if nothing is kept.
     """
 
     design: Design
@@ -202,18 +203,18 @@ def carry_out_all(
     watcher: Watcher,
     view: View | None = None,
 ) -> Sweep:
-    """Do what is left of a sweep, and return what all of it gave.
+    """Do what is left of a sweep, and return the result of all of it.
 
     Args:
-        design: of the sweep.
-        context: how runs are done; ``context.workers`` is worked out later.
-        out: the sweep's folder, new or begun; None to keep nothing.
-        workers: processes; one for each core where it is None.
-        watcher: is told how it goes.
+        design: the design of the sweep.
+        context: how runs are done; ``context.workers`` is set later.
+        out: the sweep's folder, new or begun; None keeps nothing.
+        workers: number of processes; None takes one for each core.
+        watcher: receives the sweep's events.
         view: what is shown of runs.
 
     Raises:
-        FedldpError: as ``sweep``.
+        FedldpError: as for ``sweep``.
     """
     if out is not None:
         check_place(out, design)
@@ -315,7 +316,7 @@ def _values(name: str, values: Iterable[Any]) -> list[Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a value as files keep it: of NumPy's numbers and arrays, Python's own."""
+    """Return a value as files keep it: numbers and arrays of NumPy become Python's."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     check_plain(name, plain)
     return plain
