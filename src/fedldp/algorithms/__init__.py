@@ -1,6 +1,6 @@
-"""Algorithms as compositions of parts: presets of papers, what users set, recipes.
+"""Algorithms composed of parts: presets of papers, the settings of users, recipes.
 
-``composition`` has the slots; each other module is the kinds of one part, or the settings of all.
+``composition`` has the slots; each other module has the kinds of one part, or the settings.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training.
 """

@@ -1,4 +1,4 @@
-"""Features as bits: what an encoder makes of an image, in fixed point."""
+"""Features as bits: an encoder's output for an image, in fixed point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bits(Features):
     """An encoder's features of an image, as bits.
 
     Attributes:
-        settings: of the preset.
+        settings: the settings of the preset.
         code: how a feature becomes bits.
     """
 
@@ -33,7 +33,7 @@ class Bits(Features):
         """Return the encoders' network.
 
         Raises:
-            ConfigError: the examples are no images that fit it.
+            ConfigError: the examples are not images that fit the network.
         """
         settings = self.settings
         check_images(problem.input_shape, settings.dataset)
@@ -56,7 +56,7 @@ class Bits(Features):
     def __call__(
         self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
     ) -> NDArray[np.float32] | None:
-        """Return the bits by the broadcast's public encoder; None where clients have their own."""
+        """Return the bits by the broadcast's public encoder; None if clients have their own."""
         import torch
 
         if self.settings.encoder == "own":

@@ -1,8 +1,9 @@
-"""Bounds: public charts of what clients send, and the limits that mechanisms are made for.
+"""Bounds: public charts of what clients send, and the limits that mechanisms are built for.
 
-A bound says whether weights or their change are sent, and in which coordinates a mechanism works.
-Where a limit is a norm, the mechanism keeps it, exactly, and computes its sensitivity from it; what
-a bound does to rows before that costs no privacy, for the mechanism takes any row.
+A bound decides whether clients send their weights or the change of their weights, and in which
+coordinates a mechanism works. If the limit is a norm, the mechanism enforces it exactly and
+computes its sensitivity from it. What a bound does to rows before the mechanism costs no privacy,
+because the mechanism accepts any row.
 """
 
 from __future__ import annotations
@@ -57,43 +58,43 @@ RANGES = (
 
 
 class Chart(Protocol):
-    """Public linear coordinates of what is sent, where these are not the model's weights."""
+    """Public linear coordinates of what is sent, where they differ from the model's weights."""
 
     def bound_to(self, layout: Layout) -> Chart:
-        """Return it for a model whose parameters lie as ``layout`` says."""
+        """Return this chart for a model whose parameters have this layout."""
         ...
 
     @property
     def size(self) -> int:
-        """How many coordinates there are."""
+        """The number of coordinates."""
         ...
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the coordinates of what clients send, shape (n, ``size``), each by itself."""
+        """Return the coordinates of what clients send, shape (n, ``size``), row by row."""
         ...
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the weights, or their change, that coordinates mean, shape (d,)."""
+        """Return the weights, or their change, with these coordinates, shape (d,)."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class InContrasts:
-    """A linear model in contrasts of the classes: k - 1 numbers in place of k, of the same norm.
+    """A linear model in contrasts of the classes: k - 1 numbers instead of k, with equal norm.
 
     Attributes:
-        model: the model; None until it is bound to one.
+        model: the model; None until the chart is bound to one.
     """
 
     model: LinearModel | None = None
 
     def bound_to(self, layout: Layout) -> InContrasts:
-        """Return it for a linear model."""
+        """Return this chart for a linear model."""
         return InContrasts(model=LinearModel.of(layout))
 
     @property
     def size(self) -> int:
-        """How many coordinates there are."""
+        """The number of coordinates."""
         return self._model.contrasts
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -112,33 +113,33 @@ class InContrasts:
 
 @dataclass(frozen=True, kw_only=True)
 class InLabels:
-    """Of a linear model's weights less their mean over the classes, those of one class alone.
+    """The weights of one class, taken from a linear model's weights less their class mean.
 
-    It is the class whose weights are longest, the first of equal ones: of a client whose examples
-    all have one label, that label, whose weights say all that its solution says.
+    It is the class with the longest weights, or the first of several. If all of a client's examples
+    have one label, it is that label, and its weights determine the client's whole solution.
 
     Attributes:
-        model: the model; None until it is bound to one.
+        model: the model; None until the chart is bound to one.
     """
 
     model: LinearModel | None = None
 
     def bound_to(self, layout: Layout) -> InLabels:
-        """Return it for a linear model."""
+        """Return this chart for a linear model."""
         return InLabels(model=LinearModel.of(layout))
 
     @property
     def labels(self) -> int:
-        """How many classes there are; each is a block of the coordinates."""
+        """The number of classes; each is a block of the coordinates."""
         return self._model.classes
 
     @property
     def size(self) -> int:
-        """How many coordinates there are."""
+        """The number of coordinates."""
         return self._model.classes * self._model.inputs
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return zeros but for one class; see ``Chart``."""
+        """Return zeros except for one class; see ``Chart``."""
         weights = self._model.by_class(rows)
         weights -= weights.mean(1, keepdims=True)
         own = longest_blocks(weights)
@@ -158,25 +159,25 @@ class InLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class OfStatistics:
-    """Statistics in place of weights, which the server's ridge regression makes of their mean.
+    """Statistics instead of weights; the server's ridge regression solves their mean for weights.
 
-    What is done to a mean of noisy reports is post-processing, and costs nothing.
+    Computing with a mean of noisy reports is post-processing, and costs no privacy.
 
     Attributes:
-        ridge: of the regression; positive.
-        model: the model; None until it is bound to one.
+        ridge: the regression's ridge; positive.
+        model: the model; None until the chart is bound to one.
     """
 
     ridge: float
     model: LinearModel | None = None
 
     def bound_to(self, layout: Layout) -> OfStatistics:
-        """Return it for a linear model."""
+        """Return this chart for a linear model."""
         return replace(self, model=LinearModel.of(layout))
 
     @property
     def size(self) -> int:
-        """How many coordinates there are."""
+        """The number of coordinates."""
         return self._statistics.size
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -184,7 +185,7 @@ class OfStatistics:
         return rows
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the weights that statistics determine; see ``Chart``."""
+        """Return the weights that the statistics determine; see ``Chart``."""
         return self._statistics.solve(mean, self.ridge)
 
     @property
@@ -198,53 +199,54 @@ class Bound(ABC):
     """A public chart of what clients send.
 
     Attributes:
-        send: weights, or their change from the broadcast's.
-        chart: coordinates in their place, where there are some.
+        send: the weights, or their change from the broadcast's.
+        chart: the coordinates that replace the weights, if any.
     """
 
     send: Send = "weights"
     chart: Chart | None = None
 
     def bound_to(self, layout: Layout) -> Self:
-        """Return it for a model whose parameters lie as ``layout`` says."""
+        """Return this bound for a model whose parameters have this layout."""
         return self if self.chart is None else replace(self, chart=self.chart.bound_to(layout))
 
     def announce(self, weights: Vector) -> Ranges | None:
-        """Return the ranges that a broadcast of public ``weights``, shape (d,), tells of."""
+        """Return the ranges that a broadcast of public ``weights``, shape (d,), announces."""
         return None
 
     def announce_first(self) -> None:  # noqa: B027 (most announce nothing)
-        """Refuse what could not be announced whatever the weights are.
+        """Refuse settings that could not be announced for any weights.
 
         Raises:
-            ConfigError: it is that.
+            ConfigError: the settings cannot be announced.
         """
 
     def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
-        """Return the next weights, as the server's step has them, before they are rounded.
+        """Return the next weights from the server's step, before they are rounded.
 
         Args:
             weights: shape (d,).
-            state: the server's, of the round that ends.
+            state: the server's state in the round that ends.
 
         Raises:
-            RunError: the next round could announce nothing of them.
+            RunError: the next round could not announce ranges for these weights.
         """
         return weights
 
     def size(self, size: int) -> int:
-        """Return the coordinates of what is randomised, of a model of ``size`` weights."""
+        """Return how many coordinates are randomised for a model of ``size`` weights."""
         return size if self.chart is None else self.chart.size
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
-        """Return what is to be randomised of clients' weights.
+        """Return the values to randomise, computed from clients' weights.
 
         Args:
             rows: finite, shape (n, d); they are not changed.
-            broadcast: that they answer.
+            broadcast: the broadcast that they answer.
 
         Returns:
-            Shape (n, ``size(d)``), each row as it would be by itself; perhaps ``rows`` themselves.
+            Shape (n, ``size(d)``), each row computed from its own alone; perhaps ``rows``
+            themselves.
         """
         values = rows if self.send == "weights" else rows - broadcast.weights.astype(np.float64)
         return values if self.chart is None else self.chart.apply(values)
@@ -252,23 +254,23 @@ class Bound(ABC):
     def restore(
         self, mean: NDArray[np.float64], state: State, factor: float = 1.0
     ) -> NDArray[np.floating]:
-        """Return the mean of what clients sent, in the unit of the weights, shape (d,).
+        """Return the mean of what clients sent, in the units of the weights, shape (d,).
 
         Args:
             mean: a mechanism's estimate, shape (``size(d)``,).
-            state: the server's, of the round.
-            factor: on what is returned.
+            state: the server's state in the round.
+            factor: multiplies the result.
         """
         return factor * (mean if self.chart is None else self.chart.restore(mean))
 
     @abstractmethod
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return the norm of ``size`` coordinates for which a mechanism is to be made."""
+        """Return the norm of ``size`` coordinates for which a mechanism is built."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unbounded(Bound):
-    """No bound: nothing is protected, or the mechanism has a bound of its own."""
+    """No bound: nothing is protected, or the mechanism has its own bound."""
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
         """Return infinity."""
@@ -277,13 +279,13 @@ class Unbounded(Bound):
 
 @dataclass(frozen=True, kw_only=True)
 class InNorm(Bound):
-    """A norm of at most ``clip``, which the mechanism keeps.
+    """A norm of at most ``clip``, which the mechanism enforces.
 
     Attributes:
-        clip: positive, in the unit of the weights.
-        order: of the norm.
-        direction: send the direction alone, with an L2 norm of ``clip``. Zeros have none: a public
-            one takes its place, with all coordinates alike.
+        clip: positive, in the units of the weights.
+        order: the order of the norm.
+        direction: send the direction alone, with an L2 norm of ``clip``. Zeros have no direction; a
+            public one, with equal coordinates, takes its place.
     """
 
     clip: float
@@ -300,35 +302,36 @@ class InNorm(Bound):
         return wide * (self.clip / _norms(wide))[:, None]
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return ``clip``, or for the other norm the most that goes with it."""
+        """Return ``clip``, or the largest value of the other norm that it allows."""
         return self.clip * (math.sqrt(size) if order < self.order else 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rotated(InNorm):
-    """An L2 norm of at most ``clip``, of which each coordinate has a like share.
+    """An L2 norm of at most ``clip``, spread evenly over the coordinates.
 
-    A change is divided by ``clip``, scaled down to norm 1 and rotated, by a rotation of the round
-    that is public, so that no coordinate of a sum is large.
+    A change is divided by ``clip``, scaled down to norm 1, and rotated by a public rotation of the
+    round, so that no coordinate of a sum is large.
     """
 
     send: Send = "update"
 
     def size(self, size: int) -> int:
-        """Return the least power of two that is at least the coordinates."""
+        """Return the smallest power of two that is at least the number of coordinates."""
         return padded_size(super().size(size))
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
-        """Return rotated rows of norm 1 at most, in float64; see ``Bound.apply``."""
+        """Return rotated rows of norm at most 1, in float64; see ``Bound.apply``."""
         values = super().apply(rows, broadcast).astype(np.float64, copy=False)
-        # Shrunk to norm 1 before, which the rotation is exact for; the mechanism sees to it itself.
+        # Scaled to norm 1 first, for which the rotation is exact; the mechanism enforces the norm
+        # itself.
         scaled = values / np.maximum(_norms(values), self.clip)[:, None]
         return Rotation(values.shape[1], broadcast.round).forward(scaled)
 
     def restore(
         self, mean: NDArray[np.float64], state: State, factor: float = 1.0
     ) -> NDArray[np.floating]:
-        """Return the mean, rotated back and times ``clip``; see ``Bound.restore``."""
+        """Return the mean, rotated back and multiplied by ``clip``; see ``Bound.restore``."""
         size = super().size(state.weights.size)
         turned = Rotation(size, state.round).back(mean)
         if self.chart is None:
@@ -336,13 +339,13 @@ class Rotated(InNorm):
         return factor * self.chart.restore(self.clip * turned)
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return 1, the norm after division by ``clip``, or that of the other norm."""
+        """Return 1, the norm after division by ``clip``, or the value of the other norm."""
         return math.sqrt(size) if order < self.order else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class InBox(Bound):
-    """Every coordinate within [-limit, limit], of each client alike or as each chose.
+    """Every coordinate within [-limit, limit], with one limit or a limit for each client.
 
     Attributes:
         box: the limit.
@@ -363,15 +366,15 @@ class InBox(Bound):
 class InRange(Bound):
     """Coordinates x = (w - c)/r with the centre c and the radius r of each parameter tensor.
 
-    Everything here is done in float32. The mechanism clips x, each coordinate or as a vector.
+    All computation here is in float32. The mechanism clips x, by coordinate or as a vector.
 
     Attributes:
-        sizes: coordinates of each tensor; () until it is bound to a model.
-        center: c, of all tensors or one for each.
-        radius: r, likewise.
+        sizes: the number of coordinates of each tensor; () until the bound is bound to a model.
+        center: c, one for all tensors or one for each.
+        radius: r, one for all tensors or one for each.
         adaptive: take both from the weights of each broadcast instead.
-        floor: the least radius, where they are taken so.
-        margin: factor on the radius, where it is taken so.
+        floor: the smallest radius, if they are adaptive.
+        margin: a factor on the radius, if they are adaptive.
         clip: the norm bound on x, for mechanisms of whole vectors.
     """
 
@@ -384,7 +387,7 @@ class InRange(Bound):
     clip: float = 1.0
 
     def bound_to(self, layout: Layout) -> InRange:
-        """Return it with the sizes of a model's tensors."""
+        """Return this bound with the sizes of a model's tensors."""
         return replace(self, sizes=layout.sizes)
 
     def announce_first(self) -> None:
@@ -393,10 +396,10 @@ class InRange(Bound):
             self.fixed  # noqa: B018 (it refuses them)
 
     def announce(self, weights: Vector) -> Ranges:
-        """Return the ranges of a round that begins with ``weights``, which are public.
+        """Return the ranges of a round that begins with the public ``weights``.
 
         Raises:
-            ConfigError: they are not one for each parameter tensor, or not in range.
+            ConfigError: there is not one range for each parameter tensor, or a range is invalid.
         """
         if self.adaptive:
             return Ranges.of_public(weights, self.sizes, floor=self.floor, margin=self.margin)
@@ -404,10 +407,10 @@ class InRange(Bound):
 
     @classmethod
     def of(cls, settings: Any) -> InRange:
-        """Return the ranges that ``RANGES``, ``send`` and ``clip`` say.
+        """Return the bound that ``RANGES``, ``send`` and ``clip`` describe.
 
         Raises:
-            ConfigError: they contradict each other.
+            ConfigError: the settings contradict each other.
         """
         adaptive = settings.ranges == "adaptive"
         if settings.send == "update" and adaptive:
@@ -431,16 +434,16 @@ class InRange(Bound):
 
     @property
     def unused(self) -> dict[str, str]:
-        """The settings that are not used, and why.
+        """The settings that are not used, each with the reason.
 
-        A fixed range beside adaptive ones is none of them: recipes have one to go back to.
+        A fixed range set beside adaptive ones is not listed: recipes set one as a fallback.
         """
         if self.adaptive:
             return {}
         return dict.fromkeys(("range_floor", "range_margin"), "ranges are fixed")
 
     def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
-        """Return the next weights, of which ranges can be taken; see ``Bound.accept``."""
+        """Return the next weights, if ranges can be taken from them; see ``Bound.accept``."""
         try:
             self.announce(weights)
         except ConfigError as error:
@@ -452,7 +455,7 @@ class InRange(Bound):
 
     @cached_property
     def fixed(self) -> Ranges:
-        """The ranges of every round, where they are not adaptive.
+        """The ranges of every round, if they are not adaptive.
 
         Raises:
             ConfigError: see ``announce``.
@@ -464,7 +467,7 @@ class InRange(Bound):
         return Ranges.fixed(center, radius, self.sizes)
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
-        """Return x, of the broadcast's ranges, not clipped; see ``Bound.apply``."""
+        """Return x in the broadcast's ranges, not clipped; see ``Bound.apply``."""
         values = rows if self.send == "weights" else rows - broadcast.weights
         return ranges_of(broadcast).normalise(values)
 
@@ -475,20 +478,20 @@ class InRange(Bound):
         return factor * self.announce(state.weights).restore(mean)
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return ``clip``, whatever the norm: that is the mechanism's."""
+        """Return ``clip`` for any norm, because the mechanism chooses the norm."""
         return self.clip
 
 
 def _norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return L2 norms, each summed by itself, shape (n,)."""
+    """Return the L2 norm of each row, shape (n,)."""
     return np.array([math.sqrt(float(np.sum(np.square(row)))) for row in rows])
 
 
 def ranges_of(broadcast: Broadcast) -> Ranges:
-    """Return the ranges that a broadcast tells.
+    """Return the ranges of a broadcast.
 
     Raises:
-        RunError: it tells none.
+        RunError: the broadcast has no ranges.
     """
     if broadcast.ranges is None:
         raise RunError("ranges: the broadcast tells none; the server must announce them")

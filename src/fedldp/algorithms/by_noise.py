@@ -1,4 +1,4 @@
-"""The mean of reports by shares that follow from the noise of their senders.
+"""The mean of reports, weighted by shares that follow from their senders' noise.
 
 Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
 Personalized Settings", Appl. Sci. 2023, 13(7), 4168, Sections 3.2 and 4; weights by the inverse
@@ -25,7 +25,7 @@ from fedldp.protocol.roles import Draw, State
 from fedldp.protocol.wire import Report
 
 _TIE = 1e-12
-"""Weighted means of signs are not exactly zero where the votes are even."""
+"""Tolerance: where votes are even, weighted means of signs are not exactly zero."""
 
 Shares = Callable[[Sequence[float], Draw], tuple[NDArray[np.float64], Mapping[str, float]]]
 """Turns the sigmas of all clients into their shares of a round's mean, shape (n,), and metrics."""
@@ -36,10 +36,10 @@ class MeanByNoise:
     """A weighted mean: each report is read by its sender's mechanism and weighted by its noise.
 
     Attributes:
-        settings: of the run, with the choices of all clients.
-        mechanism: gives that of a client, for reports of some size.
-        sigma: gives a client's noise; None where no client adds any.
-        shares: from the noise of all clients.
+        settings: the settings of the run, with the choices of all clients.
+        mechanism: gives a client's mechanism, for reports of some size.
+        sigma: gives a client's noise; None if no client adds any.
+        shares: gives the shares from the noise of all clients.
         setting: the user's setting that asks for this estimate.
         signs: whether only the signs of a report's values count.
     """
@@ -57,8 +57,8 @@ class MeanByNoise:
         """Return the estimate.
 
         Raises:
-            ConfigError: the settings are those that one client is told; or the mechanism of a
-                client does not go so far.
+            ConfigError: the settings are the ones that a single client is told; or a client's
+                mechanism cannot be built for its budget.
         """
         check_whole(self.settings)
         for group in self.settings.encoder_groups():
@@ -70,7 +70,7 @@ class MeanByNoise:
         )
 
     def read(self, report: Report, client: int) -> Values:
-        """Return what the report of a client says, shape (d,)."""
+        """Return the values in a client's report, shape (d,)."""
         mechanism = self.mechanism(client, report.size)
         if isinstance(mechanism, Plain):
             return read_plain(report.payload, report.size)
@@ -79,20 +79,20 @@ class MeanByNoise:
 
 
 def by_power(power: int) -> Shares:
-    """Return shares of 1/sigma^power: 2 has the least variance, 0 is the plain mean."""
+    """Return shares of 1/sigma^power: 2 gives the least variance, 0 the plain mean."""
     return lambda sigmas, _: (np.array([sigma**-power for sigma in sigmas]), {})
 
 
 def weighted(
     sigmas: Sequence[float], draw: Draw
 ) -> tuple[NDArray[np.float64], Mapping[str, float]]:
-    """Return the share rho_i = 1/sigma_i of the sum of all: method (B)."""
+    """Return rho_i = 1/sigma_i as a share of the sum of all: method (B)."""
     rho = inverse(sigmas)
     return rho / rho.sum(), {}
 
 
 def selection(*, redraw: bool) -> Shares:
-    """Return shares of 1 for the clients that the round's draw selects, 0 for others: method (C).
+    """Return a share of 1 for clients that the round's draw selects, else 0: method (C).
 
     Args:
         redraw: whether to draw again if nobody is selected.

@@ -1,4 +1,4 @@
-"""Calibrations: which mechanism a budget makes, for each client, and what that budget is about."""
+"""Calibrations: the mechanism that a budget gives each client, and what that budget covers."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.gaussian_summand import GaussianSummand, common_unit, summand
 
 _MARGIN = 1 + 1e-7
-"""On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
+"""A factor on sigma: the statement rounds epsilon up by 1e-8 or so, and stays within budgets."""
 
 
 class Calibration(ABC):
-    """Says which mechanism a budget makes, and what that budget is about.
+    """Decides which mechanism a budget gives, and what that budget covers.
 
     Attributes:
-        meaning: what ``epsilon`` is about, where there is such a setting.
+        meaning: what ``epsilon`` covers, if there is such a setting.
         kind: the class of the mechanisms.
         uses_rounds: whether the noise depends on the number of rounds.
-        data_may_refuse: whether the data may refuse a run of which the plan could be made.
+        data_may_refuse: whether the data may refuse a run whose plan could be made.
     """
 
     meaning: EpsilonMeaning | None
@@ -44,25 +44,25 @@ class Calibration(ABC):
         """Return the randomiser of one client.
 
         Raises:
-            ConfigError: the mechanism does not go so far.
+            ConfigError: the mechanism cannot be built for the budget.
         """
 
     def budget_for(self, target: PrivacyTarget) -> float | None:
-        """Return a budget that meets a target nearly, where one is known without a search."""
+        """Return a budget that nearly meets a target, if one is known without a search."""
         return None
 
     def label(self, client: int) -> float | None:
-        """Return the budget that travels with a client's report, where budgets differ."""
+        """Return the budget that travels with a client's report, if budgets differ."""
         return None
 
     def check_shares(self, sizes: Sequence[int]) -> None:  # noqa: B027 (most promise nothing)
-        """Refuse shares of simulated clients that a setting has promised not to happen.
+        """Refuse shares of simulated clients that a setting has promised cannot occur.
 
         Args:
-            sizes: how many examples each client got.
+            sizes: how many examples each client has.
 
         Raises:
-            ConfigError: it did happen.
+            ConfigError: such shares occurred.
         """
 
 
@@ -82,25 +82,25 @@ class Fixed(Calibration):
         object.__setattr__(self, "kind", type(self.every))
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
-        """Return it."""
+        """Return the mechanism."""
         return self.every
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerRun(Calibration):
-    """The least Gaussian noise with which all that a client sends in a run costs its budget.
+    """The least Gaussian noise for which all that a client sends in a run costs its budget.
 
-    A client sends in T rounds at most. Its budget is that of N(0, 1) against N(mu, 1); each report
-    gets mu/sqrt(T), so sigma = 2 clip sqrt(T)/mu, for a change of the client's whole input.
+    A client sends in at most T rounds. Its budget is that of telling N(0, 1) from N(mu, 1). Each
+    report gets mu/sqrt(T), so sigma = 2 clip sqrt(T)/mu, for a change of the client's whole input.
 
     Attributes:
-        epsilon: the budget of a run: one for all clients, a list, or that of the client itself.
-        delta: of that budget, likewise.
-        clip: bound on the L2 norm of what is sent, likewise.
-        rounds: of the run.
-        participation: in how many of them a client takes part at most.
-        kind: the mechanism: Gaussian, or what is computed from its reports alone.
-        own: whether clients choose their budgets; a refusal then says whose it is.
+        epsilon: the budget of a run: one for all clients, a list, or the client's own.
+        delta: the delta of that budget, in the same forms.
+        clip: bound on the L2 norm of what is sent, in the same forms.
+        rounds: the number of rounds of the run.
+        participation: decides in how many rounds a client takes part at most.
+        kind: the mechanism: Gaussian, or one computed from its reports alone.
+        own: whether clients choose their budgets; a refusal then names the client.
         meaning: see ``Calibration``.
 
     Source: the analytic Gaussian mechanism of Balle, Wang 2018; composition by Dong, Roth, Su 2022.
@@ -118,14 +118,14 @@ class PerRun(Calibration):
     meaning: EpsilonMeaning = field(default=EpsilonMeaning("client-run", "proven"))
 
     def budget(self, client: int) -> tuple[float, float]:
-        """Return epsilon and delta of all that ``client`` sends."""
+        """Return epsilon and delta of everything that ``client`` sends."""
         return of_client(self.epsilon, client), of_client(self.delta, client)
 
     def rounds_of(self, client: int) -> int:
-        """Return T. Who may be drawn in every round must be prepared for all of them.
+        """Return T. A client that may be drawn in every round must plan for all of them.
 
         Raises:
-            ConfigError: it is not drawn yet.
+            ConfigError: the participation has not been drawn yet.
         """
         most = self.participation.max_rounds(client)
         return self.rounds if most is None else most
@@ -133,7 +133,7 @@ class PerRun(Calibration):
     def sigma(self, client: int) -> float:
         """Return the standard deviation of the noise on each coordinate of a client's report.
 
-        Who has no turn has the noise of one report, which it never sends.
+        A client that takes part in no round has the noise of one report, which it never sends.
         """
         sensitivity = replace_one_sensitivity(of_client(self.clip, client))
         root = math.sqrt(max(1, self.rounds_of(client)))
@@ -144,10 +144,10 @@ class PerRun(Calibration):
         return self.gaussian(client)
 
     def gaussian(self, client: int) -> Gaussian:
-        """Return the randomiser of one client, which is the same for every problem.
+        """Return the randomiser of one client, which does not depend on the problem.
 
         Raises:
-            ConfigError: the mechanism does not go so far.
+            ConfigError: the mechanism cannot be built for the budget.
         """
         epsilon, delta = self.budget(client)
         given = (
@@ -164,14 +164,14 @@ class PerRun(Calibration):
 
 @dataclass(frozen=True, kw_only=True)
 class PerRunInSums(PerRun):
-    """The same noise on a grid that all clients have in common, so that their reports add up.
+    """The same noise on a grid that all clients share, so that their reports add up.
 
     The grid follows from the largest budget that any client may choose, which is public, and not
-    from what they choose: whoever sums or reads sums need not know that.
+    from the clients' choices, so that whoever sums or reads sums need not know them.
 
     Attributes:
         largest: the largest epsilon.
-        clients: of a sum, at most.
+        clients: the largest number of clients in a sum.
     """
 
     largest: float

@@ -1,8 +1,8 @@
-"""Channels: what carries reports from clients to the server, and so what the server sees of them.
+"""Channels: how reports travel from clients to the server, and so what the server sees of them.
 
-The statement has a line for each adversary that a channel makes: with all of them the ``server``,
-which is given each report; a shuffler hides whose it is from a ``shuffled-server``, and a secure
-sum hides all but the total from a ``summing-server``.
+The statement has a line for each adversary that a channel defines. With every channel there is the
+``server``, which receives each report. A shuffler hides the senders from a ``shuffled-server``. A
+secure sum hides everything but the total from a ``summing-server``.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ class Channel(ABC):
     """How reports reach the server.
 
     Attributes:
-        kind: what the setting ``channel`` calls it.
-        phases: the questions that a client is asked in one round.
-        trains_in: the one of them in which clients train.
+        kind: its name in the setting ``channel``.
+        phases: how many requests a client receives in one round.
+        trains_in: the phase in which clients train.
         delays: a shuffler's size of messages, and its time model in a simulation.
-        shuffles_reports: whether a shuffler carries whole reports, and no pieces of them.
+        shuffles_reports: whether a shuffler carries whole reports rather than pieces of them.
     """
 
     delays: Delays | None = None
@@ -124,23 +124,23 @@ class Channel(ABC):
 
     @property
     def hides_senders(self) -> bool:
-        """Whether the statement has lines of a shuffler."""
+        """Whether the statement has lines for a shuffler."""
         return False
 
     def chunk(self, size: int) -> int | None:
-        """Return the coordinates in one message of a model of ``size`` weights; None: all.
+        """Return the coordinates in one message for a model of ``size`` weights; None means all.
 
         Raises:
-            ConfigError: a message cannot have so many.
+            ConfigError: a message cannot have that many.
         """
         return None
 
     def encoder(self, encoder: Encoder) -> EncoderRole:
-        """Return what a client encodes its answers with; ``encoder`` is that of its report."""
+        """Return what encodes a client's answers; ``encoder`` encodes its report."""
         return encoder
 
     def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
-        """Return the server's half; ``encoder`` gives that of reports."""
+        """Return the server's half; ``encoder`` gives the encoder of reports."""
         return server
 
 
@@ -159,7 +159,7 @@ class Shuffle(Channel):
 
     @classmethod
     def of(cls, settings: Any) -> Shuffle:
-        """Return the shuffler that ``SHUFFLER`` says."""
+        """Return the shuffler that ``SHUFFLER`` describes."""
         return cls(
             delays=Delays(
                 chunk=settings.chunk,
@@ -174,7 +174,7 @@ class Shuffle(Channel):
 
     @property
     def hides_senders(self) -> bool:
-        """Whether the times of arrival tell nothing; see ``Channel``."""
+        """Whether the times of arrival reveal nothing; see ``Channel``."""
         return self.delays is not None and self.delays.prediction_error == 0
 
     def chunk(self, size: int) -> int:
@@ -189,11 +189,11 @@ class Shuffle(Channel):
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffleReports(Channel):
-    """Whole reports of one category each reach the server together, without names or an order.
+    """Whole reports, of one category each, reach the server together, without names or an order.
 
-    A report holds a seed, a category and nothing else. All have one size. A second report of a
-    client in a round is dropped. Whoever shuffles must be someone other than the server; no
-    deployment has such a relay yet, so sites refuse this channel.
+    A report holds a seed, a category and nothing else, and all reports have the same size. A
+    client's second report in a round is dropped. The shuffler must be someone other than the
+    server. No deployment has such a relay yet, so sites refuse this channel.
     """
 
     kind: ClassVar[str] = "shuffle"
@@ -201,7 +201,7 @@ class ShuffleReports(Channel):
 
     @property
     def hides_senders(self) -> bool:
-        """Always; see ``Channel``."""
+        """True; see ``Channel``."""
         return True
 
     def encoder(self, encoder: Encoder) -> EncoderRole:
@@ -213,7 +213,7 @@ class ShuffleReports(Channel):
 class Sum(Channel):
     """A secure sum gives the server the total of a round's reports, and nothing else.
 
-    A simulation takes the total in the server's step, which reads no more than that: its bits are
+    A simulation computes the total in the server's step, which reads nothing else. Its bits are
     those of the sum, at a thousandth of the cost. A deployment masks the same reports.
     """
 
@@ -222,12 +222,12 @@ class Sum(Channel):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSum(Sum):
-    """A secure sum whose four phases are held in a simulation, too.
+    """A secure sum whose four phases run in a simulation too.
 
     Attributes:
-        threshold: clients needed to the end of a sum; None: two thirds.
+        threshold: how many clients must stay to the end of a sum; None takes two thirds.
         dropout: chance that a client leaves in the middle of a round.
-        committees: who is in which sum.
+        committees: which client is in which sum.
     """
 
     phases: ClassVar[int] = len(Phase)
@@ -238,7 +238,7 @@ class MaskedSum(Sum):
     committees: Committees
 
     def setup(self, summing: Summing) -> SecureSum:
-        """Return the parameters of one sum of a round, where no key is certified.
+        """Return the parameters of one sum of a round, without certified keys.
 
         Raises:
             ConfigError: a setting is out of range, or the sum would not fit into 64 bits.
@@ -246,12 +246,12 @@ class MaskedSum(Sum):
         return SecureSum.of(summing, self.committees.most, self.threshold)
 
     def encoder(self, encoder: Encoder) -> EncoderRole:
-        """Return what answers in each phase; see ``Channel``."""
+        """Return the encoder that answers in each phase; see ``Channel``."""
         summing = _summing(encoder, self.committees.most)
         return SummedEncoder(encoder, summing, self.setup(summing))
 
     def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
-        """Return the server that holds the dialogue; see ``Channel``."""
+        """Return the server that runs the dialogue; see ``Channel``."""
         summing = _summing(encoder(), self.committees.most)
         return summed_server(
             server, summing, self.setup(summing), committees=self.committees, dropout=self.dropout
@@ -262,10 +262,10 @@ class MaskedSum(Sum):
 
         Args:
             summing: how reports add up, of a model of any size.
-            fewest: clients of one sum, at least.
+            fewest: the smallest number of clients in a sum.
 
         Raises:
-            ConfigError: they are; or see ``setup``.
+            ConfigError: too few clients can be expected to stay; or see ``setup``.
         """
         setup, clients = self.setup(summing), self.committees.most
         if self.committees.number > 1 and fewest < setup.threshold:
@@ -293,7 +293,7 @@ class MaskedSum(Sum):
 
 @dataclass(frozen=True, kw_only=True)
 class Central(Channel):
-    """Clients send in clear to a server that they trust; the server itself draws the noise."""
+    """Clients send in clear to a server that they trust; the server draws the noise itself."""
 
     kind: ClassVar[str] = "central"
 
@@ -302,7 +302,7 @@ def _summing(encoder: Encoder, clients: int) -> Summing:
     """Return how the reports of an encoder add up.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: they do not add up.
     """
     found = encoder.summing(clients)
     if found is None:

@@ -1,6 +1,6 @@
-"""Settings that clients choose for themselves: epsilon and delta of their budgets, and their clips.
+"""Settings that clients choose for themselves: epsilon and delta of their budgets, their clips.
 
-A server is told the choices of all; a client knows its own alone.
+A server is told the choices of all clients; a client knows only its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fedldp.algorithms.settings import Delta, NormBound, Offer, Positive
 from fedldp.core.errors import ConfigError
 
 Choice = float | Sequence[float] | ClientValue
-"""One value for all clients, a list with one for each, or that of the client that is told it."""
+"""One value for all clients, a list with one for each, or the value of the client that is told."""
 
 EPSILON = Offer("epsilon", Positive | list[Positive] | ClientValue, per_client=True)
 CLIENT_DELTA = Offer(
@@ -26,17 +26,17 @@ def check_each(settings: RunSettings) -> None:
     """Refuse lists that do not have one value for each client.
 
     Raises:
-        ConfigError: a length is another.
+        ConfigError: a list has the wrong length.
     """
     for name in settings.per_client:
         check_one_each(name, getattr(settings, name), settings.num_clients)
 
 
 def check_whole(settings: RunSettings) -> None:
-    """Refuse what one client is told where the choices of all clients are needed.
+    """Refuse settings told to one client where the choices of all clients are needed.
 
     Raises:
-        ConfigError: it is that.
+        ConfigError: a setting is told to one client.
     """
     for name in settings.per_client:
         value = getattr(settings, name)

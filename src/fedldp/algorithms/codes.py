@@ -1,4 +1,4 @@
-"""Training on bits: features of every example, randomised once and kept on the client's disk."""
+"""Training on bits: every example's features, randomised once and kept on the client's disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCORES: dict[tuple[str, str], list[str]] = {
     ("clients", "public"): ["scores on own test examples"],
     ("clients", "own"): ["scores on own test examples, through an encoder trained on the others"],
 }
-"""What scores tell of private examples, by ``evaluation`` and ``encoder``."""
+"""What scores reveal about private examples, by ``evaluation`` and ``encoder``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,8 @@ class OnBits(Local):
     """SGD or Adam on randomised bits and labels, drawn once.
 
     Attributes:
-        settings: of the preset.
-        bits: of an example.
+        settings: the settings of the preset.
+        bits: how an example becomes bits.
         mechanism: what randomises the bits of one example.
     """
 
@@ -53,7 +53,7 @@ class OnBits(Local):
         return None if epsilon is None else KRR(epsilon, problem.num_classes)
 
     def codes(self, problem: Problem, device: torch.device) -> Codes:
-        """Return how a client makes bits of its examples."""
+        """Return how a client turns its examples into bits."""
         settings = self.settings
         return Codes(
             architecture=self.bits.architecture(problem),
@@ -94,11 +94,11 @@ class OnBits(Local):
         )
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
-        """Return what all reports of a client follow from: its examples' bits and labels.
+        """Return the event that all reports of a client follow from: its examples' bits and labels.
 
-        They are drawn once. Where the encoder is public, one record changes its own alone. Scores
-        are a release too, where they are of a client's own test examples, or pass through an
-        encoder that its training examples made: then nothing randomises what they show.
+        They are drawn once. If the encoder is public, one record changes only its own bits and
+        label. Scores are a release too if they are taken on a client's own test examples, or pass
+        through an encoder that its training examples made: nothing randomises what they reveal.
 
         Raises:
             ConfigError: no client can keep an example for its test.
@@ -132,18 +132,18 @@ class OnBits(Local):
 
     @property
     def private_scores(self) -> list[str]:
-        """What scores tell of examples that they are taken on, or that made an encoder."""
+        """What scores reveal about the examples they are taken on, or that made an encoder."""
         return _SCORES[self.settings.evaluation, self.settings.encoder]
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return an equal share, where that is public, and nothing of a client goes in clear."""
+        """Return an equal share, if it is public and nothing of a client is sent in clear."""
         settings = self.settings
         if settings.label_epsilon is None or self.private_scores:
             return None
         return algorithm.config.equal_share(algorithm.problem, settings.num_clients)
 
     def work_before_training(self, algorithm: Algorithm) -> int:
-        """Return what training the clients' own encoders takes."""
+        """Return the work of training the clients' own encoders."""
         settings, problem = self.settings, algorithm.problem
         if settings.encoder == "public":
             return 0
@@ -153,5 +153,5 @@ class OnBits(Local):
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether the data may refuse a run: the public data set may not be there."""
+        """Whether the data may refuse a run, because the public data set may be missing."""
         return self.settings.public_dataset is not None

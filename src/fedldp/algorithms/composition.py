@@ -1,4 +1,4 @@
-"""An algorithm as a composition of parts, and what it is for a given problem.
+"""An algorithm as a composition of parts, and its behaviour for a given problem.
 
     Composition   frozen parts, made by a preset from checked settings
         | bound to the public facts of a Problem
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 SGD_SETTINGS = ("rate_schedule", "weight_decay", "gradient_clip", "loss", "label_smoothing")
-"""Change the steps of plain SGD."""
+"""Settings that change the steps of plain SGD."""
 
 
 def rate_in_round(schedule: str, rounds: int, round: int) -> float:
@@ -66,8 +66,8 @@ def rate_in_round(schedule: str, rounds: int, round: int) -> float:
 
     Args:
         schedule: "linear" or "cosine".
-        rounds: of the run.
-        round: from 1.
+        rounds: the number of rounds of the run.
+        round: the round, from 1.
 
     >>> rate_in_round("linear", 4, 1), rate_in_round("linear", 4, 4), rate_in_round("cosine", 4, 3)
     (1.0, 0.25, 0.5)
@@ -79,19 +79,19 @@ def rate_in_round(schedule: str, rounds: int, round: int) -> float:
 
 
 def _public() -> Stream:
-    """Return what draws weights that need no secret: frozen ones, and those to be replaced."""
+    """Return the stream for weights that need no secret: frozen ones, and those to be replaced."""
     return Stream(bytes(32), simulated=True)
 
 
 class EstimateOf(Protocol):
-    """Gives the server's estimate, from the release whose reports it reads.
+    """Gives the server's estimate for the release whose reports it reads.
 
-    ``needs`` decides what a client sends besides its payload: its name, or its example count in
-    clear.
+    ``needs`` decides what a client sends in addition to its payload: its name, or its example count
+    in clear.
 
     Attributes:
         needs: see ``Estimate``.
-        setting: what a user has set that asks for it.
+        setting: the user's setting that asks for it.
     """
 
     @property
@@ -104,11 +104,11 @@ class EstimateOf(Protocol):
 
 
 FirstArrays = Callable[[Draw], Arrays]
-"""Gives what the server keeps, before the first round, from its randomness."""
+"""Gives the arrays that the server keeps, before the first round, from its randomness."""
 
 
 def no_arrays(release: Release, problem: Problem) -> FirstArrays:
-    """Return that the server keeps nothing else."""
+    """Return that the server keeps no further arrays."""
     return lambda draw: {}
 
 
@@ -120,15 +120,15 @@ Finish = Callable[[Values, State], Values]
 class Local(ABC):
     """What a client computes from the broadcast and its examples.
 
-    Every method is given the algorithm that it is a part of.
+    Every method receives the algorithm that this part belongs to.
 
     Attributes:
-        tested_on: for the reader, what a run's accuracy is measured on.
-        weighs_classes: whether its loss takes ``class_weights``.
-        plain_sgd: whether it is SGD on batches, in every round alike: ``SGD_SETTINGS`` are for it.
-        trains_part: whether it trains whatever parameters it is given, from wherever they begin: of
-            a model of which others are frozen, or that begins with a file.
-        uses_rounds: whether what is computed in a round depends on their number.
+        tested_on: the test data of a run's accuracy, in words.
+        weighs_classes: whether its loss uses ``class_weights``.
+        plain_sgd: whether every round is the same SGD on batches, to which ``SGD_SETTINGS`` apply.
+        trains_part: whether it can train any subset of the parameters from any start: a model with
+            frozen parameters, or one that begins with a file.
+        uses_rounds: whether what a round computes depends on the number of rounds.
         drawn_once: whether what is randomised is drawn once, for all rounds together.
     """
 
@@ -147,11 +147,11 @@ class Local(ABC):
         """Refuse a setting that does not fit the problem.
 
         Raises:
-            ConfigError: it does not.
+            ConfigError: a setting does not fit.
         """
 
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
-        """Return what an update of ``size`` weights releases, where training randomises it.
+        """Return what an update of ``size`` weights releases, if training randomises it.
 
         Raises:
             ConfigError: a setting does not fit the problem.
@@ -159,29 +159,29 @@ class Local(ABC):
         return None
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return how many examples of a client its event counts, where it counts them."""
+        """Return the number of a client's examples that its event counts on, if it does."""
         return None
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> Tester | None:
-        """Return how a simulation tests the model on its clients' side; None: on the test set."""
+        """Return how a simulation tests the model at its clients; None tests on the test set."""
         return None
 
     @property
     def private_scores(self) -> Sequence[str]:
-        """What the scores of a simulated run tell of clients' own examples; mostly nothing.
+        """What the scores of a simulated run reveal about clients' own examples; mostly nothing.
 
-        What the test set is does not matter here: scores on rows of the clients' own are a release
+        The kind of test set does not matter here: scores on clients' own rows are a release
         wherever they are taken.
         """
         return ()
 
     def work_before_training(self, algorithm: Algorithm) -> int:
-        """Return how often clients multiply by a weight, forwards, before they train the model."""
+        """Return how many forward multiplications by a weight clients do before they train."""
         return 0
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether the data may refuse a run of which the plan could be made."""
+        """Whether the data may refuse a run whose plan could be made."""
         return False
 
 
@@ -190,7 +190,7 @@ class Sgd(Local):
     """Local SGD.
 
     Attributes:
-        momentum: every round begins from rest.
+        momentum: SGD's momentum; every round begins at rest.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -200,16 +200,16 @@ class Sgd(Local):
     momentum: float = 0.0
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
-        """Return it."""
+        """Return the local update."""
         return algorithm.sgd(device, self.momentum)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnMean:
-    """The mean as the mechanism itself estimates it.
+    """The mean, estimated by the mechanism itself.
 
     Attributes:
-        scale: of bits, gives the scale for a budget and a report's size, where budgets differ.
+        scale: for bits, gives the scale for a budget and a report's size, if budgets differ.
     """
 
     needs: ClassVar[Needs] = "sum"
@@ -229,10 +229,10 @@ class OwnMean:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedMean:
-    """The mean of reports that are read one by one, by their weights.
+    """The weighted mean of reports that are read one by one.
 
     Attributes:
-        by_examples: whether these are the example counts that clients tell.
+        by_examples: whether the weights are the example counts that clients tell.
     """
 
     by_examples: bool = False
@@ -244,7 +244,7 @@ class WeightedMean:
 
     @property
     def setting(self) -> str:
-        """Its weights."""
+        """The setting of its weights."""
         return f"weighting = {'examples' if self.by_examples else 'uniform'}"
 
     def __call__(self, release: Release) -> Weighted:
@@ -262,10 +262,10 @@ class WeightedMean:
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateBy:
-    """An estimate of a preset's own.
+    """A preset's own estimate.
 
     Attributes:
-        make: gives it from the release.
+        make: builds it from the release.
         needs: see ``EstimateOf``.
         setting: see ``EstimateOf``.
     """
@@ -287,27 +287,28 @@ class Composition:
 
     Attributes:
         calibration: gives the mechanism.
-        bound: the chart in which the mechanism works; a function of the client where clients choose
+        bound: the chart in which the mechanism works; a function of the client if clients choose
             their own.
-        shaped: gives the release that is used for a problem, from that of bound and mechanism.
-        features: what the model is given of an example.
+        shaped: turns the release of bound and mechanism into the one that is used for a problem.
+        features: the model's input for an example.
         local: what a client computes.
         channel: how reports reach the server.
-        estimate: what the server takes from reports.
+        estimate: what the server computes from reports.
         participation: who answers when.
         server_noise: gives the server's own noise for a problem, on an estimate of some size.
-        downlink: gives what a broadcast of so many weights releases of clients to those who see
-            nothing else, where the server's noise is for them, from the facts of the problem.
-        arrays: gives whatever else the server keeps, as it is before the first round.
-        publish: gives the round's broadcast from the server's state; None: the weights, and the
-            ranges that the bound announces.
-        finish: gives the last operation on the next weights; None: that of the bound.
-        claim: what the source claims, if anything; a function where it takes a look at all clients.
-        unused: settings that change nothing beside these parts, and why.
+        downlink: from the problem's facts, gives what a broadcast of so many weights releases about
+            clients to someone who sees nothing else; set if the server's noise protects against
+            them.
+        arrays: gives what else the server keeps, as it is before the first round.
+        publish: gives the round's broadcast from the server's state; None broadcasts the weights,
+            and the ranges that the bound announces.
+        finish: gives the last operation on the next weights; None takes the bound's.
+        claim: what the source claims, if anything; a function if it depends on all clients.
+        unused: settings that have no effect with these parts, each with the reason.
         uses: settings that these parts use although they are usually unused.
-        averaged: the share of the last rounds whose weights are averaged, where ``average`` does
-            not say it.
-        notes: what a statement of a run tells its reader besides, a sentence each.
+        averaged: the share of the last rounds whose weights are averaged, if ``average`` does not
+            set it.
+        notes: further notes in the statement of a run, one sentence each.
     """
 
     calibration: Calibration
@@ -335,12 +336,12 @@ class Composition:
 
     def share_averaged(self, settings: RunSettings) -> float:
         """Return the share of the last rounds whose weights are averaged."""
-        chosen: float | None = settings.average  # None where a preset lets it be left out
+        chosen: float | None = settings.average  # None if a preset lets it be left out
         return self.averaged if chosen is None else chosen
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether the data may refuse a run of which the plan could be made."""
+        """Whether the data may refuse a run whose plan could be made."""
         return self.calibration.data_may_refuse or self.local.data_may_refuse
 
 
@@ -351,7 +352,7 @@ class Algorithm:
     Attributes:
         config: the settings that every run has: model, optimiser, participants.
         parts: the composition.
-        problem: the facts.
+        problem: the public facts.
     """
 
     config: RunSettings
@@ -360,12 +361,12 @@ class Algorithm:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of what the model is given of one example."""
+        """The shape of the model's input for one example."""
         return self.parts.features.shape(self.problem)
 
     @property
     def layout(self) -> Layout:
-        """How the model's trained parameters lie in a broadcast's weights.
+        """The layout of the model's trained parameters in a broadcast's weights.
 
         Raises:
             ConfigError: the model does not fit the problem.
@@ -376,7 +377,7 @@ class Algorithm:
     def module(self, stream: Stream) -> nn.Module:
         """Return the model as a torch module, with initial weights from ``stream``.
 
-        What is frozen is the same whatever the stream, here and at every client; see ``untrained``.
+        The frozen part does not depend on the stream, here and at every client; see ``untrained``.
 
         Raises:
             ConfigError: the model does not fit the problem, or its file does not fit the model.
@@ -390,16 +391,16 @@ class Algorithm:
         return model
 
     def untrained(self, *, begun: bool = True) -> nn.Module:
-        """Return the model, with some weights that those of a broadcast replace.
+        """Return the model, with some weights that a broadcast's will replace.
 
-        What is frozen is as in any run: of the setting ``initial``, or else as the model's own code
-        makes it, where it draws random numbers by a key that is known to all.
+        Its frozen part is as in any run: from the setting ``initial``, or else made by the model's
+            own code, whose random numbers have a publicly known key.
 
         Args:
-            begun: whether ``initial`` is read; else what is frozen is to be replaced, too.
+            begun: whether ``initial`` is read; if not, the frozen part will be replaced too.
 
         Raises:
-            ConfigError: as ``module``.
+            ConfigError: as for ``module``.
         """
         model = self._built(_public())
         if begun and self.config.initial is not None:
@@ -414,14 +415,14 @@ class Algorithm:
         return model
 
     def frozen(self) -> Mapping[str, NDArray[Any]]:
-        """Return whatever of the model is not trained, by name: it is public."""
+        """Return the part of the model that is not trained, by name: it is public."""
         return {} if self.config.trainable == "all" else frozen_of(self.untrained())
 
     def frozen_digest(self) -> str | None:
-        """Return the digest of whatever of the model is not trained; None where nothing is so.
+        """Return the digest of the part of the model that is not trained; None if all is trained.
 
         Raises:
-            ConfigError: as ``module``.
+            ConfigError: as for ``module``.
         """
         return None if self.config.trainable == "all" else frozen_digest(self.untrained())
 
@@ -468,7 +469,7 @@ class Algorithm:
         return found if self.parts.shaped is None else self.parts.shaped(found, self.problem)
 
     def report_encoder(self, client: int) -> Encoder:
-        """Return what encodes the report of one client, whatever carries it; see ``release``."""
+        """Return the encoder of one client's report, for any channel; see ``release``."""
         parts, release = self.parts, self.release(client)
         return Encoder(
             release=release,
@@ -480,11 +481,11 @@ class Algorithm:
         )
 
     def encoder(self, client: int) -> EncoderRole:
-        """Return what a client encodes its answers with; it states what they release."""
+        """Return the encoder of a client's answers, which states what they release."""
         return self.parts.channel.encoder(self.report_encoder(client))
 
     def summing(self) -> Summing | None:
-        """Return how the reports of one sum add up, where the server needs no more than sums."""
+        """Return how the reports of one sum add up, if the server needs only sums."""
         if self.parts.estimate.needs != "sum":
             return None
         return self.report_encoder(0).summing(self.config.committees.most)
@@ -503,7 +504,7 @@ class Algorithm:
         )
 
     def local_update(self, device: torch.device) -> LocalUpdate:
-        """Return what trains on a client's examples; all clients share it."""
+        """Return the training on a client's examples; all clients share it."""
         update = self.parts.local(self, device)
         mapping = self.parts.features.mapping(self.problem)
         if mapping is None:
@@ -513,19 +514,19 @@ class Algorithm:
         return OnFeatures(update=update, once=MapOnce(mapping))
 
     def prepared(self) -> MapOnce:
-        """Return what prepares examples for the model wherever it is tested or used."""
+        """Return the map that prepares examples for the model wherever it is tested or used."""
         return MapOnce(self.parts.features.mapping(self.problem))
 
     def most_examples(self) -> int | None:
-        """Return how many examples of a client its event counts, where it counts them."""
+        """Return the number of a client's examples that its event counts on, if it does."""
         return self.parts.local.most_examples(self)
 
     def tester(self, device: torch.device) -> Tester | None:
-        """Return how a simulation tests the model on its clients' side; None: on the test set."""
+        """Return how a simulation tests the model at its clients; None tests on the test set."""
         return self.parts.local.tester(self, device)
 
     def work_before_training(self) -> int:
-        """Return how often clients multiply by a weight, forwards, before they train the model."""
+        """Return how many forward multiplications by a weight clients do before they train."""
         return self.parts.local.work_before_training(self)
 
     def server(self) -> ServerRole:
@@ -564,5 +565,5 @@ class Algorithm:
         return parts.channel.server(found, lambda: self.report_encoder(0))
 
     def inside(self) -> Algorithm:
-        """Return it as it is within a secure sum, which carries its reports."""
+        """Return the algorithm as it runs within a secure sum, which carries its reports."""
         return replace(self, parts=replace(self.parts, channel=Named()))

@@ -1,7 +1,7 @@
-"""A run's configuration: the settings that every run has, those of its preset, and its parts.
+"""A run's configuration: the settings that every run has, its preset's settings, and its parts.
 
-What leaves a client, and what that costs, follows from the parts alone. None of them imports torch,
-reads data, or knows an example: so a statement is made before any training.
+What leaves a client, and what that costs, follows from the parts alone. No part imports torch,
+reads data, or knows an example, so a statement is made before any training.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from fedldp.protocol.wire import Layout
 
 
 class RunConfig(RunSettings):
-    """A run's full configuration: frozen, public, checked when it is made.
+    """A run's full configuration: frozen, public, and checked when it is made.
 
-    ``preset`` makes a subclass of it for each system, with the settings that are its own. All that
-    a run asks of them is in the composition.
+    ``preset`` makes a subclass for each system, with the system's own settings. The composition
+    answers everything that a run asks about them.
     """
 
     compose: ClassVar[Callable[[Any], Composition]]
@@ -63,7 +63,7 @@ class RunConfig(RunSettings):
         return self
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the settings that change nothing beside the others, and why: they are refused."""
+        """Return the settings that have no effect beside the others, and why: they are refused."""
         unused = {}
         parts = self.composition
         if not parts.channel.hides_senders and parts.downlink is None:
@@ -85,7 +85,7 @@ class RunConfig(RunSettings):
 
     @property
     def composition(self) -> Composition:
-        """The parts that the settings make.
+        """The parts that follow from the settings.
 
         Raises:
             ConfigError: a mechanism or another part refuses a setting.
@@ -96,7 +96,7 @@ class RunConfig(RunSettings):
         """Return the composition, bound to the public facts of ``problem``.
 
         Raises:
-            ConfigError: a part refuses a setting, or there is not one weight for each class.
+            ConfigError: a part refuses a setting, or the number of class weights is wrong.
         """
         if self.class_weights is not None and len(self.class_weights) != problem.num_classes:
             raise ConfigError(
@@ -115,14 +115,14 @@ class RunConfig(RunSettings):
         return Algorithm(self.with_choice_of(parts), parts, problem)
 
     def with_choice_of(self, parts: Composition) -> Self:
-        """Return a copy in which ``participation`` is what ``parts`` have where it is auto."""
+        """Return a copy in which an automatic ``participation`` is the one of ``parts``."""
         if getattr(self, "participation", None) != "auto":
             return self
         once = isinstance(parts.participation, Once)
         return self.with_participation("once" if once else None)
 
     def with_participation(self, chosen: str | None) -> Self:
-        """Return a copy with another participation, which whoever takes its parts checks."""
+        """Return a copy with another participation, which is checked when its parts are made."""
         return BaseModel.model_copy(self, update={"participation": chosen})
 
     @property
@@ -133,7 +133,7 @@ class RunConfig(RunSettings):
         return super().answers_once
 
     def layout(self, problem: Problem) -> Layout:
-        """Return how the model's parameters lie in a broadcast's weights.
+        """Return the layout of the model's parameters in a broadcast's weights.
 
         Raises:
             ConfigError: the model does not fit the problem.
@@ -141,27 +141,27 @@ class RunConfig(RunSettings):
         return self.algorithm(problem).layout
 
     def with_schedule(self, draws: Draws) -> Self:
-        """Return a copy with whatever the server draws, and tells everyone, before the run."""
+        """Return a copy with what the server draws, and tells everyone, before the run."""
         participation = self.composition.participation
         if not participation.told:
             return self
         scheduled = participation.scheduled(draws)
         return self.changed(**{name: getattr(scheduled, name) for name in participation.told})
 
-    # What is claimed, and what is stated
+    # Claims and statements
 
     def claim(self) -> Claim | None:
-        """Return what the source claims of this configuration, if it claims anything."""
+        """Return what the source claims about this configuration, if it claims anything."""
         found = self.composition.claim
         return found() if callable(found) else found
 
     def epsilon_in_words(self, guarantees: Sequence[Mapping[str, Any]] = ()) -> str | None:
-        """Return the setting ``epsilon`` with what it is about, for the reader.
+        """Return the setting ``epsilon`` in words, with what it covers.
 
         Args:
-            guarantees: lines of the run's statement, where there is one. By these a setting for a
-                row is one for a person, where the data say whose rows are; and what was solved for
-                a target is not shown with a last digit that nothing is proven of.
+            guarantees: lines of the run's statement, if there is one. If the data name the person
+                of each row, they turn a setting for a row into one for a person. A setting that was
+                solved for a target is then shown without last digits for which nothing is proven.
         """
         meaning = self.composition.calibration.meaning
         value = getattr(self, "epsilon", None)
@@ -173,7 +173,7 @@ class RunConfig(RunSettings):
                 if line["unit"] in units and line["adversary"] == meaning.adversary:
                     meaning = replace(meaning, unit=line["unit"])
                     value = _shortest(line["epsilon"], value)
-        if is_address(self.name()):  # whose word it is that anything is proven
+        if is_address(self.name()):  # the user's own code states it
             meaning = replace(meaning, standing="claimed")
         values = value if isinstance(value, list) else [of_client(value, 0)]
         least_to_most = " to ".join(map(number, sorted({min(values), max(values)})))
@@ -181,10 +181,10 @@ class RunConfig(RunSettings):
 
     @property
     def longer_begins_with_shorter(self) -> bool:
-        """Whether a run of more rounds has the same results in those of a shorter one.
+        """Whether a shorter run's results are the beginning of a longer run's.
 
-        A target is solved for all rounds, and the rounds that are averaged are counted from the
-        last one.
+        They are not if a target is solved for all rounds, or if the averaged rounds are counted
+        from the last one.
         """
         parts = self.composition
         uses = any(
@@ -194,10 +194,10 @@ class RunConfig(RunSettings):
         return not uses and self.target is None and parts.share_averaged(self) == 0
 
     def with_budget(self, budget: float) -> Self:
-        """Return a copy that spends ``budget``, for a target: the more, the less it protects.
+        """Return a copy that spends ``budget``, for a target; a larger budget protects less.
 
         Raises:
-            ConfigError: the system has nothing to solve for, or not such a budget.
+            ConfigError: the system has no budget to solve for, or cannot have this one.
         """
         if self.inverse:
             return self.changed(**{self.calibrated: 1 / budget})
@@ -209,12 +209,12 @@ class RunConfig(RunSettings):
             raise ConfigError(
                 f"target: epsilon = {own} has a budget for each client; give one for all of them"
             )
-        drawn = dict.fromkeys(self.composition.participation.told)  # it is to be drawn again
+        drawn = dict.fromkeys(self.composition.participation.told)  # it must be drawn again
         return self.changed(**{self.calibrated: budget, **drawn})
 
 
 def _shortest(proven: float | None, setting: float) -> float:
-    """Return the number of the fewest digits from what is proven to a setting that is close to it.
+    """Return the number with the fewest digits between what is proven and a setting close to it.
 
     >>> _shortest(0.99999, 1.00004), _shortest(7.9992, 8.0), _shortest(0.5, 8.0)
     (1.0, 8.0, 8.0)
@@ -229,9 +229,9 @@ def _shortest(proven: float | None, setting: float) -> float:
 
 
 def _undone(name: str, default: Any) -> str:
-    """Return how to take a setting back, in a file and on the command line.
+    """Return how to undo a setting, in a file and on the command line.
 
-    What has no value by default cannot be given one, so it is unset.
+    A setting whose default is no value cannot be set to it, so it is unset.
     """
     if default is None:
         return f"leave it out, on the command line by `--set {name}=`"

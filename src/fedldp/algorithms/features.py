@@ -1,4 +1,4 @@
-"""Features: what the model is given of an example; a public function of one example at a time."""
+"""Features: the model's input for an example, a public function of one example at a time."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ KINDS: Mapping[str, _Maker] = {
     "public-axes:strokes": _strokes,
     "unit-norm": lambda shape, dim=None: UnitNorm(shape),
 }
-"""Makes each kind of features for examples of some shape: fedldp's own, without a file."""
+"""Makes each of fedldp's own kinds of features that need no file, for examples of some shape."""
 
 _AXES, _ENCODER = "public-axes:", "encoder:"
 _OF_ANY_SHAPE = ("unit-norm",)
@@ -93,7 +93,7 @@ _CHOICES = f'none, {", ".join(KINDS)}, {_AXES}FILE, {_ENCODER}FILE or "module:fu
 
 
 def file_of(kind: str) -> str | None:
-    """Return the file that features are read from; None where they need none."""
+    """Return the file that features are read from; None if they need none."""
     if kind in KINDS:
         return None
     found = [kind.removeprefix(name) for name in (_AXES, _ENCODER) if kind.startswith(name)]
@@ -101,7 +101,7 @@ def file_of(kind: str) -> str | None:
 
 
 def rests_on(kind: str) -> Literal["file", "code"] | None:
-    """Return what of the user's own features rest on; None: on nothing, they are fedldp's."""
+    """Return which part of the user's own the features use; None for fedldp's own features."""
     if file_of(kind) is not None:
         return "file"
     return "code" if kind not in KINDS and is_address(kind) else None
@@ -109,11 +109,11 @@ def rests_on(kind: str) -> Literal["file", "code"] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """Examples as they are, times a factor.
+    """Examples as they are, multiplied by a factor.
 
     Attributes:
-        scale: the factor, such as 255 for images in bytes. The model multiplies by it, so that
-            whoever has the model needs to know nothing else.
+        scale: the factor, such as 255 for images in bytes. The model itself multiplies by it, so
+            that a user of the model needs to know nothing else.
     """
 
     scale: float = 1.0
@@ -122,44 +122,44 @@ class Features:
         """Return the public function that clients and tests apply to each example.
 
         Returns:
-            None where examples are taken as they are, or a part of the preset's own maps them.
+            None if examples are taken as they are, or if another part of the preset maps them.
 
         Raises:
-            ConfigError: these are no features of such examples.
+            ConfigError: such examples cannot have these features.
         """
         return None
 
     def shape(self, problem: Problem) -> tuple[int, ...]:
-        """Return the shape of what the model is given of one example.
+        """Return the shape of the model's input for one example.
 
         Raises:
-            ConfigError: these are no features of such examples.
+            ConfigError: such examples cannot have these features.
         """
         return problem.input_shape
 
     def prepare(self, model: nn.Module) -> None:
-        """Let the model do its share of the work on whatever it is given."""
+        """Make the model do its share of the work on its input."""
         scale_features(model, self.scale)
 
     def __call__(
         self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
     ) -> NDArray[np.float32] | None:
-        """Return what the model is given of examples, by public means alone.
+        """Return the model's input for examples, by public means alone.
 
         Returns:
-            Shape (n, ``shape(problem)``); None where each client has features of its own.
+            Shape (n, ``shape(problem)``); None if each client has its own features.
         """
         return examples
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrientedFeatures(Features):
-    """Histograms of oriented gradients: a public encoder of images, which no data set made.
+    """Histograms of oriented gradients: a public encoder of images that is not fitted to data.
 
     Attributes:
-        cells: along each side of an image.
-        orientations: directions of slopes that are told apart.
-        dataset: the setting, for a refusal.
+        cells: the number of cells along each side of an image.
+        orientations: the number of slope directions that are distinguished.
+        dataset: the setting, for error messages.
     """
 
     cells: int
@@ -170,7 +170,7 @@ class OrientedFeatures(Features):
         """Return the encoder.
 
         Raises:
-            ConfigError: the examples are no images, or too small for so many cells.
+            ConfigError: the examples are not images, or are too small for this many cells.
         """
         check_images(problem.input_shape, self.dataset)
         return OrientedGradients(problem.input_shape, self.cells, self.orientations)
@@ -182,7 +182,7 @@ class OrientedFeatures(Features):
     def __call__(
         self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Return the features of images, whatever the broadcast."""
+        """Return the features of images, for any broadcast."""
         return self.encoder(problem)(examples)
 
 
@@ -190,16 +190,16 @@ class OrientedFeatures(Features):
 class ChosenFeatures(Features):
     """A public function of one example at a time, which the setting ``features`` names.
 
-    Clients apply it to their own examples before they train; whoever tests or uses the model
+    Clients apply it to their own examples before they train, and anyone who tests or uses the model
     applies it too.
 
     Attributes:
         kind: the setting.
         dim: the setting ``features_dim``.
-        dataset: the setting, for a refusal.
+        dataset: the setting, for error messages.
 
     Raises:
-        ConfigError: there is no such kind, or it has one size only.
+        ConfigError: there is no such kind, or its size cannot be set.
     """
 
     kind: str
@@ -225,7 +225,7 @@ class ChosenFeatures(Features):
     def __call__(
         self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Return the features of examples, whatever the broadcast."""
+        """Return the features of examples, for any broadcast."""
         return self.mapping(problem)(examples)
 
 
@@ -265,21 +265,21 @@ _SMALLEST = 4
 
 
 _SIZED = ("random-convolutions", _AXES)
-"""Begin the names of the kinds whose size is a setting."""
+"""The beginnings of the kinds whose size can be set."""
 
 
 def unused_of(settings: Any) -> Mapping[str, str]:
-    """Return ``features_dim`` with the reason, where it changes nothing."""
+    """Return ``features_dim`` with the reason, if it has no effect."""
     if settings.features.startswith(_SIZED):
         return {}
     return {"features_dim": f"with features = {settings.features} there is no size to choose"}
 
 
 def chosen_features(settings: Any, own: Features) -> Features:
-    """Return the features that the setting ``features`` names, in place of a preset's own.
+    """Return the features that the setting ``features`` names, which replace a preset's own.
 
     Raises:
-        ConfigError: there are none of that name, or the preset has another transform of examples.
+        ConfigError: there are no such features, or the preset transforms examples differently.
     """
     if settings.features == "none":
         return own

@@ -1,4 +1,4 @@
-"""The weights that a model begins with, where they are a file's: the setting ``initial``."""
+"""A model's initial weights from a file: the setting ``initial``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
-    """Set a built model's weights to those of a public file.
+    """Set a built model's weights to those in a public file.
 
     Args:
-        model: changed in place; what of its trained parameters the file lacks stays as it is.
-        name: of a .safetensors file, in the current folder or the data folder.
+        model: changed in place; a trained parameter that the file lacks stays as it is.
+        name: a .safetensors file, in the current folder or the data folder.
         data_dir: the data folder.
 
     Raises:
-        ConfigError: there is no such file, it lacks something that is frozen, or it has something
-            that the model does not have, or not so.
+        ConfigError: there is no such file, it lacks a frozen parameter, or it has a parameter that
+            the model lacks or has in another shape or type.
     """
     setting = f"initial = {name}"
     found = _read(name, data_dir)
@@ -39,7 +39,7 @@ def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
 
 
 def _read(name: str, data_dir: Path | None) -> dict[str, NDArray[Any]]:
-    from safetensors import SafetensorError  # a statement is made without it
+    from safetensors import SafetensorError  # a statement needs no safetensors
     from safetensors.numpy import load
 
     setting = f"initial = {name}"

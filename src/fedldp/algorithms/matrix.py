@@ -1,7 +1,7 @@
-"""Which parts go together: pairs that do not are refused, with both of them and a remedy.
+"""Which parts go together: a pair that does not is refused, with both names and a remedy.
 
-A pair is refused if nothing could be proven of it, or if one part would undo what the other is for.
-A pair that is merely useless is allowed: measuring it shows that.
+A pair is refused if nothing could be proven about it, or if one part would undo the purpose of the
+other. A pair that is merely useless is allowed: measuring it shows that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedldp.algorithms.composition import Composition
 
 WITHIN_ONE: tuple[type[Mechanism], ...] = (TwoPoint, Piecewise, CategoryMechanism)
-"""Mechanisms that bound each coordinate to [-1, 1], and no norm."""
+"""Mechanisms that bound each coordinate to [-1, 1], but no norm."""
 
 NOT_PURE: tuple[type[Mechanism], ...] = (
     Plain,
@@ -36,7 +36,7 @@ NOT_PURE: tuple[type[Mechanism], ...] = (
     IntegerGaussian,
     SharedGaussian,
 )
-"""Mechanisms whose reports are not pure private: in clear, or with Gaussian noise."""
+"""Mechanisms without pure epsilon: reports in clear, or with Gaussian noise."""
 
 SUMMABLE: tuple[type[Mechanism], ...] = (
     BitMechanism,
@@ -45,18 +45,18 @@ SUMMABLE: tuple[type[Mechanism], ...] = (
     IntegerGaussian,
     SharedGaussian,
 )
-"""Mechanisms whose reports add up to something that a server can read."""
+"""Mechanisms whose reports add up to a sum that a server can read."""
 
 
 def check_pairs(parts: Composition, settings: Any) -> None:
     """Refuse parts that do not go together.
 
     Args:
-        parts: all of an algorithm.
-        settings: that they were made from, of which a remedy may change others.
+        parts: all parts of an algorithm.
+        settings: the settings that they follow from; a remedy may change others of these.
 
     Raises:
-        ConfigError: two of them do not.
+        ConfigError: two parts do not go together.
     """
     channel, kind = parts.channel.kind, parts.calibration.kind
     named, whole = f"mechanism = {kind.name}", parts.channel.shuffles_reports
@@ -146,10 +146,10 @@ def check_pairs(parts: Composition, settings: Any) -> None:
 
 
 def check_once(parts: Composition, settings: Any) -> None:
-    """Refuse parts that do not go together with one round for each client.
+    """Refuse parts that do not fit one round for each client.
 
     Raises:
-        ConfigError: some do not.
+        ConfigError: some parts do not fit.
     """
     if parts.local.drawn_once:
         raise ConfigError(
@@ -166,18 +166,19 @@ def check_once(parts: Composition, settings: Any) -> None:
 
 
 def gains_by_once(parts: Composition, settings: Any) -> bool:
-    """Return whether clients had better answer in one round each, with all of their budget.
+    """Return whether clients should rather answer in one round each, with all of their budget.
 
-    It is so where each report by itself is pure private. Let its variance be 1/g(epsilon). Dividing
-    the budget among T rounds multiplies that by g(epsilon)/g(epsilon/T); dividing the clients
-    leaves a T-th of the reports to a round. At any budget that protects, g grows faster than
-    linearly, for a small one with its square, so the first costs more. With Gaussian noise both
-    cost the same. In a sum dividing the clients costs more, for all of them share the noise, and so
-    it does behind a shuffler, where the fewer reports of a round hide each other less.
+    They should if each report on its own satisfies pure DP. Let a report's variance be
+    1/g(epsilon). Dividing the budget among T rounds multiplies the variance by
+    g(epsilon)/g(epsilon/T); dividing the clients leaves a T-th of the reports to each round. At
+    every budget that protects, g grows faster than linearly, and for a small budget quadratically,
+    so dividing the budget costs more. With Gaussian noise both cost the same. In a sum, dividing
+    the clients costs more, because all of them share the noise. It also does behind a shuffler,
+    where a round's fewer reports hide each other less.
 
     Args:
-        parts: with all clients in every round.
-        settings: that they were made from.
+        parts: the parts, with all clients in every round.
+        settings: the settings that they follow from.
     """
     return (
         isinstance(parts.participation, All)
@@ -190,7 +191,7 @@ def gains_by_once(parts: Composition, settings: Any) -> bool:
 
 
 def _no_sum(kind: type[Mechanism]) -> str:
-    """Return why reports of a mechanism do not add up."""
+    """Return why a mechanism's reports do not add up."""
     if issubclass(kind, Plain):
         return "floats do not add up exactly"
     if issubclass(kind, Gaussian):
@@ -199,8 +200,8 @@ def _no_sum(kind: type[Mechanism]) -> str:
 
 
 def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
-    """Return what to take for a sum in place of a mechanism, as the beginning of a remedy."""
-    free = settings.name() == "composed"  # which has by settings what these systems are made of
+    """Return what can replace a mechanism in a sum, as the beginning of a remedy."""
+    free = settings.name() == "composed"  # whose settings offer the parts of these systems
     if issubclass(kind, Plain):
         return f"take {'mechanism = codes' if free else 'system = secure_aggregation'}, or "
     if issubclass(kind, Gaussian) and free:
@@ -213,7 +214,7 @@ def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
 
 
 def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
-    """Return what to take for a shuffler in place of a mechanism, as the beginning of a remedy."""
+    """Return what can replace a mechanism behind a shuffler, as the beginning of a remedy."""
     if settings.name() == "composed" and settings.bound != "range":
         return "take mechanism = k_closest, or "
     found = _other_mechanism(settings, kind)
@@ -221,12 +222,12 @@ def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
 
 
 def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
-    """Return how to get one-bit reports, as the beginning of a remedy; "" where one needs more.
+    """Return how to get one-bit reports, as the beginning of a remedy; "" if that needs more.
 
-    What draws nothing has no budget, which a mechanism would need.
+    A mechanism that draws nothing has no budget, which the new mechanism would need.
     """
-    if issubclass(kind, IntegerGaussian):  # of sums over people: no bits are of these
+    if issubclass(kind, IntegerGaussian):  # sums over people cannot be bits
         return ""
-    if getattr(settings, "mechanism", None) is None:  # the preset has one of its own
+    if getattr(settings, "mechanism", None) is None:  # the preset has its own mechanism
         return "take system = composed with mechanism = two_point, or "
     return "" if issubclass(kind, Plain | ClippedCodes) else "take mechanism = two_point, or "

@@ -1,4 +1,4 @@
-"""The calibration of NbAFL and of its extension by feature priority, and the settings of both."""
+"""The calibration and settings of NbAFL and of its extension by feature priority."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ OFFERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class NbaflCalibration(Calibration):
-    """The published noise levels, which claim what the clip does not prove; see ``NbaflNoise``.
+    """The published noise levels, which claim more than the clip proves; see ``NbaflNoise``.
 
     Attributes:
-        settings: those of ``OFFERS``, and of the run.
-        epsilon: of the mechanism.
-        setting: what the user knows it as.
+        settings: the settings in ``OFFERS``, and those of the run.
+        epsilon: the epsilon of the mechanism.
+        setting: the user's name for it.
         meaning: see ``Calibration``.
     """
 
@@ -94,6 +94,6 @@ class NbaflCalibration(Calibration):
 
 
 def downlink_noise(sigma: float, size: int, draw: Draw) -> Values:
-    """Return the server's own noise of deviation ``sigma`` on ``size`` weights (eq. 5)."""
+    """Return the server's own noise of standard deviation ``sigma`` on ``size`` weights (eq. 5)."""
     own = Gaussian(sigma, sigma)
     return own.ball.step * own.noise(size, draw("downlink noise"))

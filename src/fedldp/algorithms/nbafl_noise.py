@@ -1,4 +1,4 @@
-"""What NbAFL and its extension by feature priority share: the noise levels.
+"""The noise levels that NbAFL and its extension by feature priority share.
 
 Source: Wei, Li, Ding, Ma, Yang, Farokhi, Jin, Quek, Poor, "Federated Learning With Differential
 Privacy: Algorithms and Performance Analysis", IEEE TIFS 2020; equation numbers are those of
@@ -23,10 +23,10 @@ def smallest_share(
     num_clients: int,
     num_people: int | None = None,
 ) -> int:
-    """Return m, the examples of the client that has least, from public facts.
+    """Return m, the size of the smallest client's data, from public facts.
 
     Raises:
-        ConfigError: it is not known, or more than an equal share; or there are fewer examples than
+        ConfigError: it is unknown, or more than an equal share; or there are fewer examples than
             clients.
     """
     share = num_examples // num_clients
@@ -57,11 +57,11 @@ def smallest_share(
 
 
 def check_smallest(setting: int | None, sizes: Sequence[int]) -> None:
-    """Refuse an m that is more than what the smallest of simulated clients got.
+    """Refuse an m that is larger than the smallest simulated client's data.
 
     Args:
         setting: m, if it is set.
-        sizes: how many examples each client got.
+        sizes: how many examples each client has.
 
     Raises:
         ConfigError: the noise would be too small.
@@ -75,17 +75,18 @@ def check_smallest(setting: int | None, sizes: Sequence[int]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class NbaflNoise:
-    """The noise of NbAFL, as published: no privacy follows from these formulas.
+    """The noise of NbAFL, as published: these formulas do not prove any privacy.
 
-    They take the sensitivity of a clipped weight vector to be 2 clip/smallest: as if training were
-    the exact minimiser of an average over the examples. SGD is not; the clip proves 2 clip.
+    They take the sensitivity of a clipped weight vector to be 2 clip/smallest, as if training
+    returned the exact minimiser of an average over the examples. SGD does not; the clip proves 2
+    clip.
 
     Attributes:
         clip: C, the bound on the norm of a weight vector.
         delta: as claimed.
         rounds: T.
         exposures: L, uploads of one client, at most ``rounds``.
-        clients: N, that are averaged in a round.
+        clients: N, the clients that are averaged in a round.
         smallest: m, examples of the smallest local data set.
 
     Raises:
@@ -116,14 +117,14 @@ class NbaflNoise:
         return self._scale * self.exposures / epsilon
 
     def mechanism(self, epsilon: float, setting: str = "epsilon") -> Gaussian:
-        """Return what clips a client's vector and adds the noise of ``epsilon``.
+        """Return the mechanism that clips a client's vector and adds the noise for ``epsilon``.
 
         Args:
             epsilon: the budget.
-            setting: what the user knows it as.
+            setting: the user's name for the budget.
 
         Raises:
-            ConfigError: the mechanism does not go so far.
+            ConfigError: the mechanism cannot be built for the budget.
         """
         given = (
             f"{setting} = {epsilon:g}, delta = {self.delta:g}, exposures = {self.exposures} "
@@ -135,6 +136,6 @@ class NbaflNoise:
         return Gaussian(self.clip, sigma)
 
     def downlink_sigma(self, epsilon: float) -> float:
-        """Return that of the noise that the server adds to the average, perhaps 0 (eq. 5)."""
+        """Return the standard deviation of the server's noise on the average, perhaps 0 (eq. 5)."""
         excess = self.rounds**2 - self.exposures**2 * self.clients
         return self._scale * math.sqrt(max(excess, 0)) / (self.clients * epsilon)

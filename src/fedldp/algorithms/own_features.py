@@ -1,4 +1,4 @@
-"""Features of the user's own, "module:function" or a class, called with one example at a time."""
+"""The user's own features, "module:function" or a class, called with one example at a time."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _MOST = 1_000_000
 
 @dataclass(frozen=True)
 class OwnFeatures:
-    """A function of the user's own, from one example to a vector of numbers.
+    """A user's own function, from one example to a vector of numbers.
 
-    It is given a copy of one example at a time, so that nothing else in a batch can change what it
-    returns. What is not checked, and every line of a statement then says: that it keeps nothing
-    from one call to the next, and was fitted on none of the clients' examples. Where it fails, or
-    returns anything but as many finite numbers, the example's features are zeros: a refusal would
-    tell of it.
+    It receives a copy of one example at a time, so that nothing else in a batch can change what it
+    returns. Two things are not checked, and every line of a statement then says so: that it keeps
+    nothing from one call to the next, and that it was fitted on none of the clients' examples. If
+    it fails, or returns anything but the right number of finite numbers, the example's features are
+    zeros, because a refusal would reveal it.
 
     Attributes:
-        address: "module:function", or "module:Class" of a class that is made without arguments, and
-            whose objects are called.
-        input_shape: of an example.
+        address: "module:function", or "module:Class" for a class that is built without arguments
+            and whose objects are called.
+        input_shape: the shape of an example.
 
     Raises:
-        ConfigError: it cannot be loaded, fails on public examples, or returns other numbers for the
-            same one when it is called again.
+        ConfigError: it cannot be loaded, fails on public examples, or returns other numbers when it
+            is called again with the same example.
     """
 
     address: str
@@ -66,11 +66,11 @@ class OwnFeatures:
 
     @property
     def digest(self) -> str:
-        """See ``ExampleMap``; of the source of the module in which the function is defined."""
+        """See ``ExampleMap``; of the source of the module that defines the function."""
         try:
             named = load(self.address, "features")
             source = Path(inspect.getfile(inspect.unwrap(named))).read_bytes()
-        except (TypeError, OSError):  # what has no file of its own: a partial, a compiled module
+        except (TypeError, OSError):  # it has no file: a partial, a compiled module
             raise ConfigError(
                 f"features = {self.address}: its source cannot be read, so that an agreement could "
                 "not tell it from another; give a function that is defined in a file"

@@ -1,4 +1,4 @@
-"""The importance of input features to a client itself, which its reports then show."""
+"""The importance of input features to a client itself, which its reports then reveal."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking(Local):
-    """Local SGD that finds the importance of features, too.
+    """Local SGD that also finds the importance of features.
 
     Attributes:
-        settings: of the preset.
-        calibration: of the noise.
+        settings: the settings of the preset.
+        calibration: the calibration of the noise.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -42,7 +42,7 @@ class Ranking(Local):
         """Return the model's first layer.
 
         Raises:
-            ConfigError: its features have no weights of their own, or those have no importance.
+            ConfigError: its features have no weights of their own, or these have no importance.
         """
         found = first_layer_of(self.settings, algorithm.problem)
         if self.settings.importance == "sensitivity" and found.is_last:
@@ -54,14 +54,14 @@ class Ranking(Local):
         return found
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> RankingSgd:
-        """Return it as a client step."""
+        """Return it as a local update."""
         from fedldp.training.ranking_sgd import RankingSgd, check_dense_first
 
         training = algorithm.sgd(device)
         check_dense_first(training.model, algorithm.config.model)
         shift = None
         if self.settings.importance == "sensitivity":
-            # The mean absolute value of the noise that a feature may get.
+            # The mean absolute value of the noise that a feature may have.
             noise = self.calibration.noise(algorithm.problem)
             shift = noise.uplink_sigma(self.settings.epsilon_low) * math.sqrt(2 / math.pi)
         return RankingSgd(training, self.first_layer(algorithm), shift)

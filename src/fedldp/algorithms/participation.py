@@ -1,8 +1,8 @@
-"""Participation: which clients are asked in a round, and in how many rounds one client at most.
+"""Participation: which clients are asked in a round, and in how many rounds at most.
 
 Every kind is public: who takes part follows from the configuration and the server's randomness,
-never from a client's data. Where a client's noise is made for fewer rounds than the run has,
-``max_rounds`` says for how many, and the client's own ledger enforces it.
+    never from a client's data. If a client's noise covers fewer rounds than the run has,
+    ``max_rounds`` gives the number, and the client's own ledger enforces it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ PARTICIPATION = Offer(
 )
 
 _DENSE = 16
-"""A sample of more than one in so many is put in order by a table of all clients."""
+"""A larger share of the clients than one in this many is sorted with a table of all clients."""
 
 
 class Participation(Protocol):
-    """Who answers when.
+    """Who answers in which round.
 
     Attributes:
         told: settings whose values the server draws before the run, and tells everyone.
-        uses_rounds: whether who answers in a round depends on how many rounds there are.
+        uses_rounds: whether the clients of a round depend on the number of rounds.
     """
 
     told: ClassVar[tuple[str, ...]]
@@ -51,17 +51,17 @@ class Participation(Protocol):
         """Return the clients of ``round``, ascending; None for all of them.
 
         Args:
-            round: from 1.
+            round: the round, from 1.
             draws: the server's streams.
         """
         ...
 
     def max_rounds(self, client: int) -> int | None:
-        """Return in how many rounds ``client`` takes part at most; None: in all of them."""
+        """Return in how many rounds ``client`` takes part at most; None for all rounds."""
         ...
 
     def scheduled(self, draws: Draws) -> Self:
-        """Return a copy that knows what the server draws of it before the run."""
+        """Return a copy that knows what the server draws for it before the run."""
         ...
 
 
@@ -86,11 +86,11 @@ class All:
 class Drawn:
     """A uniform sample without replacement in each round, from the stream "participation".
 
-    A client must be prepared to be drawn in every round, so its privacy is that of all of them.
+    A client may be drawn in every round, so its privacy is stated for all rounds.
 
     Attributes:
         num_clients: n.
-        size: clients of a round, 1 to n.
+        size: the number of clients in a round, 1 to n.
     """
 
     told: ClassVar[tuple[str, ...]] = ()
@@ -120,13 +120,13 @@ class Once:
     """Every client answers in exactly one round, in a cohort that the server draws in secret.
 
     The cohorts are the pieces of one uniform permutation of the clients, from the stream "cohorts"
-    of round 0: they are disjoint, hold everyone, and differ in size by one at most. Nobody can tell
-    a client's round in advance without the server's secret; no guarantee rests on that. A server
-    that starts again draws the same cohorts.
+    of round 0. They are disjoint, include everyone, and differ in size by at most one. Without the
+    server's secret nobody can predict a client's round, but no guarantee relies on that. A server
+    that restarts draws the same cohorts.
 
     Attributes:
         num_clients: n, at least ``rounds``.
-        rounds: of the run.
+        rounds: the number of rounds of the run.
     """
 
     told: ClassVar[tuple[str, ...]] = ()
@@ -151,10 +151,10 @@ class Once:
 
 @lru_cache(maxsize=2)  # every round of a run asks for the same one
 def _permutation(key: bytes, size: int) -> NDArray[np.int32]:
-    """Return a uniform permutation of 0 to ``size`` - 1, which nobody knows without the key.
+    """Return a uniform permutation of 0 to ``size`` - 1, secret to anyone without the key.
 
-    The order of random integers that are all different is uniform; where two are equal, all are
-    drawn again. numpy's own permutation draws from a generator that is not cryptographic.
+    The order of distinct random integers is uniform; if two are equal, all are drawn again. numpy's
+    own permutation draws from a generator that is not cryptographic.
     """
     stream = Stream(key, simulated=True)
     while True:
@@ -168,7 +168,7 @@ def _permutation(key: bytes, size: int) -> NDArray[np.int32]:
 
 
 def cohort_sizes(num_clients: int, rounds: int) -> tuple[int, int]:
-    """Return how many clients a round of ``Once`` has, at least and at most."""
+    """Return the smallest and the largest number of clients in a round of ``Once``."""
     return num_clients // rounds, -(-num_clients // rounds)
 
 
@@ -176,12 +176,12 @@ def cohort_sizes(num_clients: int, rounds: int) -> tuple[int, int]:
 class Balanced:
     """Clients take turns in an order that is drawn once, from the stream "turns" of round 0.
 
-    Nobody takes part in more than ceil(rounds size/n) rounds, which every client's ledger counts.
+    No client takes part in more than ceil(rounds size/n) rounds, which its ledger enforces.
 
     Attributes:
         num_clients: n.
-        size: clients of a round, 1 to n.
-        rounds: of the run.
+        size: the number of clients in a round, 1 to n.
+        rounds: the number of rounds of the run.
     """
 
     told: ClassVar[tuple[str, ...]] = ()
@@ -209,14 +209,14 @@ class Balanced:
 def participation_of(
     settings: Any, default: Literal["drawn", "balanced"] = "drawn"
 ) -> Participation:
-    """Return who answers when, as ``PARTICIPATION`` and clients_per_round say.
+    """Return the participation that ``PARTICIPATION`` and clients_per_round describe.
 
     Args:
-        settings: of the run.
-        default: of those of a round that has fewer than all.
+        settings: the settings of the run.
+        default: the participation when a round has fewer than all clients.
 
     Raises:
-        ConfigError: the two contradict each other.
+        ConfigError: the two settings contradict each other.
     """
     clients, size, chosen = settings.num_clients, settings.round_size, settings.participation
     if chosen == "all" and size < clients:
@@ -241,7 +241,7 @@ def _once(settings: Any) -> Once:
     """Return the participation in which everyone answers once.
 
     Raises:
-        ConfigError: ``clients_per_round`` says how many answer, too; or some rounds would be empty.
+        ConfigError: ``clients_per_round`` also sets how many answer; or some rounds would be empty.
     """
     clients, rounds = settings.num_clients, settings.rounds
     if settings.clients_per_round is not None:
@@ -258,26 +258,26 @@ def _once(settings: Any) -> Once:
 
 
 def most_rounds(participation: Participation, client: int, rounds: int) -> int:
-    """Return in how many of a run's ``rounds`` a client takes part at most."""
+    """Return the largest number of a run's ``rounds`` in which a client takes part."""
     found = participation.max_rounds(client)
     return rounds if found is None else found
 
 
 @dataclass(frozen=True, eq=False)
 class Preselected:
-    """The server selects clients for each round, those with less noise more often, before the run.
+    """The server selects clients before the run for each round, those with less noise more often.
 
     The selections follow from the stream "selection" of each round. They are drawn before anyone
-    trains, so the unselected send nothing, and release nothing.
+    trains, so clients that are not selected send nothing and release nothing.
 
     Attributes:
-        rho: gives the inverse of each client's noise, positive, shape (n,); only who knows the
-            settings of all clients can call it.
-        rounds: of the run.
+        rho: gives the inverse of each client's noise, positive, shape (n,); only someone who knows
+            the settings of all clients can call it.
+        rounds: the number of rounds of the run.
         turns: in how many rounds a client is selected: a list with one number for each client, or
             what one client is told; None until ``scheduled``.
 
-    Source: the selection of Wu, Xu, Zhu 2023, Section 4.2; that it comes first is ours.
+    Source: the selection of Wu, Xu, Zhu 2023, Section 4.2; drawing it before the run is ours.
     """
 
     told: ClassVar[tuple[str, ...]] = ("turns",)
@@ -293,7 +293,7 @@ class Preselected:
         return found
 
     def max_rounds(self, client: int) -> int:
-        """Return how often ``client`` is selected, for which its noise is made.
+        """Return how often ``client`` is selected; its noise is made for that.
 
         Raises:
             ConfigError: the selections have not been drawn yet.
@@ -306,10 +306,10 @@ class Preselected:
         return int(of_client(self.turns, client))
 
     def scheduled(self, draws: Draws) -> Self:
-        """Return a copy with ``turns`` as the selections of all rounds have it.
+        """Return a copy whose ``turns`` follow from the selections of all rounds.
 
         Raises:
-            ConfigError: ``turns`` is set, and is something else.
+            ConfigError: ``turns`` is set to something else.
         """
         turns = np.zeros(self.rho().size, np.int64)
         for round in range(1, self.rounds + 1):
@@ -330,17 +330,17 @@ def draw_selection(
 ) -> tuple[NDArray[np.bool_], int]:
     """Draw one omega ~ U(0, 1), and select every client with P_i = rho_i/sum rho above it.
 
-    The P_i sum to 1, so among N alike clients each P_i is 1/N and most draws select nobody.
+    The P_i sum to 1, so among N equal clients each P_i is 1/N and most draws select nobody.
 
     Args:
         rho: positive, shape (n,): the inverse of every client's noise.
-        stream: the server's, for this round.
-        redraw: draw again until somebody is selected, which is to draw from U(0, max P_i).
+        stream: the server's stream for this round.
+        redraw: draw again until somebody is selected, which equals drawing from U(0, max P_i).
 
     Returns:
-        Who is selected, shape (n,), and how many draws selected nobody and were repeated.
+        The selected clients, shape (n,), and how many draws selected nobody and were repeated.
 
-    Source: Wu, Xu, Zhu 2023, Section 4.2; what to do with an empty selection is not stated there.
+    Source: Wu, Xu, Zhu 2023, Section 4.2, which does not say what to do if nobody is selected.
     """
     probabilities = rho / rho.sum()
     generator = stream.generator()

@@ -1,11 +1,12 @@
-"""Parts that protect people: a site's sum of their clipped gradients, with the noise it needs.
+"""Parts that protect people: a site's noisy sum of their clipped gradients.
 
     local_update  for each person one gradient, clipped, as integers; all added up (``SUMS``)
     encoder       the sum on a coarser grid, plus discrete Gaussian noise
     server_step   noisy sums -> mean gradient -> W minus ``learning_rate`` times it
 
-What is protected is one person of a client, whoever the others are: neighbours replace a person, or
-one row where nothing says which rows are one person's. A client as a whole is not protected.
+They protect one person of a client, whoever the others are: neighbouring data differ in one
+replaced person, or in one row if nothing says which rows belong to one person. They do not protect
+a client as a whole.
 """
 
 from __future__ import annotations
@@ -120,24 +121,24 @@ COUNTED = Offer(
 )
 
 LEAST_SHARE = 0.01
-"""A noisy share of a class is taken to be that at least, so that no weight is below it either."""
+"""The lower limit of a class's noisy share, which also bounds its weight."""
 
 _COUNTS = "class_counts"
 
 _FEW_CLASSES = 10
-"""Of so many, shares are among a round's figures."""
+"""With at most this many classes, their shares are among a round's metrics."""
 
 SCORE = "held-out accuracy"
-"""What the server calls the noisy share of votes in favour."""
+"""The server's name for the noisy share of votes in favour."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonSteps(Local):
-    """One gradient for each person in a step, clipped and summed.
+    """One clipped gradient for each person in a step, summed over people.
 
     Attributes:
-        settings: of the preset.
-        calibration: sizes the noise of a site's own steps, where it takes several in a round.
+        settings: the settings of the preset.
+        calibration: sizes the noise of a site's own steps, if it takes several in a round.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -147,7 +148,7 @@ class PersonSteps(Local):
     calibration: PerPersonRun
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
-        """Return the local update; it computes on the processor, whatever ``device``."""
+        """Return the local update, which computes on the CPU whatever ``device`` is."""
         settings, problem = self.settings, algorithm.problem
         summed = self.summed(algorithm)
         taken = rate_of(settings)
@@ -177,9 +178,9 @@ class PersonSteps(Local):
             )
 
     def summed(self, algorithm: Algorithm) -> Summed:
-        """Return what sums the vectors of people: in closed form where the model allows it."""
+        """Return the sum of people's vectors, in closed form if the model allows it."""
         config, layout = algorithm.config, algorithm.layout
-        # A common factor of the classes acts on the clip alone.
+        # A common factor of all classes affects the clip alone.
         most = max(self.settings.class_weights or [1.0])
         weights = tuple(each / most for each in self.settings.class_weights or ())
         clip = self.settings.clip / most
@@ -192,9 +193,9 @@ class PersonSteps(Local):
         return ModelGradients(model=model, layout=layout, clip=clip, class_weights=weights)
 
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
-        """Return what several steps release of one person, or one row; see ``Local.event``."""
+        """Return what several steps release about one person, or one row; see ``Local.event``."""
         if self.settings.steps_per_round == 1:
-            return None  # the encoder's own
+            return None  # the encoder states its own
         noise, taken = self.calibration.noise(size), rate_of(self.settings)
         steps: Event = SelfComposed(each=noise.event(size), count=self.settings.steps_per_round)
         if taken < 1:
@@ -209,17 +210,17 @@ def rate_of(settings: Settings) -> float:
 
 
 _RESOLUTION = 1 << 53
-"""Numpy's random floats are multiples of 1/this."""
+"""Numpy's random floats are multiples of one over this number."""
 
 
 def of_samples(noise: IntegerGaussian, size: int, rate: float, steps: int = 1) -> SampledShare:
-    """Return what noisy sums over samples of people release of one of them.
+    """Return what noisy sums over samples of people release about one of them.
 
     Args:
-        noise: on each sum.
-        size: coordinates of the sum.
+        noise: the noise on each sum.
+        size: the number of coordinates of the sum.
         rate: the probability with which a step takes a person.
-        steps: sums.
+        steps: the number of sums.
     """
     return SampledShare(
         squared_distance=coarser(NORM, noise.step, size) ** 2,
@@ -230,7 +231,7 @@ def of_samples(noise: IntegerGaussian, size: int, rate: float, steps: int = 1) -
 
 
 def per_step(settings: Settings, problem: Problem) -> float:
-    """Return what a client's sum, in grid steps, is multiplied by for its mean gradient."""
+    """Return the factor that turns a client's sum, in grid steps, into its mean gradient."""
     trained = people_of(settings, problem) * (1 - settings.held_out_people) * settings.sample_rate
     found: float = settings.clip / NORM * settings.num_clients / trained
     return found
@@ -238,11 +239,11 @@ def per_step(settings: Settings, problem: Problem) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class OfPeople(Bound):
-    """Sums of people's gradients in grid steps: how long each is, their local update sees to.
+    """Sums of people's gradients in grid steps; the local update bounds each gradient.
 
     Attributes:
-        rate: what the mean of clients' sums is multiplied by.
-        votes: whether a last coordinate has votes of people who are held out.
+        rate: the factor that multiplies the mean of clients' sums.
+        votes: whether the last coordinate has the votes of held-out people.
     """
 
     send: Send = "update"
@@ -250,7 +251,7 @@ class OfPeople(Bound):
     votes: bool = False
 
     def size(self, size: int) -> int:
-        """Return the coordinates of a sum, of a model of ``size`` weights."""
+        """Return the number of coordinates of a sum for a model of ``size`` weights."""
         return size + self.votes
 
     def apply(self, rows: NDArray[np.floating], broadcast: Broadcast) -> NDArray[np.floating]:
@@ -264,18 +265,18 @@ class OfPeople(Bound):
         return (-factor * self.rate) * mean[: state.weights.size]
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return infinity: of one person it is ``NORM``, whatever the sum is."""
+        """Return infinity: ``NORM`` bounds one person's part, and nothing bounds the sum."""
         return math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonRelease(Release):
-    """A noisy sum over people, that is stated of one of them.
+    """A noisy sum over people, whose event is stated for one of them.
 
     Attributes:
-        of_rows: whether nothing says which rows are one person's, so that one row is protected.
-        people: of all clients; public.
-        sampled: the probability with which a step takes one of them.
+        of_rows: whether nothing says which rows belong to one person, so that one row is protected.
+        people: the number of people of all clients; public.
+        sampled: the probability with which a step takes a person.
     """
 
     bound: OfPeople
@@ -284,9 +285,9 @@ class PersonRelease(Release):
     sampled: float
 
     def event(self) -> Event:
-        """Return what the report releases: of one person, or one row; and that a client's is not.
+        """Return what the report releases about one person or row; it does not hide a client.
 
-        The mechanism states the first, for sums that one person moves by 2 ``NORM`` at most.
+        The mechanism states this for sums that one person changes by at most 2 ``NORM``.
         """
         of_one = super().event()
         if isinstance(of_one, InClear):  # the server adds the noise
@@ -298,7 +299,7 @@ class PersonRelease(Release):
 
 
 def of_people(of_one: Event, of_rows: bool) -> Event:
-    """Return what costs one person, or one row, ``of_one``, and hides no client."""
+    """Return an event that costs one person, or one row, ``of_one``, and hides no client."""
     client = InClear(
         what=f"sums whose noise hides single {'rows' if of_rows else 'people'} only, otherwise"
     )
@@ -308,7 +309,7 @@ def of_people(of_one: Event, of_rows: bool) -> Event:
 
 
 def sums_of_people(release: Release, settings: Settings, problem: Problem) -> PersonRelease:
-    """Return a release of sums in place of weights, for the public number of people."""
+    """Return a release of sums instead of weights, for the public number of people."""
     return PersonRelease(
         bound=OfPeople(
             rate=settings.learning_rate * per_step(settings, problem),
@@ -326,11 +327,11 @@ def sums_of_people(release: Release, settings: Settings, problem: Problem) -> Pe
 def people_of(settings: Settings, problem: Problem) -> int:
     """Return the public number of people of all clients, by which sums are divided.
 
-    In an agreement it is stated. Of data of the user's own a simulation takes as many as there are,
-    rounded down to two digits, and to tens at least.
+    In an agreement the number is stated. A simulation of the user's own data counts the people and
+    rounds the number down to two digits, and at least to tens.
 
     Raises:
-        ConfigError: they are too many for exact sums.
+        ConfigError: there are too many people for exact sums.
     """
     found = problem.num_examples if problem.people is None else problem.people
     if problem.counted_in_private:
@@ -346,16 +347,16 @@ def people_of(settings: Settings, problem: Problem) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanOfPeople:
-    """The mean of people's gradients, from exact sums, and their votes where some are held out.
+    """The mean of people's gradients, from exact sums, and the votes of held-out people.
 
     Attributes:
-        mechanism: of the reports.
-        bound: of the sums.
-        clients: of a round, as agreed. A trusted server divides by it, where the number of those
-            who really answered would show.
-        voters: people of a client who are expected to vote; public.
-        count_rounds: in how many rounds, from the first, sums are counts of classes.
-        noise: gives what draws a trusted server's noise, for a sum of so many coordinates.
+        mechanism: the mechanism of the reports.
+        bound: the bound of the sums.
+        clients: the agreed number of clients in a round. A trusted server divides by it where
+            dividing by the number that answered would reveal that number.
+        voters: the public expected number of a client's people who vote.
+        count_rounds: how many of the first rounds have counts of classes as sums.
+        noise: gives the stream of a trusted server's noise, for a sum of this many coordinates.
     """
 
     needs: ClassVar[Needs] = "sum"
@@ -398,9 +399,9 @@ class MeanOfPeople:
 
 
 def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the shares of classes by noisy counts, ``LEAST_SHARE`` at least, shape (classes,).
+    """Return the shares of classes by noisy counts, at least ``LEAST_SHARE``, shape (classes,).
 
-    They are alike where no count is above 0, and so tells nothing.
+    They are equal if no count is above 0, because such counts say nothing.
     """
     positive = np.maximum(counts, 0)
     if not positive.any():
@@ -415,7 +416,7 @@ def _no_counts(release: Release, problem: Problem) -> FirstArrays:
 
 
 def _tell_weights(count_rounds: int, state: State) -> Broadcast:
-    """Return a round's broadcast: with the classes' weights, once they were counted."""
+    """Return a round's broadcast, with the weights of the classes once they were counted."""
     told: dict[str, NDArray[Any]] = {}
     if state.round > count_rounds:
         shares = class_shares(state.arrays[_COUNTS])
@@ -425,21 +426,21 @@ def _tell_weights(count_rounds: int, state: State) -> Broadcast:
 
 @dataclass(frozen=True, kw_only=True)
 class PerPersonRun(Calibration):
-    """The least noise with which all that is sent in a run costs a person its budget.
+    """The least noise for which all that is sent in a run costs a person its budget.
 
-    With all people in every one of T releases, each gets mu/sqrt(T). A person at k sites is in k
-    reports: named ones are k releases; in one sum the change is k times as large. Noise on samples
-    of people is that of ``poisson_noise``, on a grid on which one vector is no longer than 1.
+    With all people in every one of T releases, each release gets mu/sqrt(T). A person at k sites is
+    in k reports: named reports are k releases; in one sum the change is k times as large. The noise
+    on samples of people is that of ``poisson_noise``, on a grid on which no vector is longer than
+    1.
 
     Attributes:
-        settings: of the preset.
-        participation: who answers when.
-        channel: its kind. Of a sum each report needs a share of the noise only, and for a server
-            that clients trust none: it draws the noise itself.
+        settings: the settings of the preset.
+        participation: who answers in which round.
+        channel: the kind of channel. In a sum each report needs only a share of the noise. For a
+            server that clients trust a report needs none, because the server draws it.
 
-    Raises:
-        ConfigError: delta is too small, a site takes several steps whose sums others are to hide,
-            or samples people of whom one may be several times in a sum, or under a budget.
+    ConfigError: delta is too small; a site takes several steps whose sums other sites should hide;
+    or steps sample people of whom one may be in a sum several times, or under a budget.
     """
 
     uses_rounds: ClassVar[bool] = True
@@ -502,7 +503,7 @@ class PerPersonRun(Calibration):
 
     @property
     def meaning(self) -> EpsilonMeaning:  # type: ignore[override]
-        """What ``epsilon`` is about."""
+        """What ``epsilon`` covers."""
         return EpsilonMeaning(
             "record" if self.settings.person_column is None else "person",
             "proven",
@@ -510,18 +511,18 @@ class PerPersonRun(Calibration):
         )
 
     def budget_for(self, target: PrivacyTarget) -> float | None:
-        """Return the target's epsilon for samples, whose noise takes a search by itself."""
+        """Return the target's epsilon for samples, whose noise needs a search of its own."""
         settings = self.settings
         of_one = target.unit in ("record", "person")
         same = (target.adversary, target.delta) == (_AGAINST[self.channel], settings.delta)
         return target.epsilon if settings.sample_rate < 1 and of_one and same else None
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
-        """Return what adds the noise, or a share of it, or nothing.
+        """Return the mechanism that adds the noise, or a share of it, or nothing.
 
         Raises:
-            ConfigError: no grid is fine enough for ``epsilon``; or persons may be at several
-                sites, and the data do not say whose rows are.
+            ConfigError: no grid is fine enough for ``epsilon``; or persons may be at several sites,
+                and the data do not name the person of each row.
         """
         if self.settings.persons_at_sites > 1 and problem.people is None:
             raise ConfigError(
@@ -530,7 +531,7 @@ class PerPersonRun(Calibration):
             )
         if self.channel == "central":
             return Integers("sums of people's gradients")
-        if self.settings.steps_per_round > 1:  # the steps have had theirs
+        if self.settings.steps_per_round > 1:  # the steps have added theirs
             return Plain()
         size = self.settings.layout(problem).size + (self.settings.held_out_people > 0)
         return self.noise(size, client, people_of(self.settings, problem))
@@ -539,9 +540,9 @@ class PerPersonRun(Calibration):
         """Return the noise of one release.
 
         Args:
-            size: coordinates of the sum.
-            client: whose it is.
-            people: whose vectors the modulus of a sum is to hold.
+            size: the number of coordinates of the sum.
+            client: the client that adds the noise.
+            people: the number of people whose vectors the modulus of a sum must hold.
 
         Raises:
             ConfigError: no grid is fine enough for ``epsilon``.
@@ -555,7 +556,7 @@ class PerPersonRun(Calibration):
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
         if taken < 1:
-            # The distance is now of a sum with a person from that without it.
+            # The distance is now between a sum with a person and one without.
             noise = poisson_noise(settings.epsilon, taken, steps * sites, settings.delta)
             found = integer_gaussian(
                 size, 1 / noise, distance=NORM, shares=shares, vectors=2 * people
@@ -581,8 +582,8 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
     """Return an algorithm whose clients send sums over their people.
 
     Args:
-        settings: of the preset.
-        unused: those that change nothing in it, and why, beside those of local SGD.
+        settings: the settings of the preset.
+        unused: settings that have no effect in it, with reasons, in addition to those of local SGD.
     """
     channel: Channel = {"sum": Sum(), "central": Central()}.get(settings.channel, Named())
     turns = participation_of(settings, default="balanced")
@@ -603,7 +604,7 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
 
 
 def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, Any]:
-    """Return what leaves a client and what the server takes of it, as parts of a composition."""
+    """Return, as parts of a composition, what leaves a client and what the server makes of it."""
     if settings.steps_per_round > 1:
         return {"estimate": WeightedMean()}
 
@@ -632,7 +633,7 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
     counting: dict[str, Any] = {}
     if counted:
         cost = "each is charged, to those who take part in it, as any other round"
-        if settings.round_size == settings.num_clients:  # and so everybody in all of them
+        if settings.round_size == settings.num_clients:  # so everybody takes part in all of them
             share = f"{100 * counted / settings.rounds:.2g} %"
             cost = f"that is {share} of a person's budget, for all rounds cost the same"
         counting = {

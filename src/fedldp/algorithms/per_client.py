@@ -1,6 +1,6 @@
 """Settings that clients choose for themselves: one number for all, or a list with one for each.
 
-What a client is told is neither: its own value, marked as such, for others have other ones.
+A client is told neither, but its own value, marked as such because others have different ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedldp.core.frozen_config import FrozenConfig
 
 
 class ClientValue(FrozenConfig):
-    """The value of one client, which does not know those of the others."""
+    """The value of one client, which does not know the values of the others."""
 
     model_config = ConfigDict(strict=True)
 
@@ -33,7 +33,7 @@ def check_one_each(name: str, values: Any, num_clients: int) -> None:
     """Refuse a list that does not have one value for each client.
 
     Raises:
-        ConfigError: its length is another.
+        ConfigError: the list has the wrong length.
     """
     if isinstance(values, Sequence) and len(values) != num_clients:
         raise ConfigError(
@@ -50,9 +50,9 @@ def of_client(values: float | Sequence[float] | ClientValue, client: int) -> flo
 
 
 def of_equal_values(settings: Sequence[Any], num_clients: int) -> list[ClientIndices]:
-    """Return the clients in groups, of which each has equal values of all ``settings``.
+    """Return the clients in groups that have equal values of all ``settings``.
 
-    Clients of a group ascend, and groups do by their first client.
+    Clients ascend within a group, and groups ascend by their first client.
 
     >>> of_equal_values([2.0, [1.0, 3.0, 1.0]], 3)
     [array([0, 2]), array([1])]

@@ -1,4 +1,4 @@
-"""The calibration by a report: ``epsilon`` is the budget of one, or of each of its weights."""
+"""The calibration by report: ``epsilon`` is the budget of one report, or of each weight in it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ INTEGER_BITS = Offer("integer_bits", Literal[64, 32], "bits of a random comparis
 
 @dataclass(frozen=True, kw_only=True)
 class PerReport(Calibration):
-    """A mechanism by its name, with a budget for one report, or one weight of it.
+    """A mechanism chosen by name, with a budget for one report, or for one weight of it.
 
     Attributes:
-        settings: it reads mechanism, epsilon, delta, clip and integer_bits. Clients may have their
-            own epsilon if a report is one bit for each weight.
-        bound: the chart in which the mechanism works, where that has other coordinates than the
-            model has weights.
+        settings: mechanism, epsilon, delta, clip and integer_bits are read. Clients may have their
+            own epsilon if a report has one bit for each weight.
+        bound: the chart in which the mechanism works, if its coordinates are not the model's
+            weights.
 
     Raises:
-        ConfigError: there is no such mechanism, or it takes one budget for all clients.
+        ConfigError: there is no such mechanism, or it allows only one budget for all clients.
     """
 
     settings: Settings
@@ -59,7 +59,7 @@ class PerReport(Calibration):
 
     @property
     def sends_bits(self) -> bool:
-        """Whether a report is one bit for each weight."""
+        """Whether a report has one bit for each weight."""
         return issubclass(self.kind, BitMechanism)
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
@@ -72,7 +72,7 @@ class PerReport(Calibration):
         return self.randomiser(budget, size, chart.labels if isinstance(chart, InLabels) else 1)
 
     def randomiser(self, epsilon: float, size: int, blocks: int = 1) -> Mechanism:
-        """Return the mechanism with a budget, for ``size`` coordinates in some blocks."""
+        """Return the mechanism with a budget, for ``size`` coordinates in ``blocks`` blocks."""
         settings = self.settings
         return _randomiser(
             settings.mechanism,
@@ -87,12 +87,12 @@ class PerReport(Calibration):
         )
 
     def label(self, client: int) -> float | None:
-        """Return the client's own budget, where budgets differ."""
+        """Return the client's own budget, if budgets differ."""
         epsilon = self.settings.epsilon
         return of_client(epsilon, client) if is_own(epsilon) else None
 
     def scale(self, epsilon: float, size: int) -> float:
-        """Return the scale by which the server reads bits of a budget, of ``size`` coordinates."""
+        """Return the scale with which the server reads bits of a budget, for ``size`` weights."""
         mechanism = self.randomiser(epsilon, size)
         assert isinstance(mechanism, BitMechanism)
         return mechanism.scale

@@ -1,4 +1,4 @@
-"""The noise of personalised LDP as published, which claims what the clip does not prove."""
+"""The published noise of personalised LDP, which claims more than the clip proves."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MEANING = EpsilonMeaning("record", "claimed")
 class PublishedNoise(Calibration):
     """The paper's sigma_i of each client, for Gaussian noise or for randomised signs.
 
-    The box of the clip has corners 2 c_i sqrt(d) apart, which is the Gaussian's sensitivity. Each
-    sign is a bit of its own, as every coordinate may be at either end of its range.
+    The clip's box has corners 2 c_i sqrt(d) apart, which is the Gaussian's sensitivity. Each sign
+    is a bit of its own, because every coordinate may be at either end of its range.
 
     Attributes:
-        settings: of the preset; they have an epsilon.
+        settings: the settings of the preset; they have an epsilon.
         meaning: see ``Calibration``.
     """
 
@@ -53,7 +53,7 @@ class PublishedNoise(Calibration):
         return of_client(settings.epsilon, client), of_client(delta, client)
 
     def largest_budget(self) -> tuple[float, float]:
-        """Return the budget of the client that has the largest epsilon."""
+        """Return the budget of the client with the largest epsilon."""
         return max(self.budget(client) for client in range(self.settings.num_clients))
 
     def sigma(self, client: int) -> float:
@@ -72,7 +72,7 @@ class PublishedNoise(Calibration):
         """Return the randomiser of one client for ``size`` weights.
 
         Raises:
-            ConfigError: it does not go so far.
+            ConfigError: it cannot be built for the client's budget.
         """
         make = self._sign if self.signs else self._gaussian
         return make(client, of_client(self.settings.clip, client), self.sigma(client), size)
@@ -109,13 +109,13 @@ class PublishedNoise(Calibration):
 def moments_sigma(epsilon: float, delta: float, sampling_probability: float, rounds: int) -> float:
     """Return sigma_i of the Gaussian: sigma_i^2 = 4 q^2 R/(1-q) (2 ln(1/delta)/eps^2 + 1/eps).
 
-    The grouping follows from the sources. The moments of R steps are at most
-    R q^2 l (l+1)/((1-q) sigma^2) for a sensitivity of 1 (Abadi et al. 2016, Lemma 3), and their
-    tail bound (Theorem 2) with l = 2 ln(1/delta)/eps asks for a variance of
-    2 q^2 R/(1-q) (2 ln(1/delta)/eps^2 + 1/eps). So the paper's expression is a variance, and its
-    first two factors are one fraction. It has 4 for 2, whose reason we did not find; 4 is kept.
-    The lemma holds only for q < 1/(16 sigma) and up to terms in q^3, and not for the paper's q of
-    0.8 and 0.9. Sigma does not depend on the clip.
+    The grouping follows from the sources. The moments of R steps are at most R q^2 l (l+1)/((1-q)
+    sigma^2) for a sensitivity of 1 (Abadi et al. 2016, Lemma 3). Their tail bound (Theorem 2) with
+    l = 2 ln(1/delta)/eps requires a variance of 2 q^2 R/(1-q) (2 ln(1/delta)/eps^2 + 1/eps). So the
+    paper's expression is a variance, and its first two factors are one fraction. The paper has 4 in
+    place of 2; we did not find the reason, and keep 4. The lemma holds only for q < 1/(16 sigma)
+    and up to terms in q^3, and not for the paper's q of 0.8 and 0.9. Sigma does not depend on the
+    clip.
 
     >>> round(moments_sigma(1.0, 1 / 500, 0.8, 10), 6)
     41.460097

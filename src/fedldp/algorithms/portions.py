@@ -1,4 +1,4 @@
-"""A local update that uses every example of a client in one round only, and its settings."""
+"""A local update that uses each of a client's examples in one round only, and its settings."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Portions(Local):
     """SGD on a sample of the round's portion; see ``PortionSgd``.
 
     Attributes:
-        sampling_probability: of each example of the portion.
-        alpha: of the learning rate's schedule.
+        sampling_probability: the probability with which an example of the portion is used.
+        alpha: the alpha of the learning rate's schedule.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -51,16 +51,16 @@ class Portions(Local):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return it for settings of ``OFFERS``.
+        """Return the update for settings of ``OFFERS``.
 
         Raises:
-            ConfigError: the first step is larger than a float32 holds.
+            ConfigError: the first step is too large for a float32.
         """
         check_rate(settings.learning_rate, settings.alpha)
         return cls(sampling_probability=settings.sampling_probability, alpha=settings.alpha)
 
     def check(self, algorithm: Algorithm) -> None:
-        """Refuse too few examples for a portion of each client in every round."""
+        """Refuse data with too few examples to give each client a portion in every round."""
         config = algorithm.config
         check_portions(algorithm.problem.num_examples, config.num_clients, config.rounds)
 

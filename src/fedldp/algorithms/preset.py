@@ -40,11 +40,11 @@ from fedldp.mechanisms.codes import ClippedCodes
 _PRESETS = "fedldp.algorithms.presets."
 
 EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES, FEATURES_DIM)
-"""What every preset offers; a setting that came after the preset was published is left out."""
+"""What every preset offers; settings that are newer than the preset may be left out."""
 
 
 class Settings(RunConfig):
-    """The settings of a preset, as its function has them."""
+    """The settings of a preset, as its function receives them."""
 
     if TYPE_CHECKING:
 
@@ -61,15 +61,15 @@ def preset(
 ) -> Callable[[Callable[[Any], Composition]], type[Settings]]:
     """Turn a function from settings to parts into the configuration class of a preset.
 
-    The setting ``system`` has the function's name as its value; outside of fedldp, its address.
+    The setting ``system`` is the function's name; outside fedldp, it is the function's address.
 
     Args:
-        offers: the settings of its own, in their order.
-        semantics: rises whenever the same settings give another result.
+        offers: the preset's own settings, in their order.
+        semantics: a number that rises whenever the same settings give another result.
         calibrated: the setting that a target is solved for.
-        inverse: whether that one is a noise.
-        needs_extra: the extra of fedldp without which its clients cannot train.
-        instead: of what every preset offers, those that have another default here.
+        inverse: whether that setting is a noise.
+        needs_extra: the extra of fedldp that its clients need to train.
+        instead: settings that every preset offers, but with another default here.
     """
 
     def make(compose: Callable[[Any], Composition]) -> type[Settings]:
@@ -100,10 +100,10 @@ def preset(
 
 
 def decided(compose: Callable[[Any], Composition], settings: Settings) -> Composition:
-    """Return the parts of a preset as the settings say, where ``participation`` is auto, too.
+    """Return the parts of a preset for its settings, with an automatic ``participation`` decided.
 
     Raises:
-        ConfigError: see ``with_chosen``.
+        ConfigError: as for ``with_chosen``.
     """
     if settings.participation != "auto":
         return with_chosen(compose(settings), settings)
@@ -116,15 +116,15 @@ def decided(compose: Callable[[Any], Composition], settings: Settings) -> Compos
 
 
 def with_chosen(parts: Composition, settings: Settings) -> Composition:
-    """Return the preset's parts, replaced where ``EVERY`` names another one.
+    """Return the preset's parts, with those replaced that settings of ``EVERY`` name.
 
     Raises:
-        ConfigError: two of the parts do not go together.
+        ConfigError: two parts do not go together.
     """
     channel, uses = parts.channel, parts.uses
     if settings.channel not in (None, channel.kind):
         channel = channel_of(settings, parts.calibration.kind)
-        # Who colludes with the server knows what it put into a sum.
+        # Clients that collude with the server know what they put into a sum.
         hides = channel.kind == "sum" and parts.calibration.kind is not ClippedCodes
         uses |= {"untrusted_clients"} if hides else set()
     participation = parts.participation
@@ -162,7 +162,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
 
 
 def channel_of(settings: Settings, kind: type[Mechanism]) -> Channel:
-    """Return the channel that ``CHANNEL`` names, for reports of mechanisms of some class."""
+    """Return the channel that ``CHANNEL`` names, for reports of this class of mechanisms."""
     match settings.channel:
         case "shuffle" if sends_category(kind):
             return ShuffleReports()

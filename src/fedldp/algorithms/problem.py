@@ -1,4 +1,4 @@
-"""What an algorithm must know of the data, and what its setting ``epsilon`` is about."""
+"""What an algorithm must know about the data, and what its setting ``epsilon`` covers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fedldp.accounting.guarantees import Adversary, Unit
 
 @dataclass(frozen=True)
 class Problem:
-    """What a system must know of the data: public facts, no example.
+    """What a system must know about the data: public facts, no example.
 
     Attributes:
-        input_shape: of one example.
+        input_shape: the shape of an example.
         num_classes: labels are 0 to num_classes - 1.
-        num_examples: training examples of all clients together.
+        num_examples: the number of training examples of all clients together.
         data_dir: the data folder, for systems that read a public data set.
-        num_clients: where the data say whose they are, of how many clients; else None.
-        features: the names of a table's features, in their order; else None.
-        people: where the data say whose rows are, of how many people; None: every row is a person
-            of its own, as far as is known.
-        counted_in_private: whether numbers of examples and people are those of a table of the
-            user's own, and nobody has stated them.
-        private_scores: whether a run's model is measured on rows held out of the clients' own.
+        num_clients: the number of clients, if the data name the client of each row; else None.
+        features: the names of a table's features, in order; else None.
+        people: the number of people, if the data name the person of each row; None takes every row
+            as a person of its own.
+        counted_in_private: whether the numbers of examples and people were counted in a user's own
+            table, and nobody has stated them.
+        private_scores: whether a run's model is measured on held-out rows of the clients' own.
     """
 
     input_shape: tuple[int, ...]
@@ -40,9 +40,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class EpsilonMeaning:
-    """What a system's setting ``epsilon`` is about: which unit's budget it is, against whom.
+    """What a system's setting ``epsilon`` covers: whose budget it is, against which adversary.
 
-    ``standing`` says whether that is proven here, or only claimed by the source.
+    ``standing`` says whether it is proven here, or only claimed by the source.
     """
 
     unit: Unit

@@ -1,4 +1,4 @@
-"""The importance of input features from what is published already, which costs nothing."""
+"""The importance of input features, from published values, which costs nothing."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DenseFirst(Local):
-    """Plain SGD, of a model whose features have weights of their own."""
+    """Plain SGD for a model whose features have weights of their own."""
 
     weighs_classes: ClassVar[bool] = True
     plain_sgd: ClassVar[bool] = True
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalSgd:
-        """Return it.
+        """Return the local update.
 
         Raises:
-            ConfigError: the model is another one.
+            ConfigError: the model's features have no weights of their own.
         """
         from fedldp.training.ranking_sgd import check_dense_first
 
@@ -42,30 +42,30 @@ class DenseFirst(Local):
 
 
 def unknown(release: Release, problem: Problem) -> FirstArrays:
-    """Return what the server knows of features before the first round."""
+    """Return what the server knows about features before the first round."""
     assert isinstance(release, UnevenRelease)
     nothing = np.zeros(release.noisier.first_layer.num_features)
     return lambda draw: {"importance": nothing, "precision": nothing}
 
 
 def publish_importance(state: State) -> Broadcast:
-    """Return the round's broadcast, with all that is known of the importance of features."""
+    """Return the round's broadcast, with what is known about the importance of features."""
     told = {name: state.arrays[name] for name in ("importance", "precision")}
     return Broadcast(round=state.round, weights=state.weights, public=told)
 
 
 @dataclass(frozen=True)
 class RankFeatures:
-    """The estimate of the mean change, and the importance of features from what is public.
+    """The estimate of the mean change, and the importance of features from public values.
 
-    The importance of a feature is the mean square of a round's change of its weights, estimated
-    without bias: the noise on it is known. Rounds are averaged by the inverse variance of their
-    estimates, so one in which a feature had more noise hardly counts for it. This is eq. 6 of the
-    paper on global weights without its factor |w_ij|, which the noise would swell.
+    The importance of a feature is the mean square of a round's change of its weights. Its estimate
+    is unbiased, because the noise on it is known. Rounds are averaged by the inverse variance of
+    their estimates, so a round in which a feature had more noise hardly counts for it. This is eq.
+    6 of the paper on global weights without its factor |w_ij|, which the noise would inflate.
 
     Attributes:
         noisier: picks the features that get more noise.
-        mean: of the reports: of weights, or of their change from the broadcast.
+        mean: the mean of the reports: of weights, or of their change from the broadcast.
     """
 
     needs: ClassVar[Needs] = "reports"
@@ -77,7 +77,7 @@ class RankFeatures:
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        """Return the mean change, and what is known of the importance after it."""
+        """Return the mean change, and what is then known about the importance."""
         noisier, found = self.noisier, self.mean(state, reports, draw)
         assert found.values is not None
         change = found.values if self.mean.gives == "update" else found.values - state.weights

@@ -1,4 +1,4 @@
-"""Training by gradients of features, each of them randomised once in a run."""
+"""Training with gradients of features that are each randomised once in a run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SUITABLE = "k_closest, nearest_direction, privunit, privunit_scalar, piecewise o
 
 @dataclass(frozen=True, kw_only=True)
 class RandomisedGradients(Local):
-    """SGD by randomised gradients, each example in one round only.
+    """SGD with randomised gradients, each example in one round only.
 
     Attributes:
-        settings: of the preset.
-        features: of the examples.
+        settings: the settings of the preset.
+        features: the features of the examples.
 
     Raises:
         ConfigError: an example would be used twice, or there is no such mechanism.
@@ -39,7 +39,7 @@ class RandomisedGradients(Local):
     weighs_classes: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
     drawn_once: ClassVar[bool] = True
-    uses_rounds: ClassVar[bool] = True  # another number of them puts an example into another one
+    uses_rounds: ClassVar[bool] = True  # another number puts an example into another round
 
     settings: Settings
     features: OrientedFeatures
@@ -58,7 +58,7 @@ class RandomisedGradients(Local):
             raise ConfigError(f"mechanism = {name}: choose {SUITABLE}")
 
     def mechanism(self, size: int) -> Mechanism:
-        """Return what randomises a gradient of ``size`` coordinates, divided by ``clip``."""
+        """Return the mechanism for a gradient of ``size`` coordinates, divided by ``clip``."""
         settings = self.settings
         return _mechanism(settings.mechanism, settings.epsilon, settings.delta, size)
 
@@ -80,10 +80,10 @@ class RandomisedGradients(Local):
         )
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
-        """Return what all gradients of a client release, one of them for each example.
+        """Return what all gradients of a client release, one gradient for each example.
 
         Raises:
-            ConfigError: there are more rounds than examples; or the mechanism is not pure private
+            ConfigError: there are more rounds than examples; or the mechanism has no pure epsilon
                 for the gradient as a whole.
         """
         settings, most = self.settings, self.most_examples(algorithm)
@@ -102,11 +102,11 @@ class RandomisedGradients(Local):
         return PerRecord(record=self._drawn(record), client=whole)
 
     def _drawn(self, event: Event) -> Memoized:
-        # Another number of rounds would put an example into another one.
+        # Another number of rounds would put an example into another round.
         return Memoized(drawn=event, identity=f"gradients, in {self.settings.rounds} rounds")
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return an equal share, where it is public how many examples a client has."""
+        """Return an equal share, if the number of a client's examples is public."""
         return self.settings.equal_share(algorithm.problem, self.settings.num_clients)
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnFeatures:

@@ -5,7 +5,7 @@
                      --> Mechanism   clips, randomises, packs; its event is what is charged
                      --> Reports
 
-n clients are encoded at once, each with the bits that it would send alone.
+n clients are encoded at once, each to the bits that it would send alone.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from fedldp.training.feature_importance import NoisierFeatures
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A bound and a mechanism: what is done to an update before it may leave, and what that claims.
+    """A bound and a mechanism: what happens to an update before it leaves, and what that claims.
 
     Attributes:
         bound: the chart in which the mechanism works.
-        mechanism: what randomises.
-        size: of the model, d.
-        sends: which of the arrays beside the weights is sent in their place, in the coordinates of
-            the bound's chart, if it has one; None: the weights. Where training failed these are
-            zeros.
+        mechanism: the mechanism that randomises.
+        size: d, the size of the model.
+        sends: the name of an array of the update to send instead of the weights, in the coordinates
+            of the bound's chart, if it has one; None sends the weights. If training failed, the
+            array is zero.
     """
 
     bound: Bound
@@ -50,18 +50,18 @@ class Release:
 
     @property
     def coordinates(self) -> int:
-        """How many coordinates are randomised."""
+        """The number of coordinates that are randomised."""
         return self.bound.size(self.size)
 
     def event(self) -> Event:
-        """Return what the report of one client releases, whatever its update and the broadcast."""
+        """Return what the report of one client releases, for every update and broadcast."""
         return stated_event(self.mechanism, self.coordinates)
 
     def category(self) -> Event:
-        """Return how the report of one client is drawn, for a shuffler of whole reports.
+        """Return how one client's report is drawn, for a shuffler of whole reports.
 
         Raises:
-            UnfitEvent: it is not one category; see ``stated_category``.
+            UnfitEvent: the report is not one category; see ``stated_category``.
         """
         return stated_category(self.mechanism, self.coordinates)
 
@@ -70,8 +70,8 @@ class Release:
 
         Args:
             update: opened; its rows are finite.
-            broadcast: that it answers.
-            senders: whose it is; each draws from its own stream "mechanism".
+            broadcast: the broadcast that it answers.
+            senders: the clients; each draws from its own stream "mechanism".
         """
         streams = senders.fresh("mechanism")
         if self.sends is not None:
@@ -100,7 +100,7 @@ class Release:
 
     @property
     def _on_device(self) -> bool:
-        """Whether bits can be made where the weights lie."""
+        """Whether bits can be made on the device that holds the weights."""
         ranged = isinstance(self.bound, InRange) and self.bound.send == "weights"
         return ranged and type(self.mechanism) is TwoPoint
 
@@ -110,20 +110,20 @@ class UnevenRelease(Release):
     """A release with more noise on the weights of some input features than on all others.
 
     Attributes:
-        mechanism: of all other weights: ``noisier.least``.
+        mechanism: the mechanism for all other weights: ``noisier.least``.
         noisier: picks the features.
-        ranks: by whose ranks: the broadcast's public "importance", which costs nothing; or each
-            client's own, its update's "importance", which then shows in clear.
+        ranks: whose ranks decide: the broadcast's public "importance", which costs nothing; or each
+            client's own, its update's "importance", which is then released in clear.
 
     Raises:
-        PrivacyError: ``mechanism`` is another one than ``noisier.least``.
+        PrivacyError: ``mechanism`` differs from ``noisier.least``.
     """
 
     noisier: NoisierFeatures
     ranks: Literal["public", "own"]
 
     def __post_init__(self) -> None:
-        if self.mechanism != self.noisier.least:  # what is claimed is what randomises
+        if self.mechanism != self.noisier.least:  # the claim must be about the mechanism in use
             raise PrivacyError("mechanism: it is not the one of the features with the least noise")
 
     def category(self) -> Event:
@@ -131,7 +131,7 @@ class UnevenRelease(Release):
         raise UnfitEvent("a report with more noise on some features is not one category")
 
     def event(self) -> Event:
-        """Return the event of the least noise; or that the features are in clear."""
+        """Return the event of the least noise; or an event for features in clear."""
         if self.ranks == "own":
             return InClear(what="which features get more noise")
         return super().event()
@@ -168,13 +168,13 @@ class Encoder:
 
     Attributes:
         release: the randomiser, with its claim.
-        inner: what the update itself releases, where training randomised it.
-        chunk: coordinates in one message; all of them where it is None.
+        inner: what the update itself releases, if training randomised it.
+        chunk: coordinates in one message; None for all of them.
         tells_examples: also send each client's number of examples, in clear, as its weight.
-        names_sender: also send whose the report is.
-        label: also send the budget, where clients' budgets differ.
-        one_category: whether a shuffler of whole reports carries the report. Its event then says
-            how its one category is drawn, not only what that costs.
+        names_sender: also send the name of the client.
+        label: also send the budget, if clients' budgets differ.
+        one_category: whether a shuffler of whole reports carries the report. Its event then states
+            how its one category is drawn, in addition to the cost.
     """
 
     release: Release
@@ -186,7 +186,7 @@ class Encoder:
     one_category: bool = False
 
     def event(self, phase: int = 0) -> Event:
-        """Return what one report of one client releases: it is what is charged."""
+        """Return what one report of one client releases; this is charged."""
         event = self.release.event() if self.inner is None else self.inner
         if self.one_category:
             if self.inner is not None or self.tells_examples or self.label is not None:
@@ -201,7 +201,7 @@ class Encoder:
     def __call__(
         self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
     ) -> Reports:
-        """Return the reports of n clients, each as it is on its own."""
+        """Return the reports of n clients, each equal to the one that it would send alone."""
         opened = open_finite(update, broadcast)
         size = self.release.coordinates
         counts = senders.num_examples.open() if self.tells_examples else None
@@ -216,10 +216,10 @@ class Encoder:
         )
 
     def summing(self, most: int) -> Summing | None:
-        """Return how such reports add up, if they do and no more than their sum is needed.
+        """Return how such reports add up, if they do and only their sum is needed.
 
         Args:
-            most: reports in one sum.
+            most: the largest number of reports in one sum.
         """
         if self.tells_examples or self.names_sender or self.label is not None:
             return None
@@ -227,12 +227,12 @@ class Encoder:
 
 
 def in_clear(size: int) -> Release:
-    """Return the release of weights as they are, of a model of ``size``."""
+    """Return the release of a model's weights in clear, for a model of ``size`` weights."""
     return Release(bound=Unbounded(), mechanism=Plain(), size=size)
 
 
 def _and_count(event: Event) -> str:
-    """Return, for the reader, what is in clear of a report that tells a number of examples."""
+    """Return, in words, what a report with a number of examples has in clear."""
     if not isinstance(event, InClear):
         return "number of examples"
     comma = "," if " " in event.what else ""
@@ -240,10 +240,10 @@ def _and_count(event: Event) -> str:
 
 
 def open_finite(sealed: Sensitive[Update], broadcast: Broadcast) -> Update:
-    """Open clients' updates, with the broadcast's weights for every row that is not finite.
+    """Open clients' updates; the broadcast's weights replace every row that is not finite.
 
-    A refusal would tell a server, which may choose weights for which training fails on some
-    examples only, what the examples are. Whatever else was computed there becomes zeros.
+    A refusal would reveal something about the examples to a server, which may choose weights for
+    which training fails on some examples only. Other arrays of such a row become zeros.
     """
     update = sealed.open()
     rows = update.rows

@@ -1,4 +1,4 @@
-"""The settings that every run has, and how they are checked."""
+"""The settings that every run has, and their checks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _OF_TABLES = (
 )
 _OF_PARTITIONS = ("partition", "num_examples")
 _EQUAL = ("iid", "drawn")
-"""Partitions in which every client has as many examples as the others, up to one."""
+"""Partitions that give all clients equally many examples, up to one."""
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 WeightDecay = Annotated[float, Field(ge=0, le=1e3)]
 RateSchedule = Literal["constant", "linear", "cosine"]
@@ -70,12 +70,12 @@ ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
 
 
 class RunSettings(FrozenConfig):
-    """The settings that every run has, checked as far as they can be without its parts."""
+    """The settings that every run has, checked as far as possible without its parts."""
 
     model_config = ConfigDict(protected_namespaces=(), strict=True)
 
     needs_extra: ClassVar[str | None] = None
-    """The extra of fedldp without which its clients cannot train; see ``core.registry.EXTRAS``."""
+    """The extra of fedldp that its clients need to train; see ``core.registry.EXTRAS``."""
 
     simulation_only: ClassVar[frozenset[str]] = frozenset(
         {"seed", "client_budget", "person_budget", "target", "client_column", "test_file"}
@@ -86,13 +86,13 @@ class RunSettings(FrozenConfig):
     """The setting that a target is solved for, which may then be left out."""
 
     per_client: ClassVar[tuple[str, ...]] = ()
-    """Settings that may be a list with one value for each client; a client is told its own."""
+    """Settings that may be a list with one value for each client; a client is told only its own."""
 
     semantics: ClassVar[int] = 1
-    """Rises whenever the same settings give another result: what was measured before is void."""
+    """Rises whenever the same settings give another result, which voids earlier measurements."""
 
     inverse: ClassVar[bool] = False
-    """Whether what a target is solved for is a noise, which is lower for a higher budget."""
+    """Whether a target is solved for a noise, which is lower for a higher budget."""
 
     system: str = Field(description="the system's name")
     dataset: str = Field(
@@ -298,7 +298,7 @@ class RunSettings(FrozenConfig):
                 f"{divided[0]} = {getattr(self, divided[0])}: client_column = "
                 f"{self.client_column} says whose each row is; leave it out"
             )
-        self.columns  # noqa: B018 (it refuses what contradicts itself)
+        self.columns  # noqa: B018 (it refuses columns that contradict themselves)
         return self
 
     @model_validator(mode="after")
@@ -323,7 +323,7 @@ class RunSettings(FrozenConfig):
 
     @model_validator(mode="after")
     def _check_own(self) -> Self:
-        """Refuse as one client's own value what would be refused for all of them."""
+        """Check one client's own value as a value for all clients is checked."""
         own = {n: v.own for n in self.per_client if isinstance(v := getattr(self, n), ClientValue)}
         if own:
             self.changed(**own)
@@ -362,28 +362,28 @@ class RunSettings(FrozenConfig):
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """What every simulated client's ledger covers; none where ledgers only count."""
+        """The limits of every simulated client's ledger; empty if ledgers only count."""
         given = (self.client_budget, self.person_budget)
         return tuple(each.budget() for each in given if each is not None)
 
     def equal_share(self, problem: Problem, num_clients: int) -> int | None:
-        """Return how many examples every client has at most, where all have as many; else None.
+        """Return the largest number of a client's examples if all have equally many; else None.
 
         Args:
-            problem: public facts. Data that say whose they are need not be divided equally.
-            num_clients: among whom they are divided.
+            problem: the public facts. Data that name their clients need not be divided equally.
+            num_clients: the number of clients among whom they are divided.
         """
         if problem.num_clients is not None or parse_scheme(self.partition)[0] not in _EQUAL:
             return None
         if (
             problem.people is not None
-        ):  # who are divided equally, and have rows of different numbers
+        ):  # people are divided equally, and have different numbers of rows
             return None
         return -(-problem.num_examples // num_clients)
 
     @property
     def columns(self) -> Columns:
-        """What the columns of a table are."""
+        """The meaning of a table's columns."""
         return Columns(
             label=self.label_column,
             client=self.client_column,
@@ -399,26 +399,26 @@ class RunSettings(FrozenConfig):
 
     @property
     def round_size(self) -> int:
-        """The clients of a round; where rounds differ by one, of the larger ones."""
+        """The number of clients in a round; in the larger ones, if rounds differ by one."""
         if self.answers_once:
             return cohort_sizes(self.num_clients, self.rounds)[1]
         return self.clients_per_round or self.num_clients
 
     @property
     def fewest_in_round(self) -> int:
-        """The clients of a round; where rounds differ by one, of the smaller ones."""
-        if self.answers_once:  # with fewer clients than rounds it is refused elsewhere
+        """The number of clients in a round; in the smaller ones, if rounds differ by one."""
+        if self.answers_once:  # fewer clients than rounds are refused elsewhere
             return max(1, cohort_sizes(self.num_clients, self.rounds)[0])
         return self.round_size
 
     @property
     def committees(self) -> Committees:
-        """Who is in which secure sum, of those of a round."""
+        """Which of a round's clients are in which secure sum."""
         return Committees.of_size(self.round_size, self.committee)
 
     @property
     def fewest_in_sum(self) -> int:
-        """The clients of one secure sum; where sums differ by one, of the smaller ones."""
+        """The number of clients in one secure sum; in the smaller ones, if sums differ by one."""
         return self.fewest_in_round if self.committee is None else self.committees.fewest
 
     @property
@@ -431,7 +431,7 @@ class RunSettings(FrozenConfig):
     def for_client(self, client: int) -> Self:
         """Return the configuration as one client is told it.
 
-        It lacks what only a simulation needs, and what other clients choose for themselves.
+        It lacks settings that only a simulation needs, and the choices of other clients.
         """
         fields = type(self).model_fields
         settings: dict[str, Any] = {name: fields[name].default for name in self.simulation_only}
@@ -442,9 +442,9 @@ class RunSettings(FrozenConfig):
         return self.changed(**settings)
 
     def encoder_groups(self) -> list[ClientIndices]:
-        """Return the clients in groups, of which each has encoders that are alike.
+        """Return the clients in groups whose members have equal encoders.
 
-        Clients of a group ascend, and groups by their first client.
+        Clients ascend within a group, and groups ascend by their first client.
         """
         return of_equal_values([getattr(self, name) for name in self.per_client], self.num_clients)
 

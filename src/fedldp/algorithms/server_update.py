@@ -5,9 +5,9 @@
             -> step       W + rate times what an optimiser makes of the change -> the next W
             -> average    of the last iterates: what is tested and kept as the model
 
-Everything after the estimate is computed from what clients have released already (and, where the
-server itself adds the noise, from what it has noised): post-processing, so that no step, rate or
-average changes a line of a statement.
+Everything after the estimate is computed from what clients have released already (or, if the server
+itself adds the noise, from the noisy values). It is post-processing, so no step, rate or average
+changes a line of a statement.
 
 Source: S. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konecny, S. Kumar, H. B. McMahan,
 "Adaptive Federated Optimization", ICLR 2021: FedOpt (Algorithm 1) with FedAvgM (T.-M. H. Hsu, H.
@@ -50,10 +50,10 @@ Mean: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = NDArray[np.floating]
 
 Sent = Literal["weights", "update"]
-"""What a mean is of: clients' weights, or their change from the broadcast."""
+"""What a mean is taken of: clients' weights, or their change from the broadcast."""
 
 Needs = Literal["sum", "reports", "sender", "weight"]
-"""What an estimate must have: a round's sum alone; each report; its sender; or its clear weight."""
+"""What an estimate needs: a round's sum alone; each report; its sender; or its clear weight."""
 
 Optimizer = Literal["none", "momentum", "adam"]
 
@@ -74,7 +74,7 @@ class Restore(Protocol):
 
 
 def as_it_is(mean: Mean, state: State, factor: float = 1.0) -> Values:
-    """Return a mean that is in the unit of the weights already, times a factor, shape (d,)."""
+    """Return a mean that is in the units of the weights already, times a factor, shape (d,)."""
     return factor * mean
 
 
@@ -83,14 +83,14 @@ def as_it_is(mean: Mean, state: State, factor: float = 1.0) -> Values:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimated:
-    """What one round's reports say.
+    """The result of estimating from one round's reports.
 
     Attributes:
         values: the estimate of the clients' mean, shape (d,), in float64, or in the float32 of
-            ranges; None where the round's rule takes nobody's report, and the weights stay.
+            ranges; None if the round's rule takes nobody's report, and the weights stay.
         weight: of all reports together.
-        metrics: the system's own figures on the round.
-        arrays: of the state, that are other ones now.
+        metrics: the system's own metrics of the round.
+        arrays: the state's arrays that change.
     """
 
     values: Values | None
@@ -103,7 +103,7 @@ class Estimate(Protocol):
     """Estimate the clients' mean from a stream of reports, in O(d) memory.
 
     Attributes:
-        needs: what it must have; a channel that cannot give it does not go with this estimate.
+        needs: what it must have; a channel that cannot provide it does not go with this estimate.
         gives: what ``Estimated.values`` is.
     """
 
@@ -116,23 +116,23 @@ class Estimate(Protocol):
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        """Return the estimate; of a change ``factor`` times it.
+        """Return the estimate; an estimated change is multiplied by ``factor``.
 
         Raises:
-            RunError: there are no reports, or some that cannot be read.
+            RunError: there are no reports, or some cannot be read.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
-    """The mean as the mechanism's own aggregate estimates it, which needs no more than a sum.
+    """The mean, estimated by the mechanism's own aggregate, which needs only a sum.
 
     Attributes:
-        empty: gives an aggregate without reports, for a model of so many weights.
+        empty: gives an aggregate without reports, for a model of this many weights.
         gives: see ``Estimate``.
-        restore: from the mechanism's coordinates to those of the weights.
-        scale: of bits, gives the scale for a budget and a report's size, where clients' budgets
+        restore: maps the mechanism's coordinates to weights.
+        scale: for bits, gives the scale for a budget and a report's size, if clients' budgets
             differ.
     """
 
@@ -164,14 +164,15 @@ class Aggregate:
 
 @dataclass(frozen=True, kw_only=True)
 class Weighted:
-    """The mean of the reports by the weights that they carry; one without a weight has weight 1.
+    """The mean of the reports, weighted by the weight that each carries, or else by 1.
 
     Attributes:
-        read: gives the values of a payload of so many coordinates.
+        read: gives the values of a payload with this many coordinates.
         gives: see ``Estimate``.
         by_examples: whether reports carry their clients' example counts, in clear.
-        restore: from what ``read`` gives to weights or their change.
-        coordinates: of a report, for a model of so many weights; None: as many.
+        restore: maps what ``read`` gives to weights or their change.
+        coordinates: gives the number of coordinates for a model of this many weights; None if
+            equal.
     """
 
     read: Callable[[bytes, int], Values]
@@ -203,13 +204,13 @@ class Weighted:
 
 @dataclass(frozen=True, kw_only=True)
 class BySender:
-    """The mean of the reports by shares that the server gives to each of its clients.
+    """The mean of the reports, weighted by shares that the server gives to its clients.
 
     Attributes:
-        shares: draws every client's share, at least 0, shape (n,), and figures on the round.
-        read: gives the values of a report of a client, shape (d,).
+        shares: draws every client's share, at least 0, shape (n,), and metrics of the round.
+        read: gives the values of a client's report, shape (d,).
         gives: see ``Estimate``.
-        restore: from what ``read`` gives to weights or their change.
+        restore: maps what ``read`` gives to weights or their change.
     """
 
     needs: ClassVar[Needs] = "sender"
@@ -222,7 +223,7 @@ class BySender:
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        """Return the estimate; None where all whose reports came have no share."""
+        """Return the estimate; None if no client whose report came has a share."""
         shares, metrics = self.shares(draw)
         total = np.zeros(state.weights.size)
         weight, came = 0.0, 0
@@ -253,12 +254,13 @@ class BySender:
 class NoisySum:
     """The noisy mean of updates sent in clear: the server clips them and adds the noise itself.
 
-    It divides by the number that was agreed: that of those who really answered would show, in
-    the scale of the noise, who was there.
+    It divides by the agreed number of clients. The number that answered would show, in the scale of
+    the noise, who was there.
 
     Attributes:
-        bounded: gives what clips a round's updates and draws the noise, and the updates again.
-        number: of clients in a round, as agreed.
+        bounded: gives the mechanism that clips a round's updates and draws the noise, and the
+            updates.
+        number: the agreed number of clients in a round.
     """
 
     needs: ClassVar[Needs] = "reports"
@@ -289,12 +291,13 @@ class NoisySum:
 class NoisyTotal:
     """The noisy mean of updates that clients clip on a grid: the server adds noise to their sum.
 
-    It divides by the number that was agreed, as ``NoisySum`` does. It clips again what comes by
-    itself, which leaves an honest report as it is; what is in a secure sum nobody can.
+    It divides by the agreed number of clients, as ``NoisySum`` does. It clips again each report
+    that arrives singly, which does not change an honest report; nobody can clip what is in a secure
+    sum.
 
     Attributes:
-        steps: what clips the updates, and has the noise.
-        number: of clients in a round, as agreed.
+        steps: the mechanism that clips the updates and has the noise.
+        number: the agreed number of clients in a round.
     """
 
     needs: ClassVar[Needs] = "sum"
@@ -318,20 +321,20 @@ class NoisyTotal:
             clipped = ball.clip(alone.mean())
             found.add(clipped.astype(INTEGER).tobytes())
         total = found.total()
-        # Another sum of one round, after a crash say, gets other noise: with the same, the two
-        # broadcasts would tell their difference exactly.
+        # A second sum of one round, for example after a crash, gets other noise: with the same
+        # noise, the two broadcasts would reveal their difference exactly.
         stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
         total = self.steps.noisy(total, stream)
         return Estimated(values=factor * (total * (ball.step / self.number)))
 
 
 def read_plain(payload: bytes, size: int) -> Values:
-    """Return the float32 values of a payload that nothing randomised, shape (size,)."""
+    """Return the float32 values of a payload that was not randomised, shape (size,)."""
     return np.frombuffer(payload, "<f4").astype(np.float64)
 
 
 def read_report(mechanism: Mechanism, payload: bytes, size: int) -> Values:
-    """Return what one payload of ``mechanism`` estimates, shape (size,)."""
+    """Return the estimate from one payload of ``mechanism``, shape (size,)."""
     aggregate = mechanism.aggregate(size)
     aggregate.add(payload)
     return aggregate.mean()
@@ -342,19 +345,19 @@ def read_report(mechanism: Mechanism, payload: bytes, size: int) -> Values:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What the server adds to W, for the change D that the estimate says: its rate times this.
+    """The server's step: what it adds to W for an estimated change D, before its rate.
 
         none      D
         momentum  M, with M = momentum M + D                                  (FedAvgM)
         adam      M/(sqrt(V) + 1e-3), with M = momentum M + (1 - momentum) D,
                   V = 0.99 V + 0.01 D^2, and V = 1e-6 before the first round  (FedAdam)
 
-    Where clients send weights, D is their mean less W: minus the "pseudo-gradient" of Reddi et al.
+    If clients send weights, D is their mean less W: minus the "pseudo-gradient" of Reddi et al.
 
     Attributes:
-        optimizer: which of them.
+        optimizer: none, momentum or adam.
         rate: the server's learning rate.
-        momentum: what is left of M after a round: beta, or beta_1 of Adam.
+        momentum: the fraction of M that remains after a round: beta, or beta_1 of Adam.
     """
 
     optimizer: Optimizer = "none"
@@ -362,20 +365,20 @@ class Step:
     momentum: float = 0.9
 
     def arrays(self, size: int) -> Arrays:
-        """Return what it keeps from round to round, before the first, of ``size`` weights."""
+        """Return the arrays of the step before the first round, for ``size`` weights."""
         if self.optimizer == "none":
             return {}
         rest = {_MOMENTUM: np.zeros(size)}
         if self.optimizer == "adam":
-            rest[_SQUARES] = np.full(size, ADAM_FLOOR**2)  # the least that the paper lets it be
+            rest[_SQUARES] = np.full(size, ADAM_FLOOR**2)  # the smallest that the paper allows
         return rest
 
     def direction(self, change: Values, kept: Arrays) -> tuple[Values, Arrays]:
-        """Return what is added to W but for the rate, and what is kept then.
+        """Return what is added to W before the rate, and the arrays to keep.
 
         Args:
             change: D, shape (d,).
-            kept: of the state; see ``arrays``.
+            kept: arrays of the state; see ``arrays``.
         """
         if self.optimizer == "none":
             return change, {}
@@ -389,17 +392,17 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerUpdate:
-    """The server's rule: estimate, then step; and which weights stand for the run's model.
+    """The server's rule: estimate, then step; and which weights are the run's model.
 
-    With the step none and rate 1 the estimate itself is the next W, or W plus it.
+    With the step none and rate 1 the estimate itself is the next W, or W plus the estimate.
 
     Attributes:
-        estimate: from a round's reports.
-        step: from the estimate to the next weights.
-        noise: gives noise of the server's own on the estimate, shape (d,), from its size.
+        estimate: the estimate from a round's reports.
+        step: the step from the estimate to the next weights.
+        noise: gives the server's own noise on the estimate, shape (d,), from its size.
         finish: the last operation on the next weights, in float64; it may refuse them.
-        average_from: the first round whose weights are in the average; None: there is none, and the
-            last weights alone are the model.
+        average_from: the first round whose weights are averaged; None if the last weights alone are
+            the model.
     """
 
     estimate: Estimate
@@ -418,8 +421,8 @@ class ServerUpdate:
         """Return the server's half of a system.
 
         Args:
-            first: gives the first weights, and whatever else the estimate or ``publish`` needs.
-            publish: see ``ServerRole``; what the step keeps is no business of clients.
+            first: gives the first weights, and any arrays that the estimate or ``publish`` needs.
+            publish: see ``ServerRole``; the arrays of the step are not for clients.
             downlink: see ``ServerRole``.
         """
 
@@ -440,10 +443,10 @@ class ServerUpdate:
     def __call__(
         self, state: State, reports: Incoming, draw: Draw
     ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state, and the system's own figures.
+        """Return the next state, and the system's own metrics.
 
         Raises:
-            RunError: there are no reports, or (Diverged) their mean is not one that may be told.
+            RunError: there are no reports, or (Diverged) their mean must not be published.
         """
         straight = self.step.optimizer == "none"
         factor = self.step.rate if straight and self._gives_change else 1.0
@@ -469,9 +472,9 @@ class ServerUpdate:
         return self._averaged(following), found.metrics
 
     def result(self, state: State) -> Vector:
-        """Return the weights that are tested, and kept as the run's model, float32, shape (d,).
+        """Return the weights that are tested and kept as the run's model, float32, shape (d,).
 
-        They are the mean of the iterates since ``average_from``, where there are some already.
+        They are the mean of the iterates since ``average_from``, once there are some.
         """
         if self.average_from is None or not state.arrays[_COUNT][0]:
             return state.weights
@@ -483,14 +486,14 @@ class ServerUpdate:
         return self.estimate.gives == "update"
 
     def _kept(self, size: int) -> Arrays:
-        """Return what the step and the average keep, before the first round."""
+        """Return the arrays of the step and of the average before the first round."""
         kept = dict(self.step.arrays(size))
         if self.average_from is not None:
             kept |= {_SUM: np.zeros(size), _COUNT: np.zeros(1, np.int64)}
         return kept
 
     def _straight(self, state: State, values: Values, noise: Values | None) -> Values:
-        """Return the next weights without an optimiser; a change has the rate in it already."""
+        """Return the next weights without an optimiser; a change includes the rate already."""
         rate = self.step.rate
         weights: Values
         if self._gives_change:
@@ -502,7 +505,7 @@ class ServerUpdate:
         return weights if noise is None else weights + rate * noise
 
     def _check(self, state: State, change: Values) -> None:
-        """Refuse what an optimiser would hide, and keep: without one, the loop refuses it."""
+        """Refuse a mean that an optimiser would hide and keep; without one, the loop refuses it."""
         if not within_largest_weight(state.weights + change):
             raise Diverged(
                 f"round {state.round}: the mean of the reports is not finite, or beyond what a "
@@ -520,7 +523,7 @@ class ServerUpdate:
 
 
 def first_averaged(share: float, rounds: int) -> int | None:
-    """Return the first round of the last ``share`` of ``rounds``, one at least; None for share 0.
+    """Return the first round of the last ``share`` of ``rounds``, at least one; None for share 0.
 
     >>> first_averaged(0.25, 10), first_averaged(1.0, 10), first_averaged(0.01, 10)
     (9, 1, 10)

@@ -1,4 +1,4 @@
-"""Settings that several algorithms have: their kinds, with limits, and their declarations."""
+"""Settings that several algorithms share: their types, limits and declarations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedldp.models import name_of
 
 Positive = Annotated[float, Field(ge=1e-38, le=1e38, allow_inf_nan=False)]
 LearningRate = Annotated[float, Field(ge=1e-38, le=1e30, allow_inf_nan=False)]
-"""So that float32 has room for what optimisers make of it: Adam first takes ten times as much."""
+"""Leaves float32 room for optimisers: Adam's first step is ten times as large."""
 
 Delta = Annotated[float, Field(ge=SMALLEST_DELTA, lt=1)]
 NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
@@ -28,7 +28,7 @@ Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _named(model: Any) -> Any:
-    """Return the name of a model that a Python program gives as it is; what else, as it is."""
+    """Return the name of a model that a Python program gives; return other values unchanged."""
     return name_of(model) if callable(model) else model
 
 
@@ -36,18 +36,18 @@ ModelName = Annotated[str, BeforeValidator(_named)]
 
 Trainable = Annotated[str, Field(pattern=r"^[^,\s]+( *, *[^,\s]+)*$")]
 WEIGHTS = ".safetensors"
-"""How the name of a file of weights ends."""
+"""The ending of the name of a file of weights."""
 WeightsFile = Annotated[str, Field(pattern=rf"\{WEIGHTS}$")]
 
 LARGEST_BATCH = 1_000_000_000
 
 
 TargetUnit = Literal["weight", "record", "person", "client-round", "client-run"]
-"""The units that some system's statement has lines of."""
+"""The units for which some system's statement has lines."""
 
 
 class PrivacyTarget(FrozenConfig):
-    """A guarantee to meet: the run's budget is solved so that the statement does."""
+    """A guarantee to meet: the run's budget is solved so that the statement meets it."""
 
     unit: TargetUnit = Field(description="what to protect")
     epsilon: Positive = Field(description="the guarantee's epsilon, at most")
@@ -56,12 +56,12 @@ class PrivacyTarget(FrozenConfig):
 
 
 def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldInfo]) -> Any:
-    """Return a system's settings with a value for the one that a target replaces, if it needs one.
+    """Return a system's settings, with a start value for the one that a target solves, if needed.
 
     Args:
-        settings: as they were given.
+        settings: the settings as given.
         calibrated: the setting that a target is solved for.
-        fields: of the system.
+        fields: the fields of the system.
     """
     if not isinstance(settings, Mapping) or settings.get("target") is None:
         return settings
@@ -70,7 +70,7 @@ def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldIn
     )
     if not needed or settings.get(calibrated) is not None:
         return settings
-    return {**settings, calibrated: 1.0}  # with which every solution begins
+    return {**settings, calibrated: 1.0}  # every solution begins with it
 
 
 class ClientBudget(FrozenConfig):
@@ -85,7 +85,7 @@ class ClientBudget(FrozenConfig):
 
 
 class PersonBudget(ClientBudget):
-    """The limit that every simulated client's ledger has for each person, or each record."""
+    """The limit of every simulated client's ledger for each person, or each record."""
 
     unit: Part = Field(
         "person", description="person, or record: for systems whose records are told apart only"
@@ -115,15 +115,16 @@ class Delays:
 
 @dataclass(frozen=True)
 class Offer:
-    """A setting as it is declared beside its part.
+    """A setting, declared beside its part.
 
     Attributes:
-        name: as users know it.
-        type: of its values, with their limits.
-        meaning: in words; None where the type has them.
-        default: ... where it must be given.
-        per_client: whether it may be a list with one value for each client, who is told its own.
-        simulated: whether it is for a simulation alone, and no client is told of it.
+        name: the name that users type.
+        type: the type of its values, with their limits.
+        meaning: its meaning in words; None if the type has it.
+        default: its default; ... if it must be given.
+        per_client: whether it may be a list with one value for each client, who is told its own
+            only.
+        simulated: whether it is for simulations alone, and clients are not told.
     """
 
     name: str
@@ -134,17 +135,17 @@ class Offer:
     simulated: bool = False
 
     def but(self, **changes: Any) -> Offer:
-        """Return it with another default, meaning or type, as a preset may have it."""
+        """Return the setting with another default, meaning or type, for a preset."""
         return replace(self, **changes)
 
     @property
     def late(self) -> tuple[Any, Any]:
-        """The setting for a preset that was published without it: see ``LEFT_OUT``."""
+        """The setting for a preset that was published before it: see ``LEFT_OUT``."""
         return Annotated[self.type, LEFT_OUT], self.field[1]
 
     @property
     def field(self) -> tuple[Any, Any]:
-        """The setting as pydantic takes it."""
+        """The setting in the form that pydantic takes."""
         if self.meaning is None:
             return self.type, self.default
         return self.type, Field(self.default, description=self.meaning)

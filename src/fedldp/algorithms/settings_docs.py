@@ -1,4 +1,4 @@
-"""Settings in words: meaning, type, limits, unit and default, from their own declarations."""
+"""Settings in words: meaning, type, limits, unit and default, from their declarations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNITS = {
     "server_momentum": "share of 1",
     "class_weights": "factor",
 }
-"""Of settings whose name does not end in what they count."""
+"""The units of settings whose names do not end in what they count."""
 
 _ENDINGS = {
     "seconds": "seconds",
@@ -65,15 +65,15 @@ _WIDTH = 98
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What there is to say of one setting.
+    """The description of one setting.
 
     Attributes:
-        name: of the setting.
-        meaning: in words.
-        type: of its values, in words.
+        name: the name of the setting.
+        meaning: its meaning in words.
+        type: the type of its values, in words.
         default: as TOML writes it; "required" or "not set".
-        unit: of its values, where they have one.
-        limits: of its values, where they have some.
+        unit: the unit of its values, if they have one.
+        limits: the limits of its values, if they have some.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Setting:
 
     @property
     def in_brackets(self) -> str:
-        """All but its name and meaning, in a few words."""
+        """Everything but its name and meaning, in a few words."""
         parts = [self.type, self.limits, self.unit and f"in {self.unit}"]
         if self.default != "required":
             parts.append("not set by default" if self.default == "not set" else "")
@@ -93,7 +93,7 @@ class Setting:
         return ", ".join(part for part in parts if part)
 
 
-@functools.cache  # a class's schema takes pydantic some 20 ms, and never changes
+@functools.cache  # pydantic needs some 20 ms for a class's schema, which never changes
 def describe_settings(owner: type[BaseModel]) -> tuple[Setting, ...]:
     """Return the settings of a configuration class, in its order."""
     document = owner.model_json_schema()
@@ -112,7 +112,7 @@ def describe_settings(owner: type[BaseModel]) -> tuple[Setting, ...]:
 
 
 def value_text(value: Any) -> str:
-    """Return a value as TOML writes it, in one line."""
+    """Return a value in TOML, on one line."""
     if value is None or value == {}:
         return "not set"
     if isinstance(value, Mapping):
@@ -124,12 +124,12 @@ def value_text(value: Any) -> str:
 
 
 def _key(name: str) -> str:
-    """Return a key as TOML writes it: in quotes where it must be."""
+    """Return a key in TOML, quoted if necessary."""
     return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
 
 
 def commented_toml(config: FrozenConfig) -> str:
-    """Return a configuration as TOML, each setting under a comment that says what it is."""
+    """Return a configuration as TOML, each setting under a comment that explains it."""
     values = config.every_setting() | config.model_dump(exclude_none=True)
     plain: list[str] = []
     tables: list[str] = []
@@ -164,7 +164,7 @@ def _one_type(found: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         reference = found.get("$ref") or found["allOf"][0]["$ref"]
         inner = document["$defs"][reference.rpartition("/")[2]]
         if inner.get("title") == "ClientValue":
-            return ""  # what one client is told of a list
+            return ""  # a client is told one value of a list
         return f"table of {', '.join(inner['properties'])}"
     if "const" in found:
         return value_text(found["const"])
@@ -178,7 +178,7 @@ def _one_type(found: Mapping[str, Any], document: Mapping[str, Any]) -> str:
 
 
 def _limits(found: Mapping[str, Any]) -> str | None:
-    # Of a list, its elements' are meant; a list's own length is in its meaning.
+    # For a list, the limits are those of its elements; its meaning states its length.
     for each in _choices(found):
         inner = each.get("items", each)
         low = [f"{inner['minimum']:g} or more"] if "minimum" in inner else []

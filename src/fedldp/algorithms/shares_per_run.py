@@ -1,4 +1,4 @@
-"""The calibration of shares of noise, for a budget of all that a client sends in a run."""
+"""The calibration of shares of noise, for the budget of all that a client sends in a run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_
 
 @dataclass(frozen=True, kw_only=True)
 class SharesPerRun(Calibration):
-    """Shares of noise for a budget of as many rounds as a client takes part in at most.
+    """Shares of noise for a budget of the largest number of rounds that a client takes part in.
 
     Attributes:
-        settings: of the preset.
-        bound: of what is sent.
-        participation: who takes part when.
-        bits: of the modulus of the sum.
+        settings: the settings of the preset.
+        bound: the bound of what is sent.
+        participation: who takes part in which round.
+        bits: the bits of the sum's modulus.
 
     Raises:
         ConfigError: delta is too small.
@@ -46,10 +46,10 @@ class SharesPerRun(Calibration):
             raise ConfigError(f"delta = {self.settings.delta:g}: give at least {LEAST_FOR_MU:g}")
 
     def mechanism(self, problem: Problem, client: int) -> SharedGaussian:
-        """Return what clips, rounds, and adds a share of the noise.
+        """Return the mechanism that clips, rounds, and adds a share of the noise.
 
         Raises:
-            ConfigError: the modulus cannot hold what ``epsilon`` asks for; the model is too large.
+            ConfigError: the modulus is too small for ``epsilon``, or the model is too large.
         """
         settings, layout = self.settings, self.settings.layout(problem)
         return shared_gaussian(

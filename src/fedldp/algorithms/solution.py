@@ -39,10 +39,10 @@ RIDGE = Offer(
 
 
 def check_linear(algorithm: Algorithm, local_update: str) -> None:
-    """Refuse a model that a ridge regression does not give.
+    """Refuse a model that ridge regression cannot give.
 
     Raises:
-        ConfigError: it is not linear, or there is one class.
+        ConfigError: the model is not linear, or there is only one class.
     """
     config, problem = algorithm.config, algorithm.problem
     if problem.num_classes < 2:
@@ -59,7 +59,7 @@ def check_linear(algorithm: Algorithm, local_update: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnSolution(Local):
-    """The weights that fit a client's examples best, in closed form.
+    """The weights that best fit a client's examples, in closed form.
 
     Attributes:
         ridge: lambda, positive.
@@ -72,7 +72,7 @@ class OwnSolution(Local):
         check_linear(algorithm, "solution")
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
-        """Return it; it computes on the processor, whatever ``device``."""
+        """Return the local update, which computes on the CPU whatever ``device`` is."""
         from fedldp.training.ridge import RidgeSolution
 
         return RidgeSolution(model=LinearModel.of(algorithm.layout), ridge=self.ridge)
@@ -80,19 +80,19 @@ class OwnSolution(Local):
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsOf(Local):
-    """The mean products of a client's examples, and of their labels with them."""
+    """The mean products of a client's examples with each other and with their labels."""
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse models that are not linear; see ``Local.check``."""
         check_linear(algorithm, "statistics")
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
-        """Return it; it computes on the processor, whatever ``device``."""
+        """Return the local update, which computes on the CPU whatever ``device`` is."""
         from fedldp.training.ridge import OwnStatistics
 
         return OwnStatistics(statistics=Statistics(LinearModel.of(algorithm.layout)))
 
 
 def sends_statistics(release: Release, problem: Problem) -> Release:
-    """Return a release of statistics in place of weights."""
+    """Return a release of statistics instead of weights."""
     return replace(release, sends=STATISTICS)

@@ -1,4 +1,4 @@
-"""Systems by their names: fedldp's presets, found by a scan, and a user's own, by their address."""
+"""Systems by name: fedldp's presets, found by a scan, and a user's own, by their addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedldp.core.registry import is_address, load, scan
 
 
 def systems() -> dict[str, type[RunConfig]]:
-    """Return the configuration class of every system by the system's name."""
+    """Return the configuration class of every system, by the system's name."""
     found = scan("fedldp.algorithms.presets", RunConfig)
     return dict(sorted((config.name(), config) for config in found))
 
@@ -23,11 +23,11 @@ def systems() -> dict[str, type[RunConfig]]:
 def find_system(name: str) -> type[RunConfig]:
     """Return the system called ``name``: one of ``systems()``, or the user's "module:function".
 
-    The setting ``system`` of the user's own has that address as its value, so that a configuration
-    that was written down finds its system again.
+    The setting ``system`` of a user's own system has that address as its value, so that a saved
+    configuration finds its system again.
 
     Raises:
-        ConfigError: there is none, or it is no system.
+        ConfigError: there is none, or it is not a system.
     """
     if not is_address(name):
         known = systems()
@@ -49,9 +49,10 @@ def find_system(name: str) -> type[RunConfig]:
 
 
 def with_left_out(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as it was written, with the settings that were left out of it.
+    """Return a saved configuration, completed with the settings that were left out of it.
 
-    That of a system of the user's own is returned as it is: to look would run code.
+    The configuration of a user's own system is returned unchanged, because a look would run its
+    code.
     """
     found = systems().get(str(settings.get("system")))
     left_out = {} if found is None else found.left_out()
@@ -59,20 +60,20 @@ def with_left_out(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_code(config: RunConfig) -> tuple[str, ...]:
-    """Return the addresses of the user's own code that states what a client of ``config`` releases.
+    """Return the addresses of the user's own code that states what a client releases.
 
-    A statement rests on its word: nobody here has proven it.
+    A statement relies on its word: nobody here has proven it.
     """
     named = (config.system, getattr(config, "mechanism", None))
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
 KEEPS_NOTHING = "keeps nothing of an example that it was used on, but for what its weights learned"
-"""Else what it kept of one client or person could be in the report of another."""
+"""Otherwise what it kept of one client or person could reach the report of another."""
 
 
 def assumed(config: RunConfig) -> tuple[Assumed, ...]:
-    """Return what a statement assumes of features, models and numbers that are the user's own."""
+    """Return what a statement assumes about the user's own features, models and numbers."""
     found = []
     named = str(getattr(config, "features", "none"))
     match rests_on(named):
@@ -101,10 +102,10 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
 
 
 def name_and_digest(config: RunConfig, problem: Problem) -> dict[str, str] | None:
-    """Return the setting ``features``, and the digest of the function; None where there is none.
+    """Return the setting ``features``, and the digest of the function; None without features.
 
     Raises:
-        ConfigError: they are no features of such examples.
+        ConfigError: such examples cannot have these features.
     """
     mapping = config.composition.features.mapping(problem)
     if mapping is None:
@@ -113,16 +114,16 @@ def name_and_digest(config: RunConfig, problem: Problem) -> dict[str, str] | Non
 
 
 def noted_features(config: RunConfig, problem: Problem) -> dict[str, str] | None:
-    """Return what a run's folder notes of its features: the same, but nothing of own code.
+    """Return what a run's folder notes about its features: the same, but nothing about own code.
 
-    A function may be given from a notebook, where it has no source that a digest could be of.
+    A function may come from a notebook, where it has no source to take a digest of.
     """
     code = rests_on(str(getattr(config, "features", "none"))) == "code"
     return None if code else name_and_digest(config, problem)
 
 
 def noted_frozen(config: RunConfig, problem: Problem) -> str | None:
-    """Return the digest of whatever of the model is frozen, in hexadecimal; None: nothing is.
+    """Return the digest of the frozen part of the model, in hexadecimal; None if all is trained.
 
     It builds the model.
 
@@ -133,5 +134,5 @@ def noted_frozen(config: RunConfig, problem: Problem) -> str | None:
 
 
 def whose_word(config: RunConfig) -> str:
-    """Return what lines of ``config`` say in ``stated_by``: "fedldp", or the user's own code."""
+    """Return ``stated_by`` in the lines of ``config``: "fedldp", or the user's own code."""
     return ", ".join(own_code(config)) or HOUSE

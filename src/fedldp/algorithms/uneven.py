@@ -1,4 +1,4 @@
-"""More noise on the weights of some input features: its settings, and what shapes a release so."""
+"""More noise on the weights of some input features: its settings, and how it shapes a release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def first_layer_of(settings: RunConfig, problem: Problem) -> FirstLayer:
     """Return the model's first layer.
 
     Raises:
-        ConfigError: its features have no weights of their own.
+        ConfigError: the model's features have no weights of their own.
     """
     algorithm = settings.algorithm(problem)
     return FirstLayer.of(algorithm.layout, settings.model, algorithm.input_shape)
@@ -32,9 +32,9 @@ class Uneven:
     """Shapes a Gaussian release so that a share of the features gets more noise.
 
     Attributes:
-        settings: those of ``OFFERS``, and of the run.
-        ratio: of the deviations of more and of less noise, at least 1.
-        given: the settings that it follows from, and their values, for a refusal.
+        settings: the settings in ``OFFERS``, and those of the run.
+        ratio: the ratio of the larger to the smaller standard deviation, at least 1.
+        given: the settings that it follows from, with their values, for error messages.
         ranks: see ``UnevenRelease``.
     """
 
@@ -47,7 +47,7 @@ class Uneven:
         """Return the release.
 
         Raises:
-            ConfigError: features have no weights of their own; or the noise is too much.
+            ConfigError: the features have no weights of their own; or the noise is too large.
         """
         settings, least = self.settings, release.mechanism
         assert isinstance(least, Gaussian)

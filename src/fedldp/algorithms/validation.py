@@ -1,4 +1,4 @@
-"""Words for settings that pydantic refuses: one line on the first that is wrong."""
+"""One-line messages for settings that pydantic refuses; they report the first that is wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 _LONGEST = 60
-"""Characters of a value that a line shows."""
+"""The number of characters of a value that a message shows."""
 
 _KINDS = {
     "int_type": "a whole number",
@@ -24,7 +24,7 @@ _KINDS = {
     "list_type": "a list, such as [1, 2]",
     "tuple_type": "a list, such as [1, 2]",
 }
-"""What to give, by the kind of pydantic's refusal."""
+"""What to give, for each kind of pydantic's refusal."""
 
 _LIMITS = {
     "greater_than": ("gt", "above"),
@@ -40,17 +40,17 @@ _OF_CLOSED_FORMS = ("local_update", "ridge")
 def describe(
     error: ValidationError, system: str, fields: Mapping[str, Any], nested: Mapping[str, Any]
 ) -> str:
-    """Return one line on the first setting that is wrong.
+    """Return a message of one line on the first setting that is wrong.
 
     Args:
-        error: of a system's configuration.
-        system: its name.
-        fields: its settings, by name.
-        nested: of settings that have settings of their own, those, by the setting's name.
+        error: the error about a system's configuration.
+        system: the system's name.
+        fields: the system's settings, by name.
+        nested: for settings with settings of their own, those settings, by the setting's name.
     """
     errors = error.errors()
     setting = errors[0]["loc"][:1]
-    # Where one number or a list may be given, what gets furthest is about a list's own element.
+    # If one number or a list may be given, the most specific error is about an element of the list.
     first = max((e for e in errors if e["loc"][:1] == setting), key=lambda e: len(e["loc"]))
     loc, owner = first["loc"], system
     name = str(loc[0]) if loc else "settings"
@@ -99,9 +99,9 @@ def describe(
 
 
 def shown(value: Any) -> str:
-    """Return a value for a line, cut short where it is long; true and false as TOML has them."""
+    """Return a value for a message, shortened if it is long; booleans as TOML writes them."""
     try:
         text = str(value).lower() if isinstance(value, bool) else " ".join(str(value).split())
-    except (RecursionError, ValueError):  # nested too deep, or a number of thousands of digits
+    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
         text = f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

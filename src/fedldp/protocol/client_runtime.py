@@ -259,8 +259,8 @@ class ClientRuntime:
     """Clients that answer one run's requests, and protect themselves while they do.
 
     Guarantee: before an answer other than a refusal leaves, the client's ledger is charged the
-        price of the event that the encoder states. For one (run, round, phase) a client gives at
-        most one such answer. Whether an answer is a refusal depends on no example.
+    price of the event that the encoder states. For one (run, round, phase) a client gives at
+    most one such answer. Whether an answer is a refusal depends on no example.
 
     Attributes:
         members: the clients.

@@ -26,8 +26,8 @@ class FolderStore:
     """A client's own folder for one run; nothing in it leaves the client unless it is encoded.
 
     Guarantee: what ``arrays`` returned once for a run and name, it returns again, even after a
-        crash or a power cut: before the arrays are used, the file is whole, and the file and its
-        folder are synced.
+    crash or a power cut: before the arrays are used, the file is whole, and the file and its
+    folder are synced.
 
     Args:
         folder: the client's folder, made when something is first kept.

@@ -22,7 +22,7 @@ class Spending:
     """What the clients of a run will have spent up to a round, by the plan.
 
     Guarantee: if no client releases more than planned, a round's epsilon is at least the one in a
-        statement of the rounds up to it, and the last round's epsilon is the run's.
+    statement of the rounds up to it, and the last round's epsilon is the run's.
 
     The accountant is quick for compositions of normal noise, and is asked about every round. It is
     slower for others: if a run has more than ``MOST`` rounds, it is asked about some of them, and

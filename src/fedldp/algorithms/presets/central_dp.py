@@ -13,20 +13,21 @@
                   `clip`; W + (sum of D + N(0, (sigma S)^2 I))/m -> weights of the next Broadcast
 
 Source: R. Geyer, T. Klein, M. Nabi, "Differentially Private Federated Learning: A Client Level
-Perspective", 2017, Algorithm 1. Nothing protects a client from the server. Who sees the broadcasts
-alone sees noise whose scale is the median of private norms: that has no guarantee. With a fixed
-`clip`, which is ours, there is one; see McMahan, Ramage, Talwar, Zhang 2018. The noise comes from
-the server's own randomness: whoever knows that, in a simulation the seed, can take it off.
+Perspective", 2017, Algorithm 1. Nothing protects a client from the server. The scale of the
+published noise is the median of private norms, so there is no guarantee against someone who
+sees only the broadcasts. With a fixed `clip`, which is ours, there is one; see McMahan, Ramage,
+Talwar, Zhang 2018. The noise comes from the server's own randomness: anyone who knows that (in
+a simulation, the seed) can subtract it.
 
-With ``noise = "discrete-gaussian"``, ours too, no step before the broadcast is in floats: a client
+With ``noise = "discrete-gaussian"``, also ours, no step before the broadcast uses floats: a client
 rounds its change to a public grid and clips it there, by integers; the sum is exact, and so is the
-discrete Gaussian that the server adds. That is proven of what is computed, so it can be deployed:
+discrete Gaussian that the server adds. The proof covers what is computed, so it can be deployed:
 
     encoder       change w - W in whole grid steps, of norm S at most   Report: d words of 64 bits
     server_step   W + step (sum + discrete Gaussian of deviation sigma S)/m
 
-A secure sum carries such reports, too: the server then sees their exact sum. The line of the
-broadcasts counts on no sampling: every client is charged for every round.
+A secure sum carries such reports too: the server then sees their exact sum. The line for the
+    broadcasts does not count on sampling: every client is charged for every round.
 """
 
 from __future__ import annotations
@@ -106,10 +107,10 @@ def central_dp(settings: Settings) -> Composition:
 
 
 def discrete(settings: Settings) -> Composition:
-    """Return it with exact noise on exact sums of what clients clip themselves.
+    """Return central DP with exact noise on exact sums of what clients clip themselves.
 
     Raises:
-        ConfigError: there is no fixed clip, which the public grid follows from.
+        ConfigError: there is no fixed clip, from which the public grid follows.
     """
     if settings.clip is None:
         raise ConfigError(

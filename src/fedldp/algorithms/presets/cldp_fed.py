@@ -1,4 +1,4 @@
-"""CLDP-Fed: each weight's change as a whole number of small steps, which near numbers replace.
+"""CLDP-Fed: each weight's change as a whole number of small steps, replaced by a near number.
 
     Broadcast: weights W
         |
@@ -16,8 +16,8 @@ Source: S. Truex, L. Liu, K.-H. Chow, M. E. Gursoy, W. Wei, "LDP-Fed: Federated 
 Differential Privacy", EdgeSys 2020, the variant with condensed privacy. All layers are sent in
 every round; there a client may send some of them, in cycles.
 
-Condensed privacy, alpha, is about changes that differ by one step. What that leaves for changes
-that differ by up to 2 c 10^precision steps, in all weights at once, is in the statement.
+Condensed privacy, alpha, covers changes that differ by one step. The statement says what remains of
+it for changes that differ by up to 2 c 10^precision steps, in all weights at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fedldp.mechanisms.cldp import CLDP
 def cldp_fed(settings: Settings) -> Composition:
     """CLDP-Fed; ``clients_per_round`` is the k of its k-client selection."""
     return Composition(
-        bound=Unbounded(send="update"),  # the mechanism has one of its own
+        bound=Unbounded(send="update"),  # the mechanism has its own
         calibration=Fixed(every=CLDP(settings.alpha, settings.clip, settings.precision)),
         claim=Claim(
             epsilon=settings.alpha,

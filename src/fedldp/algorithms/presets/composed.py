@@ -1,4 +1,4 @@
-"""Composed: an algorithm of whatever parts its settings name.
+"""Composed: an algorithm of the parts that its settings name.
 
     Broadcast: weights W, and ranges where `bound = range`
         |
@@ -16,8 +16,8 @@
     server_step   mean -> of statistics, the ridge regression
                        -> step of `server_optimizer` -> weights of the next Broadcast
 
-It is nobody's paper: it claims nothing but what its mechanism proves. Published systems fix these
-settings, and say so by their own names.
+No paper defines it, and it claims only what its mechanism proves. Published systems fix these
+settings under their own names.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def composed(settings: Settings) -> Composition:
     if settings.mechanism in _BARE:
         calibration = Fixed(every=bare(settings))
     elif settings.mechanism == _SHARE:
-        # A budget of a run: who is drawn anew in each round would pay for all of them.
+        # With a budget for a run, a client drawn anew in each round would pay for all rounds.
         participation = participation_of(settings, default="balanced")
         calibration = shares(settings, bound, participation)
     else:
@@ -206,22 +206,22 @@ def composed(settings: Settings) -> Composition:
 
 
 _BARE = ("none", "codes")
-"""What may stand in the mechanism's place, and randomises nothing."""
+"""What may stand in the mechanism's place and randomises nothing."""
 
 _SHARE = SharedGaussian.name
 
 _OF_RANGES = ("ranges", "range_floor", "range_margin")
-"""Settings of ranges but for the fixed one, which is there to go back to."""
+"""Settings of ranges, except the fixed one, which is a fallback."""
 
 _PEOPLE, _NOISE = "person_gradients", IntegerGaussian.name
-"""What goes together only: exact sums over people, and noise on them."""
+"""These go only together: exact sums over people, and the noise on them."""
 
 
 def of_people(settings: Settings) -> Composition:
-    """Return an algorithm of sums over people, as the channel says who adds their noise.
+    """Return an algorithm of sums over people; the channel decides who adds their noise.
 
     Raises:
-        ConfigError: a setting does not fit it.
+        ConfigError: a setting does not fit the algorithm.
     """
     check_of_people(settings)
     found: dict[str, str] = {
@@ -237,10 +237,10 @@ def of_people(settings: Settings) -> Composition:
 
 
 def check_of_people(settings: Settings) -> None:
-    """Refuse settings of an algorithm of sums over people that do not go together.
+    """Refuse settings that do not fit an algorithm of sums over people.
 
     Raises:
-        ConfigError: some do not.
+        ConfigError: some settings do not fit.
     """
     if settings.local_update != _PEOPLE:
         raise ConfigError(
@@ -277,10 +277,10 @@ def check_of_people(settings: Settings) -> None:
 
 
 def _check_run_budget(settings: Settings, mechanism: str) -> None:
-    """Refuse an epsilon that is not one budget of a run.
+    """Refuse an epsilon that is not one budget for a run.
 
     Raises:
-        ConfigError: there is none, or one for each client, or it is out of range.
+        ConfigError: epsilon is missing, differs between clients, or is out of range.
     """
     if settings.epsilon is None:
         instead = ", or set mechanism = codes" if mechanism == _SHARE else ""
@@ -317,7 +317,7 @@ def bound_of(settings: Settings) -> Bound:
     """Return the chart in which the mechanism works.
 
     Raises:
-        ConfigError: it is not one for the mechanism, or for what is sent.
+        ConfigError: the chart does not fit the mechanism or what is sent.
     """
     send, chart = sent(settings)
     if settings.one_label:
@@ -370,7 +370,7 @@ def bound_of(settings: Settings) -> Bound:
 
 
 def sent(settings: Settings) -> tuple[Send, Chart | None]:
-    """Return what clients send, and in which coordinates where these are not the weights."""
+    """Return what clients send, and its coordinates if they are not the weights."""
     match settings.local_update:
         case "solution":
             return settings.send, InLabels() if settings.one_label else InContrasts()
@@ -381,10 +381,10 @@ def sent(settings: Settings) -> tuple[Send, Chart | None]:
 
 
 def shares(settings: Settings, bound: Bound, participation: Participation) -> SharesPerRun:
-    """Return shares of noise for a budget of a run.
+    """Return shares of noise for the budget of a run.
 
     Raises:
-        ConfigError: there is no budget, or one for each client.
+        ConfigError: the budget is missing, or differs between clients.
     """
     _check_run_budget(settings, _SHARE)
     assert isinstance(bound, Rotated)
@@ -394,7 +394,7 @@ def shares(settings: Settings, bound: Bound, participation: Participation) -> Sh
 
 
 def bare(settings: Settings) -> Mechanism:
-    """Return what stands in the mechanism's place, and protects nothing."""
+    """Return what replaces the mechanism and protects nothing."""
     what = "statistics" if settings.local_update == "statistics" else "weights"
     if settings.mechanism == "none":
         return Plain(what)
@@ -402,7 +402,7 @@ def bare(settings: Settings) -> Mechanism:
 
 
 def unused(settings: Settings, bound: Bound) -> dict[str, str]:
-    """Return the settings that these parts do not use, and why."""
+    """Return the settings that these parts do not use, with reasons."""
     found = dict.fromkeys(
         (STEPS.name, SAMPLED.name, SCORED.name, COUNTED.name),
         f"local_update = {settings.local_update} takes no gradients of people",

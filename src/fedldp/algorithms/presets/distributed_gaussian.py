@@ -15,19 +15,20 @@
         v
     server_step   signed, rotated back, clip/(radius n) times it -> W + mean change, next Broadcast
 
-A report by itself has one share of noise, which protects little: that is the server's line. The sum
-has all shares, and what it reveals is the line of the `summing-server`, for which `epsilon` is. In
-a simulation the sum is taken in the server step; a deployment masks the very same words, and is
-always summed.
+A report on its own has one share of noise, which protects little: that is the server's line. The
+sum has all shares, and what it reveals is the line of the `summing-server`, which `epsilon` sets. A
+simulation takes the sum in the server step. A deployment masks the very same words, and always sums
+them.
 
-Where a round has fewer than all clients, they take turns in an order that is drawn once: nobody
-takes part in more than ceil(rounds clients_per_round/num_clients) rounds, which every client
-counts. Nothing is claimed for who takes part being a secret.
+If a round has fewer than all clients, they take turns in an order that is drawn once: nobody takes
+part in more than ceil(rounds clients_per_round/num_clients) rounds, and every client counts its
+own. The guarantee does not rely on keeping secret who takes part.
 
 Source: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
-Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding, the
-law of sums of shares, and the modulus follow it. Ours: the noise is solved from the closed form of
-the Gaussian (``numerics.gaussian.shares_mu``), and rounding that is too long is not repeated.
+Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding,
+the law of sums of shares, and the modulus follow it. Ours: the noise is solved from the closed
+form of the Gaussian (``numerics.gaussian.shares_mu``), and rounding is not repeated when its
+result is too long.
 """
 
 from __future__ import annotations
@@ -80,5 +81,5 @@ def distributed_gaussian(settings: Settings) -> Composition:
         ),
         participation=turns,
         channel=Sum(),
-        uses=frozenset({"untrusted_clients"}),  # the line of sums rests on it
+        uses=frozenset({"untrusted_clients"}),  # the line of sums relies on it
     )

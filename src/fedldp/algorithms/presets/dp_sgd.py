@@ -12,9 +12,9 @@
         v
     server_step   uniform mean -> weights of the next Broadcast
 
-The sampling rate is batch_size over the mean number of examples of a client, so that it is public,
-and so is the number of steps. What is protected is one example of a client, from the server; a
-client as a whole is not.
+The sampling rate is batch_size over the mean number of examples of a client, so both it and the
+number of steps are public. It protects one example of a client from the server; it does not protect
+a client as a whole.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Algorithm 1, as the row DP-SGD of tables on federated learning under LDP.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 def dp_sgd(settings: Settings) -> Composition:
     """DP-SGD on every client; ``batch_size`` is the mean size of a Poisson sample.
 
-    It claims nothing: what Abadi et al. prove is of one data set, and for other neighbours.
+    It claims nothing: the proof of Abadi et al. covers one data set, and other neighbours.
     """
     return Composition(
         local=NoisySteps(settings=settings),
@@ -68,7 +68,7 @@ class NoisySteps(Local):
     """Steps of DP-SGD, on Poisson samples of a client's examples.
 
     Attributes:
-        settings: of the preset.
+        settings: the settings of the preset.
     """
 
     weighs_classes: ClassVar[bool] = True

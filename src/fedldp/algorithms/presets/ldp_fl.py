@@ -16,8 +16,9 @@
                   adaptive ranges from the mean (lines 11-13) -> next Broadcast
 
 Source: L. Sun, J. Qian, X. Chen, "LDP-FL: Practical Private Aggregation in Federated Learning with
-Local Differential Privacy", IJCAI 2021. Batch size, local epochs and the small VGG are not stated
-there; clients' ranges are taken from the server's weights only, never from private ones.
+Local Differential Privacy", IJCAI 2021. The paper does not state batch size, local epochs and
+the small VGG. Clients' ranges are computed only from the server's weights, never from private
+ones.
 """
 
 from __future__ import annotations

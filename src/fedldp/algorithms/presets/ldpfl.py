@@ -26,10 +26,10 @@ Differential Privacy for Federated Learning", 2022. Its global network's hidden 
 picture of Fig. 13, which we do not have (the setting `model`); its image augmentation is not
 described (``encoder_augmentation``).
 
-What leaves besides the bits: labels, in clear in the paper; nothing of the CNN, of its batch norms
-or of the tests; no number of examples, although how far a client trains depends on it. A bit of any
-example depends on all of the client's, through the CNN, unless the encoder is public; so does the
-score of any test, which nothing randomises.
+Besides the bits, these leave a client: labels, in clear in the paper. These do not: the CNN, its
+    batch norms, the tests, and the number of examples, although that decides how far a client
+    trains. Through the CNN, a bit of any example depends on all of the client's examples, unless
+    the encoder is public. So does the score of any test, which nothing randomises.
 """
 
 from __future__ import annotations

@@ -18,17 +18,17 @@
         v
     tester        features of the test set, as they are
 
-What is proven: pure epsilon for one example (x, y), label included, in the whole run, whatever the
+What is proven: pure epsilon for one example (x, y), including its label, in the whole run, for any
 number of rounds. The encoder is fixed, the choice of round and batch looks at no example, and given
-the weights at which it is taken the randomised gradient follows from (x, y) alone; all that is sent
-later follows from that. docs/privacy/papers.md has the proof. A client keeps
-what it made of a round's examples, so that a round that is asked for again draws nothing again.
+the weights at which it is taken, the randomised gradient follows from (x, y) alone. Everything that
+is sent later follows from that gradient. docs/privacy/papers.md has the proof. A client keeps what
+it made of a round's examples, so that a round that is asked for again draws nothing again.
 
-It differs from LDPFL in four ways, each for a reason. The encoder is public: one that is trained on
-the client's examples makes the features of one depend on all others. The label is inside. The
-mechanism is calibrated to the whole vector, not bit by bit. And what is randomised is the gradient,
-not the features: noise of this size makes features useless as inputs of a network, but leaves the
-mean of many gradients of a linear classifier useful.
+It differs from LDPFL in four ways, each for a reason. The encoder is public: an encoder trained on
+the client's examples would make the features of one example depend on all others. The label is
+covered. The mechanism is calibrated to the whole vector, not bit by bit. And the gradient is
+randomised, not the features: noise of this size makes features useless as inputs of a network, but
+leaves the mean of many gradients of a linear classifier useful.
 
 Source: ours, for the task of Chamikara et al. 2022 (``ldpfl``); the mechanism is PrivUnit
 (Bhowmick et al. 2018), by default, and gradients that are randomised one by one are those of Duchi,

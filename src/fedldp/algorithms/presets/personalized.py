@@ -14,17 +14,18 @@
     server_step   mean (A), weighted by rho_i = 1/sigma_i (B), or of a selection (C)
                   sign: the sign of that, so that weights are -1, 0 or 1 -> next Broadcast
 
-(epsilon_i, delta_i, c_i) and so sigma_i are told to the server before training; they are public.
-The paper sets delta_i = 1/|D_i|, which then tells the number of the client's examples.
+Clients tell the server (epsilon_i, delta_i, c_i), and so sigma_i, before training; they are public.
+The paper sets delta_i = 1/|D_i|, which then reveals the number of the client's examples.
 
-What holds is less than what is claimed. The Gaussian's sigma_i assumes that reports differ by at
-most 1 in L2 norm, while the clip proves 2 c_i sqrt(d). That of the sign comes from a formula for
-epsilon up to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent
-their reports before the server selects some, so all pay in every round.
+Less holds than is claimed. The Gaussian's sigma_i assumes that reports differ by at most 1 in L2
+norm, while the clip proves 2 c_i sqrt(d). The sign's sigma_i comes from a formula for epsilon up to
+1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent their reports
+before the server selects some, so all pay in every round.
 
 Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
-Personalized Settings", Appl. Sci. 2023, 13(7), 4168. Not stated there: U, the number of local
-steps; the concentration of the Dirichlet partition; what (C) does where it selects nobody.
+Personalized Settings", Appl. Sci. 2023, 13(7), 4168. The paper does not state U, the number of
+local steps; the concentration of the Dirichlet partition; or what (C) does if it selects
+nobody.
 """
 
 from __future__ import annotations
@@ -112,14 +113,14 @@ def personalized(settings: Settings) -> Composition:
 
 
 def nameless(settings: Settings) -> bool:
-    """Return whether the plain mean of alike clients goes through a channel that hides names."""
+    """Return whether the plain mean of equal clients goes through a channel that hides names."""
     alike = not any(is_own(getattr(settings, name)) for name in settings.per_client)
     hidden = settings.channel in ("shuffle", "sum")
     return hidden and alike and settings.aggregation == "mean"
 
 
 def claim(noise: PublishedNoise) -> Claim:
-    """Return the claim for the client with the largest epsilon; it is of two records."""
+    """Return the claim for the client with the largest epsilon; it covers two records."""
     epsilon, delta = noise.largest_budget()
     return Claim(
         epsilon=epsilon,
@@ -140,10 +141,10 @@ def sends_signs(settings: Settings) -> bool:
 
 
 def check(settings: Settings) -> None:
-    """Refuse settings that do not fit each other.
+    """Refuse settings that do not fit together.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: some settings do not fit together.
     """
     check_each(settings)
     named = f"perturbation = {settings.perturbation}"
@@ -188,7 +189,7 @@ def check(settings: Settings) -> None:
 
 
 def unused(settings: Settings) -> Mapping[str, str]:
-    """Return the settings that change nothing beside the others, and why."""
+    """Return the settings that have no effect beside the others, with reasons."""
     found = {}
     if not has_noise(settings):
         reason = f"perturbation = {settings.perturbation} has no noise"

@@ -14,21 +14,21 @@
         v
     server_step   W + mean change, weighted by 1/sigma_i^2 -> next Broadcast
 
-Client i chooses (epsilon_i, delta_i) for all that it sends in the run. With T_i rounds of its own,
-each round gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(mu_i, 1) are
+Client i chooses (epsilon_i, delta_i) for all that it sends in the run. It takes part in T_i rounds,
+and each gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(mu_i, 1) are
 (epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public. With
-selects_first the server draws who is selected when, and tells T_i, before the run.
+selects_first the server draws, before the run, which clients each round selects, and tells T_i.
 
 With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
-``largest_epsilon``, and the server takes the plain mean of their sum: it needs nobody's epsilon,
-and each report keeps its client's budget by its own noise. The sum shows the total noise.
+``largest_epsilon``, and the server takes the plain mean of their sum. It needs nobody's epsilon,
+and the noise of each report keeps its client's budget. The sum reveals the total noise.
 
-Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. Deployment
-draws discrete noise, of which the same mu holds but for 1e-100.
+Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. A
+deployment draws discrete noise, for which the same mu holds up to 1e-100.
 
 Source: ours, after X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
-Personalized Settings", Appl. Sci. 2023, 13(7), 4168, see ``personalized``; the calibration
-is that of Balle, Wang 2018, and the composition that of Dong, Roth, Su 2022.
+Personalized Settings", Appl. Sci. 2023, 13(7), 4168, see ``personalized``. The calibration
+follows Balle, Wang 2018, and the composition Dong, Roth, Su 2022.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _NO_SUM = {"largest_epsilon": "only sums have a grid that follows from it"}
 
 
 def _summed_noise(untrusted: int) -> str:
-    """Return what a sum tells of budgets, beside all lines."""
+    """Return what a sum reveals about budgets, in addition to all lines."""
     helped = (
         f"; untrusted_clients = {untrusted}: what they added can be subtracted" if untrusted else ""
     )
@@ -154,10 +154,10 @@ def personalized_sound(settings: Settings) -> Composition:
 
 
 def in_sums(settings: Settings) -> Composition:
-    """Return it for a secure sum, whose server knows nobody's epsilon.
+    """Return the composition for a secure sum, whose server knows nobody's epsilon.
 
     Raises:
-        ConfigError: the server would have to know it, or the grid is not public.
+        ConfigError: the server would need an epsilon, or the grid is not public.
     """
     needed = {"report": "gaussian", "weighting": "uniform", "selects_first": False}
     other = {name: v for name, v in needed.items() if getattr(settings, name) != v}
@@ -205,14 +205,14 @@ def in_sums(settings: Settings) -> Composition:
 
 
 def selected_first(settings: Settings, once: PerRun) -> Participation:
-    """Return who is selected when: by one over the noise that each needs for one round.
+    """Return which clients each round selects: by one over the noise each needs for one round.
 
     Args:
-        settings: of the preset; the choices of all clients are needed to draw.
+        settings: the settings of the preset; a draw needs the choices of all clients.
         once: the noise of one round.
 
     Raises:
-        ConfigError: ``clients_per_round`` says who takes part, too.
+        ConfigError: ``clients_per_round`` also decides who takes part.
     """
     if settings.clients_per_round is not None:
         raise ConfigError(

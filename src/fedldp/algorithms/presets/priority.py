@@ -17,13 +17,14 @@
                   -> next Broadcast
 
 Source: M. Talaei, I. Izadi, "Adaptive Differential Privacy in Federated Learning: A Priority-Based
-Approach", 2024 (arXiv 2401.02453). It does not say which epsilon the server's noise has, nor for
-which epsilon the sensitivity-based importance takes the noise: here epsilon_high, the level that
-all parameters have before some get more noise, and epsilon_low, the noise that a feature may get.
+Approach", 2024 (arXiv 2401.02453). The paper does not say which epsilon the server's noise has,
+nor whose noise the sensitivity-based importance uses. Here the server's noise has epsilon_high,
+the level of all parameters before some get more noise; the importance uses epsilon_low, the
+noise that a feature may get.
 
-Which features get more noise is computed from private examples, and a report shows it: the spread
-of a feature's weights tells how much noise they got. So nothing is proven of this system; the sound
-variant is ``priority_public``.
+A client computes from private examples which features get more noise, and a report shows the
+result: the spread of a feature's weights tells how much noise they got. So nothing is proven about
+this system; the sound variant is ``priority_public``.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@
                   its change from W, less what noise alone would give -> importance
 
 Source: ours, after Talaei, Izadi 2024 (see ``priority``), with three repairs. Importance is
-post-processing of released values, so it costs nothing. The sensitivity is the 2 C that the clip
-proves. sigma is such that all T rounds of a client together meet (epsilon, delta), by the analytic
-Gaussian mechanism (Balle, Wang 2018).
+post-processing of released values, so it costs nothing. The sensitivity is the 2 C that the
+clip proves. sigma is such that all T rounds of a client together meet (epsilon, delta), by the
+analytic Gaussian mechanism (Balle, Wang 2018).
 
-More noise on some features buys no guarantee: a difference between two clients' data may lie
-wholly in the others. noise_ratio = 1 is as private and never less accurate; this system is there to
-show what the paper's idea costs once it is accounted for.
+More noise on some features gives no guarantee, because two clients' data may differ only in the
+other features. noise_ratio = 1 is as private and never less accurate; this system shows what the
+paper's idea costs once it is accounted for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PrivUnit FL: a random direction near that of the client's update, and its length, noisy as well.
+"""PrivUnit FL: a random direction near the direction of the client's update, and a noisy length.
 
     Broadcast: weights W
         |
@@ -14,11 +14,11 @@
 
 Source: Bhowmick, Duchi, Freudiger, Kapoor, Rogers, "Protection Against Reconstruction and Its
 Applications in Private Federated Learning", 2018, section 4. Their budgets are large (500 for
-MNIST), for adversaries who know little beforehand and want to reconstruct data; here a budget is
-what it is against anyone.
+MNIST), for adversaries who know little beforehand and want to reconstruct data. Here a budget
+holds against anyone.
 
-LDP-FL with mechanism = privunit is another system: there one budget protects one direction, which
-has the length in it as a further coordinate, and weights may be sent in place of changes.
+LDP-FL with mechanism = privunit is another system: there one budget protects one direction, with
+the length as a further coordinate, and clients may send weights instead of changes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def privunit_fl(settings: Settings) -> Composition:
     """PrivUnit FL; its budget is proven for real numbers."""
     mechanism = PrivUnitScalar(settings.epsilon, settings.clip, settings.length_share)
     return Composition(
-        bound=Unbounded(send="update"),  # the mechanism has one of its own
+        bound=Unbounded(send="update"),  # the mechanism has its own
         calibration=Fixed(every=mechanism, meaning=EpsilonMeaning("client-round", "proven")),
         claim=Claim(
             epsilon=settings.epsilon,

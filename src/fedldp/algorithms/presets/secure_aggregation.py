@@ -1,4 +1,4 @@
-"""Secure aggregation: FedAvg whose server sees the sum of the clients' weights, and none of them.
+"""Secure aggregation: FedAvg whose server sees only the sum of the clients' weights.
 
     Broadcast: weights
         |
@@ -13,12 +13,13 @@
     server_step   sum/count -> weights of the next Broadcast
 
 Clients may drop out at any point, as long as ``threshold`` stay; ``dropout`` simulates that. A
-round in which fewer stay has no sum, and leaves the weights as they are. The sum itself is exact
-and unprotected: this is no differential privacy, and what a cheating server could do is told in
-``secure_sum.client``.
+round in which fewer stay has no sum, and leaves the weights unchanged. The sum itself is exact and
+unprotected: this is not differential privacy. ``secure_sum.client`` says what a cheating server
+could do.
 
 Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS
-2017, the honest-but-curious protocol. The mean is uniform: example counts would be sent in clear.
+2017, the honest-but-curious protocol. The mean is uniform, because example counts would be sent
+in clear.
 """
 
 from __future__ import annotations

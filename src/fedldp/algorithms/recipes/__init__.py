@@ -1,7 +1,7 @@
 """Recipes: full configurations as data, one for each reproduced figure or table row.
 
-Each TOML file here is a family of recipes. A recipe's name begins with its file's, so that to find
-one reads nothing but that file, and those that it refers to. A file has
+Each TOML file here is a family of recipes. A recipe's name begins with its file's name, so finding
+a recipe reads only that file and the files that it refers to. A file has
 
     paper, tolerance        of its recipes, where they have a source; tolerance in percent points
     [[recipe]]              a recipe, or several that differ in a few settings:
@@ -48,14 +48,14 @@ _IN_EACH = {*_TEXTS, "accuracy", "column", "row", "same_as"}
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What a recipe reproduces.
+    """The source that a recipe reproduces.
 
     Attributes:
         paper: authors and year.
         place: its table, figure or section: "Table 1", "Fig. 5".
-        row: of that table; or a curve, with the panel where there are several: "MNIST, fixed".
-        column: of that table; or a point of the curve: "epsilon 5".
-        metric: which figure of a round it shows: "accuracy", or one that the system adds.
+        row: the row of that table; or a curve, with the panel if there are several: "MNIST, fixed".
+        column: the column of that table; or a point of the curve: "epsilon 5".
+        metric: the metric of a round that it shows: "accuracy", or one that the system adds.
     """
 
     paper: str
@@ -67,12 +67,12 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """The paper's number.
+    """The number in the paper.
 
     Attributes:
-        accuracy: 0 to 1, after the last round; the upper end where the source gives a range.
-        tolerance: how far a mean over seeds may be from it, 0 to 1: the paper's rounding, its own
-            deviation where it is known, and what it does not state.
+        accuracy: 0 to 1, after the last round; the upper end if the source gives a range.
+        tolerance: how far a mean over seeds may be from it, 0 to 1. It covers the paper's rounding,
+            its own deviation if known, and what it does not state.
         lowest: the lower end of such a range.
     """
 
@@ -97,13 +97,13 @@ class Recipe:
     """A configuration with a name.
 
     Attributes:
-        name: the system, the data set and, if that does not say all, a variant: hyphens between.
+        name: the system, the data set and, if needed, a variant, joined by hyphens.
         config: the configuration.
-        summary: part of a sentence; a setting's name in braces stands for its value.
-        source: what it reproduces, if anything.
-        expected: the number there, if the source gives one.
-        same_as: the recipe whose configuration this one shares, as papers show some runs twice:
-            it has a source of its own, and may have another number. None: it is the first.
+        summary: a part of a sentence; a setting's name in braces stands for its value.
+        source: the source that it reproduces, if any.
+        expected: the source's number, if it gives one.
+        same_as: the recipe that has the same configuration, because papers show some runs twice.
+            This one has its own source, and may have another number. None for the first of them.
 
     >>> from fedldp.algorithms.recipes import find_recipe
     >>> print(find_recipe("ldp-fl-mnist").description)
@@ -119,7 +119,7 @@ class Recipe:
 
     @property
     def description(self) -> str:
-        """The summary with the settings' values and the paper's number: one line."""
+        """The summary with the settings' values and the paper's number, in one line."""
         text = self.summary.format(**dict(self.config))
         if self.source is not None and self.expected is not None:
             text += f" ({self.source.paper}: {self.expected.text} %)"
@@ -127,7 +127,7 @@ class Recipe:
 
 
 def recipes() -> dict[str, Recipe]:
-    """Return every recipe by its name, second names included."""
+    """Return every recipe by its name, including second names."""
     return {name: recipe for family in _families() for name, recipe in _family(family).items()}
 
 
@@ -150,17 +150,17 @@ def find_recipe(name: str) -> Recipe:
 
 
 def shared_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that every system has: what a twin in another system takes over."""
+    """Return the settings that every system has, which a twin in another system takes over."""
     return config.model_dump(include=set(RunConfig.model_fields) - {"system"})
 
 
 def _families() -> list[str]:
-    """Return the names of the files of recipes, sorted, without their ending."""
+    """Return the names of the files of recipes, sorted, without their endings."""
     return sorted(file.stem for folder in __path__ for file in Path(folder).glob("*.toml"))
 
 
 def _fit(family: str, name: str) -> int:
-    """Return how much of a recipe's name a family's name is; 0 where it does not begin with it."""
+    """Return how many characters of a recipe's name a family's name matches; 0 for no match."""
     start = family.replace("_", "-")
     return len(start) if f"{name}-".startswith(f"{start}-") else 0
 
@@ -170,7 +170,7 @@ def _family(name: str) -> dict[str, Recipe]:
     """Return the recipes of one file by their names.
 
     Raises:
-        ConfigError: the file has something that a recipe does not have.
+        ConfigError: the file has an entry that recipes do not have.
     """
     paths = (Path(folder) / f"{name}.toml" for folder in __path__)
     document = tomllib.loads(next(filter(Path.exists, paths)).read_text(encoding="utf-8"))
@@ -219,7 +219,7 @@ def _recipes(table: dict[str, Any], before: Mapping[str, Recipe]) -> Iterator[Re
 def _config(
     own: Mapping[str, Any], settings: Mapping[str, Any], before: Mapping[str, Recipe]
 ) -> RunConfig:
-    """Return the configuration that a table describes, with more settings."""
+    """Return the configuration that a table describes, with further settings."""
 
     def of(name: str) -> RunConfig:
         return (before[name] if name in before else find_recipe(name)).config
@@ -238,14 +238,14 @@ def _config(
 
 
 def _value(value: Any) -> Any:
-    """Return a setting's value, with a list that is written as its repetition made whole."""
+    """Return a setting's value; a list that is written as a repetition is expanded."""
     if isinstance(value, dict) and set(value) == {"repeat", "times"}:
         return value["repeat"] * value["times"]
     return value
 
 
 def _expected(accuracy: float | list[float], tolerance: float) -> Expected:
-    """Return the paper's number, or its range; all in percent."""
+    """Return the paper's number or its range; the arguments are in percent."""
     lowest, highest = accuracy if isinstance(accuracy, list) else (None, accuracy)
     return Expected(
         accuracy=highest / 100,
@@ -255,7 +255,7 @@ def _expected(accuracy: float | list[float], tolerance: float) -> Expected:
 
 
 def _with_texts(summary: str, texts: Mapping[str, str]) -> str:
-    """Return a summary with its texts, and the names of settings left in braces."""
+    """Return a summary with its texts; names of settings stay in braces."""
     for key, text in texts.items():
         summary = summary.replace(f"{{{key}}}", text)
     return summary
