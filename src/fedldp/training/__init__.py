@@ -1,6 +1,6 @@
-"""What clients compute: training by torch, one client or a group at a time.
+"""What clients compute: training by torch, for one client or a group at a time.
 
-Its modules import torch; a statement is made, and a site answers, before any of them is loaded.
+The modules import torch. Statements are made, and sites answer, before any of them is loaded.
 
 It may use core, accounting, data, protocol, mechanisms, models.
 """

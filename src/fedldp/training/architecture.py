@@ -1,4 +1,4 @@
-"""The shape of a feature network, from which its number of features follows without torch."""
+"""The shape of a feature network, which gives its number of features without torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KERNEL = 3
 
 @dataclass(frozen=True)
 class Architecture:
-    """Blocks of two convolutions, each with ELU, and a 2x2 max-pool; and a classifier.
+    """Blocks of two convolutions, each with ELU, and a 2x2 max-pool; then a classifier.
 
     Chamikara et al. 2022, Appendix A, numbers the layers of its two networks. In the "deep" one
     (CIFAR-10, Fashion-MNIST, SVHN) batch norm follows every convolution's ELU, and dropout every
@@ -26,13 +26,13 @@ class Architecture:
 
     Attributes:
         input_shape: (channels, height, width) of an example.
-        num_classes: of the classifier.
-        channels: of each block's convolutions.
+        num_classes: the number of the classifier's classes.
+        channels: the channels of each block's convolutions.
         padding: whether convolutions keep the height and the width.
-        layers: where batch norm and dropout stand.
+        layers: the places of batch norm and dropout.
 
     Raises:
-        ConfigError: the examples are no images, or too small.
+        ConfigError: the examples are not images, or are too small.
     """
 
     input_shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class Architecture:
 
     @property
     def multiplications(self) -> int:
-        """How often its convolutions multiply by a weight for the features of one example."""
+        """The number of multiplications by a weight that one example's features take."""
         inward, *sides = self.input_shape
         count = 0
         for outward in self.channels:

@@ -1,13 +1,14 @@
-"""SGD of many clients at once: one client's small model leaves a processor, or a GPU, idle.
+"""SGD of many clients at once, because one client's small model leaves a CPU or GPU idle.
 
-The arithmetic is that of one client after the other, in the same batches; sums may be rounded
-otherwise. Only the training is batched: each client's weights are encoded by its own streams.
+The arithmetic is that of training one client after another, in the same batches, but sums may be
+rounded differently. Only training is batched: each client's weights are encoded with its own
+streams.
 
-Clients train together on a GPU always, and on a processor where that is faster: where the model has
-dense layers alone and at most ``LARGEST_MODEL`` weights, and a batch at most ``LARGEST_BATCH``
-examples. With convolutions, or with more weights than a processor's cache holds for some clients,
-one after the other is faster (``benchmarks/``). A group is the next ``GROUP`` clients that are
-asked in a round, whoever trains them: so any number of workers gives the same bits.
+On a GPU clients always train together. On a CPU they do if that is faster: if the model has only
+dense layers and at most ``LARGEST_MODEL`` weights, and a batch has at most ``LARGEST_BATCH``
+examples. With convolutions, or with more weights than a CPU's cache holds for several clients, one
+after another is faster (``benchmarks/``). A group is the next ``GROUP`` clients that are asked in a
+round, whichever process trains them, so any number of workers gives the same bits.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from fedldp.training.losses import Losses
 from fedldp.training.tensors import as_tensors, laid_as, writable
 
 GROUP = 64
-"""Clients that train at once."""
+"""The number of clients that train at once."""
 
 LARGEST_MODEL = 1 << 16
 LARGEST_BATCH = 32
@@ -42,7 +43,7 @@ _DENSE = (nn.Flatten, nn.Linear, nn.ReLU, nn.Tanh, nn.Sigmoid)
 
 
 def group_of(model: nn.Module, device: torch.device, batch: int) -> int:
-    """Return how many clients that take batches of ``batch`` examples train at once."""
+    """Return how many clients with batches of ``batch`` examples train at once."""
     if device.type != "cpu":
         return GROUP
     size = sum(parameter.numel() for parameter in model.parameters())
@@ -51,15 +52,16 @@ def group_of(model: nn.Module, device: torch.device, batch: int) -> int:
 
 
 def _is_dense(model: nn.Module) -> bool:
-    """Return whether a model is a stack of dense layers; a user's own layer may do anything.
+    """Return whether a model is a stack of torch's own dense layers.
 
-    Frozen layers are buffers, which the products of ``_dense_gradients`` do not know.
+    A user's own layer may do anything, and ``_dense_gradients`` does not know frozen layers'
+    buffers.
     """
     if any(True for _ in model.buffers()):
         return False
     leaves = [part for part in model.modules() if type(part) is not nn.Sequential]
     own = sum(len(list(part.parameters(recurse=False))) for part in leaves)
-    shared = len(list(model.parameters())) < own  # one weight in two layers
+    shared = len(list(model.parameters())) < own  # two layers share a weight
     twice = len(list(model.named_modules(remove_duplicate=False))) > len(list(model.modules()))
     return (
         not (shared or twice)
@@ -76,10 +78,10 @@ Weights = dict[str, Tensor]
 """Parameters of several clients by name, each of shape (clients, *shape)."""
 
 Source = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Gives the inputs and labels of examples by their rows; any shape of rows."""
+"""Gives the inputs and labels of examples by their rows, an index array of any shape."""
 
 Gradients = Callable[[Weights, Tensor, Tensor, Tensor], Weights]
-"""Gives each client's gradient from weights, inputs, labels, and which of them it takes."""
+"""Gives each client's gradient from weights, inputs, labels, and a mask of those it takes."""
 
 Advance = Callable[[int, Weights, Weights], None]
 """Changes weights in place by the gradients of step 0, 1, 2, ..."""
@@ -97,18 +99,18 @@ def train_together(
     """Return the weights of several clients after training; on a GPU they stay there.
 
     Args:
-        copies: where they begin; changed in place.
-        rows: which examples each takes in each step, shape (clients, steps, batch); -1 where a
+        copies: the initial weights; changed in place.
+        rows: the examples of each client in each step, shape (clients, steps, batch); -1 where a
             batch is smaller.
-        source: of the examples.
+        source: gives the examples.
         gradients: see ``Gradients``.
         advance: see ``Advance``.
-        steps: how many steps each client takes, where these differ, shape (clients,).
+        steps: how many steps each client takes, if these differ, shape (clients,).
     """
     device = next(iter(copies.values())).device
     for number in range(rows.shape[1]):
         chosen = torch.from_numpy(rows[:, number]).to(device)
-        # Where nothing is taken stands the client's first example, or anybody's.
+        # An entry that is not taken points to the client's first example, or to anybody's.
         inputs, labels = source(torch.where(chosen < 0, chosen[:, :1].clamp(min=0), chosen))
         found = gradients(copies, inputs, labels, chosen >= 0)
         before = None
@@ -125,7 +127,7 @@ def train_together(
 
 
 def train_alone(batch: Batch, train: Callable[[Client], Vector]) -> Sensitive[Update]:
-    """Return the weights of several clients, of whom ``train`` trains one after the other."""
+    """Return the weights of several clients, which ``train`` trains one after another."""
     return Sensitive(Update(rows=np.stack([train(client) for client in batch])))
 
 
@@ -142,10 +144,11 @@ def copies(model: nn.Module, broadcast: Broadcast, count: int, device: torch.dev
 def mean_gradients(
     model: nn.Module, class_weights: Tensor | None = None, losses: Losses | None = None
 ) -> Gradients:
-    """Return what gives the gradient of each client's mean cross-entropy.
+    """Return a function for the gradient of each client's mean cross-entropy.
 
-    Each example's loss is multiplied by the weight of its class, if there are any. Where ``losses``
-    are given, it is the mean of these: each client's by themselves, whatever they do with others.
+    Each example's loss is multiplied by the weight of its class, if there are weights. If
+    ``losses`` are given, their mean is taken, for each client alone, whatever they do with other
+    examples.
 
     Raises:
         ConfigError: (the result, when called) the model draws random numbers in training, such as
@@ -185,7 +188,7 @@ def mean_gradients(
 def _dense_gradients(model: nn.Module, class_weights: Tensor | None) -> Gradients:
     """Return the same for a stack of dense layers, by products of stacked matrices.
 
-    torch.func does as much, but takes a second to load.
+    torch.func can do this too, but takes a second to load.
     """
     layers = [(n, part) for n, part in model.named_modules() if type(part) is not nn.Sequential]
 
@@ -230,13 +233,13 @@ def descend(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Advance:
-    """Return SGD with the step sizes ``rate(0)``, ``rate(1)``, ... and no velocity at first.
+    """Return SGD with the step sizes ``rate(0)``, ``rate(1)``, ... that begins at rest.
 
     Args:
-        rate: of a step.
-        momentum: share of the last step's slope that goes on.
-        weight_decay: share of each weight that is added to its slope.
-        clip: the largest norm of one client's slope, before that.
+        rate: gives the size of a step.
+        momentum: share of the last step's gradient that carries over.
+        weight_decay: share of each weight that is added to its gradient.
+        clip: the largest norm of one client's gradient, before weight decay.
     """
     velocities: dict[str, Tensor] = {}
 
@@ -261,12 +264,12 @@ def descend(
 
 
 def shrinking(norms: Tensor, clip: float) -> Tensor:
-    """Return the factors that scale vectors of some norms down to ``clip``; 1 for shorter ones."""
+    """Return factors that scale vectors with these norms down to ``clip``; 1 for shorter ones."""
     return clip / norms.clamp(min=clip)
 
 
 def follow(optimizer: torch.optim.Optimizer) -> Advance:
-    """Return the steps of an optimizer of the clients' weights, which it looks at one by one."""
+    """Return the steps of an optimizer that treats each of the clients' weights separately."""
 
     def advance(number: int, weights: Weights, gradients: Weights) -> None:
         for name, own in weights.items():
@@ -277,7 +280,7 @@ def follow(optimizer: torch.optim.Optimizer) -> Advance:
 
 
 def of_examples(examples: Examples, device: torch.device) -> Source:
-    """Return the source of examples that stay on a device."""
+    """Return a source of examples that stay on a device."""
     features, labels = _resident(examples, device)
 
     def source(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -290,7 +293,7 @@ def of_examples(examples: Examples, device: torch.device) -> Source:
 _RESIDENT: WeakKeyDictionary[Examples, dict[torch.device, tuple[Tensor, Tensor]]] = (
     WeakKeyDictionary()
 )
-"""Of a simulation's examples, what lies on a device."""
+"""The examples of a simulation that lie on a device."""
 
 
 def _resident(examples: Examples, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -307,16 +310,16 @@ def epochs_of(
     batch_size: int,
     streams: Callable[[], Sequence[Stream]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of each step of some epochs, as ``LocalSgd`` has them, and how many steps.
+    """Return the rows of each step of some epochs, like ``LocalSgd``, and the numbers of steps.
 
-    Where a batch holds all examples of each client, their order would change nothing but the
-    rounding, and is not drawn.
+    If a batch holds all examples of each client, their order would only change the rounding, and is
+    not drawn.
 
     Args:
         rows: each client's examples.
         epochs: passes over them.
         batch_size: examples in one step.
-        streams: gives the stream of each client for the orders.
+        streams: gives the stream of each client for its orders.
     """
     steps = np.array([epochs * -(-len(own) // batch_size) for own in rows])
     if steps.max() <= epochs:
@@ -333,7 +336,7 @@ def epochs_of(
 
 
 def padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return rows of different lengths as one array, filled up with -1, shape (clients, most)."""
+    """Return rows of different lengths as one array padded with -1, shape (clients, most)."""
     most = max(map(len, rows))
     if all(len(own) == most for own in rows):
         return np.stack(rows)

@@ -30,11 +30,11 @@ class TrainOnBits:
     """The local update: some epochs on the client's randomised bits.
 
     Attributes:
-        codes: what the client has on its disk.
+        codes: gives what the client has on its disk.
         model: the global network.
         local_epochs: passes over the bits in one round.
         batch_size: examples in one step.
-        optimizer: of the steps.
+        optimizer: the optimizer of the steps.
         learning_rate: step size.
         device: where to train.
         class_weights: factor on the loss of an example of each class; see ``LocalSgd``.
@@ -108,7 +108,7 @@ class TrainOnBits:
     def _optimizer(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
         if self.optimizer == "sgd":
             return torch.optim.SGD(parameters, lr=self.learning_rate)
-        # Unfused, its passes over the weights take as long as the gradients.
+        # Unfused, the optimizer's passes over the weights take as long as the gradients.
         return torch.optim.Adam(parameters, lr=self.learning_rate, fused=True)
 
 
@@ -121,7 +121,7 @@ class ScoreOnBits:
     device: torch.device
 
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
-        """Return how the broadcast's weights do."""
+        """Return the score of the broadcast's weights."""
         kept = self.codes.for_test(broadcast, client, test)
         bits, labels = kept["bits"], kept["labels"]
         load_weights(self.model, layout_of_module(self.model), broadcast.weights)

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 _OWN_RIGHT = "own right"
 
 PIECE = 1000
-"""Examples encoded, or tested, at a time."""
+"""The number of examples that are encoded, or tested, at a time."""
 
 
 def num_trained(num_examples: int, test_share: float) -> int:
-    """Return how many of a client's examples are not kept for its test; one at least."""
+    """Return how many of a client's examples are not kept for its test; at least one."""
     return max(1, num_examples - math.ceil(test_share * num_examples))
 
 
@@ -45,18 +45,17 @@ class Codes:
     """What a client has on its disk: its encoder, and randomised bits with their labels.
 
     Attributes:
-        architecture: of encoders.
+        architecture: the architecture of encoders.
         code: how a feature becomes bits.
-        mechanism: what randomises the bits of one example.
-        labels: what randomises labels, if anything does.
-        epochs: that a client trains an encoder of its own for; where it is None the encoder is the
-            one of the broadcast.
-        test_share: of a client's examples, which it keeps for its test.
-        num_clients: that divide the test set among them; where it is None a client tests on what it
-            kept.
+        mechanism: the randomiser of one example's bits.
+        labels: the randomiser of labels, if there is one.
+        epochs: passes in which a client trains its own encoder; None uses the broadcast's encoder.
+        test_share: the share of its examples that a client keeps for its test.
+        num_clients: the number of clients that divide the test set among them; None makes a client
+            test on the examples it kept.
         randomise_tests: whether bits of test examples are randomised too.
-        augmentation: of images, where a client trains an encoder; see ``feature_net``.
-        decay: of its learning rate.
+        augmentation: of the images on which a client trains an encoder; see ``feature_net``.
+        decay: the decay of its learning rate.
         device: where encoders are trained.
     """
 
@@ -74,7 +73,7 @@ class Codes:
 
     @property
     def num_bits(self) -> int:
-        """The length of one example's vector."""
+        """The length of one example's vector of bits."""
         return self.architecture.num_features * self.code.length
 
     def for_training(self, broadcast: Broadcast, client: Client) -> Arrays:
@@ -92,7 +91,7 @@ class Codes:
         return client.store.arrays("training", make)
 
     def for_test(self, broadcast: Broadcast, client: Client, test: Examples) -> Arrays:
-        """Return the same of the examples that the client tests on; their labels stay true."""
+        """Return the same arrays for the client's test examples; their labels stay true."""
 
         def make() -> Arrays:
             if self.num_clients is None:
@@ -110,7 +109,7 @@ class Codes:
         return np.unpackbits(packed, axis=1, count=self.num_bits).astype(np.float32)
 
     def _indices(self, client: Client) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return which of the client's examples are for training, and which for its test."""
+        """Return which of the client's examples are for training, and which are for its test."""
         order = client.kept("split").generator().permutation(len(client.examples))
         training = num_trained(len(order), self.test_share)
         return np.sort(order[:training]), np.sort(order[training:])
@@ -125,11 +124,11 @@ class Codes:
         return restore(self.architecture, kept)
 
     def own_right(self, client: Client) -> int | None:
-        """Return how many of its test examples a client's own network takes rightly.
+        """Return how many of its test examples the client's own network classifies correctly.
 
-        None where the client has none, or it was not noted when the network was trained, or tests
-        on what is not its own: then nobody was told that a score passes through the head, which saw
-        the client's examples.
+        None if the client has no such network, if nothing was noted when it was trained, or if the
+        client tests on examples that are not its own: then nobody was told that a score passes
+        through the head, which saw the client's examples.
         """
         if self.epochs is None or self.num_clients is not None:
             return None
@@ -137,7 +136,7 @@ class Codes:
         return None if kept is None else int(kept[0])
 
     def _trained(self, client: Client, epochs: int) -> Arrays:
-        """Return the body of the client's own network, and how its head did."""
+        """Return the body of the client's own network, and the score of its head."""
         from fedldp.training.feature_net import build, num_right, state_of, train
 
         def make() -> Arrays:
@@ -153,7 +152,7 @@ class Codes:
                 decay=self.decay,
             )
             if not finite:
-                net.blank()  # a refusal would tell that training on these examples diverged
+                net.blank()  # a refusal would reveal that training diverged
             kept = state_of(net)
             if self.num_clients is None:
                 kept[_OWN_RIGHT] = np.array([num_right(net, held_out, self.device)])
@@ -164,7 +163,7 @@ class Codes:
     def _bits(
         self, net: FeatureNet, examples: Examples, stream: Stream | None
     ) -> NDArray[np.uint8]:
-        """Return the packed bits of examples, randomised with ``stream`` where there is one."""
+        """Return the packed bits of examples, randomised with ``stream`` if one is given."""
         packed = np.empty((len(examples), -(-self.num_bits // 8)), np.uint8)
         for start in range(0, len(examples), PIECE):
             piece = slice(start, start + PIECE)
@@ -172,7 +171,8 @@ class Codes:
             packed[piece] = np.packbits(bits, axis=1)
         if stream is None:
             return packed
-        # Of the bits, not of what they were computed from: that may come out otherwise elsewhere.
+        # The digest covers the bits, not their inputs: other machines may compute these
+        # differently.
         stream = stream.bound_to(partial(_digest, packed, self.mechanism))
         for start in range(0, len(examples), PIECE):
             piece = slice(start, start + PIECE)
@@ -182,7 +182,7 @@ class Codes:
 
 
 def _digest(true: NDArray[np.integer], mechanism: RandomisedBits | KRR) -> bytes:
-    """Return a digest of what is randomised, and of how."""
+    """Return a digest of the values to randomise and of the randomiser."""
     found = hashlib.sha256(f"{mechanism!r} {true.shape} {true.dtype}\n".encode())
     found.update(np.ascontiguousarray(true).data)
     return found.digest()

@@ -1,12 +1,12 @@
-"""SGD on a small convolutional network by matrix products: what autograd gives, to float rounding.
+"""SGD on a small convolutional network by matrix products, equal to autograd up to rounding.
 
-Convolutions of few channels leave most of a vector unit idle, and on ten examples the calls of
-autograd take as long as they do. Here an example is a column: a layer's values have a row each. A
-convolution gathers its windows from those rows, and is one matrix product then, as a dense layer
-is; its results come in the order in which max-pooling takes the largest of neighbouring blocks. A
-last row of ones makes the bias a column of the weights. All buffers are made once.
+Convolutions with few channels leave most of a vector unit idle, and on ten examples the calls of
+autograd take as long as they do. Here an example is a column, and each value of a layer has a row.
+A convolution gathers its windows from those rows and is then one matrix product, like a dense
+layer. Its results come in the order in which max-pooling takes the largest of neighbouring blocks.
+A last row of ones makes the bias a column of the weights. All buffers are allocated once.
 
-It is for the networks that ``layers_of`` knows exactly; all others are autograd's.
+It serves only the networks that ``layers_of`` recognises; autograd serves all others.
 Source: Chellapilla, Puri, Simard 2006, of convolutions as matrix products.
 """
 
@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WIDEST = 32
-"""Output channels up to which a convolution is taken: oneDNN's own are faster on wider ones."""
+"""Largest number of output channels: oneDNN's own convolutions are faster on wider ones."""
 
 LARGEST = 700_000
-"""Values in all windows of a batch, at most: more leave the processor's cache too often."""
+"""Largest number of values in all windows of a batch: more leave the CPU's cache too often."""
 
 KEPT = 4
 """Batch sizes whose buffers are kept: a client's last batch may be smaller than its others."""
@@ -42,7 +42,7 @@ class Dense:
     outputs: int
 
     def run(self, weights: Tensor, slope: Tensor, values: Tensor) -> Run:
-        """Return the layer on a batch whose values are put into ``values``."""
+        """Return the layer for a batch whose values are written to ``values``."""
         return _DenseRun(weights, slope, values)
 
 
@@ -63,13 +63,13 @@ class Conv:
         taken = seen.transpose(0, 5, 6, 2, 4, 1, 3).reshape(self.inputs, -1)
         ones = np.full((1, taken.shape[1]), rows.size)
         self.taken = torch.from_numpy(np.concatenate([taken, ones]).reshape(-1))
-        # Backwards: where every value of the input was taken to, and where its list starts.
+        # Backwards: the places to which each input value was copied, and where its list starts.
         self.takers = torch.from_numpy(np.argsort(taken, axis=None, kind="stable"))
         times = np.bincount(taken.reshape(-1), minlength=rows.size)
         self.starts = torch.from_numpy(np.cumsum(times) - times)
 
     def run(self, weights: Tensor, slope: Tensor, values: Tensor) -> Run:
-        """Return the layer on a batch whose values are put into ``values``."""
+        """Return the layer for a batch whose values are written to ``values``."""
         return _ConvRun(self, weights, slope, values)
 
 
@@ -83,11 +83,11 @@ class Run(Protocol):
         ...
 
     def backward(self, slope: Tensor) -> None:
-        """Set the slope of the weights from that of the result, which is overwritten."""
+        """Set the gradient of the weights from the result's gradient, which is overwritten."""
         ...
 
     def spread(self) -> Tensor:
-        """Return the slope of the values, after ``backward``."""
+        """Return the gradient of the values, after ``backward``."""
         ...
 
 
@@ -123,7 +123,7 @@ class _ConvRun:
         self.result = torch.ones(layer.outputs * layer.places + 1, examples)
         last = self.result[:-1].view(layer.outputs, -1)
         between = [torch.empty_like(last) for _ in range(layer.pool - 2)]
-        # The largest of the first block, of the first two, ..., of all.
+        # Running maxima: the first block, the first two, ..., all of them.
         self._largest = [self._blocks[0], *between, last]
 
     def forward(self) -> None:
@@ -134,8 +134,8 @@ class _ConvRun:
             torch.maximum(before, block, out=self._largest[place])
 
     def backward(self, slope: Tensor) -> None:
-        # The first of equal values passes the slope on, as in torch: a block has what exceeds all
-        # blocks before it, unless a later one exceeds it.
+        # The first of equal values passes the gradient on, as in torch: a block gets it where it
+        # exceeds all blocks before it, unless a later one exceeds it.
         left = slope.view(self._layer.outputs, -1)
         for place in range(self._layer.pool - 1, 0, -1):
             block = self._blocks[place].sub_(self._largest[place - 1])
@@ -157,7 +157,7 @@ def _keep_positive(slope: Tensor, values: Tensor, out: Tensor) -> None:
 
 
 class ColumnStack:
-    """The weights of a network that it knows, and SGD on them."""
+    """The weights of a network that it recognises, and SGD on them."""
 
     def __init__(self, layers: Sequence[Conv | Dense]) -> None:
         sizes = [layer.outputs * (layer.inputs + 1) for layer in layers]
@@ -175,13 +175,13 @@ class ColumnStack:
 
     @classmethod
     def of(cls, model: nn.Module, shape: tuple[int, ...], batch_size: int) -> ColumnStack | None:
-        """Return the stack of ``model`` on examples of ``shape``, or None where it has none."""
+        """Return the stack of ``model`` on examples of ``shape``; None if it is not recognised."""
         layers = layers_of(model, shape, batch_size)
         return None if layers is None else cls(layers)
 
     @torch.no_grad()
     def load(self, parameters: Sequence[Tensor]) -> None:
-        """Take the weights from the network's ``parameters``; steps begin from rest."""
+        """Take the weights from the network's ``parameters``; steps begin at rest."""
         self._velocity.zero_()
         for own, weight, bias in zip(self._weights, parameters[::2], parameters[1::2], strict=True):
             own[:, :-1] = weight.reshape(len(own), -1)
@@ -208,10 +208,10 @@ class ColumnStack:
 
         Args:
             columns: all of a client's examples, as ``as_columns`` returns them.
-            labels: theirs, shape (examples,).
-            indices: of the batch, shape (batch,).
+            labels: the labels of the client's examples, shape (examples,).
+            indices: the examples of the batch, shape (batch,).
             rate: step size.
-            momentum: share of the last step's slope that goes on, as in torch's SGD.
+            momentum: share of the last step's gradient that carries over, as in torch's SGD.
             class_weights: factor on the loss of an example of each class, shape (classes,).
         """
         batch = self._batches.get(len(indices))
@@ -249,7 +249,7 @@ class _Batch:
         self._classes = torch.eye(layers[-1].outputs)
 
     def slopes(self, labels: Tensor, class_weights: Tensor | None) -> None:
-        """Set the slopes of all weights for the examples in ``values``."""
+        """Set the gradients of all weights for the examples in ``values``."""
         last = len(self._runs) - 1
         for number, run in enumerate(self._runs):
             run.forward()
@@ -274,11 +274,11 @@ def as_columns(features: Tensor) -> Tensor:
 def layers_of(
     model: nn.Module, shape: tuple[int, ...], batch_size: int
 ) -> list[Conv | Dense] | None:
-    """Return the layers of ``model`` where it is known to gain, or None.
+    """Return the layers of ``model`` if it is of a kind known to be faster this way, or None.
 
-    Known are convolutions, each with max-pooling and a ReLU after it, and then dense layers with a
-    ReLU between them: torch's own modules in a plain ``nn.Sequential``, without hooks. Nothing of
-    it is frozen.
+    Known are convolutions, each followed by max-pooling and a ReLU, and then dense layers with a
+    ReLU between them: torch's own modules in a plain ``nn.Sequential``, without hooks and with
+    nothing frozen.
     """
     if any(True for _ in model.buffers()):
         return None
@@ -315,13 +315,13 @@ def layers_of(
 
 
 def is_changed(module: nn.Module) -> bool:
-    """Return whether a module does something else than its class says."""
+    """Return whether a module does something other than its class says."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return "forward" in vars(module) or any(getattr(module, name) for name in hooks)
 
 
 def _is_narrow(conv: nn.Conv2d, pool: Any, size: Size) -> bool:
-    """Return whether it is a plain convolution of images of ``size``, with few channels."""
+    """Return whether it is a plain convolution of images of ``size`` with few channels."""
     plain = (conv.stride, conv.padding, conv.dilation) == ((1, 1), (0, 0), (1, 1))
     return (
         (plain and conv.groups == 1 and conv.bias is not None)
@@ -336,12 +336,12 @@ def _sides(conv: nn.Conv2d, size: Size) -> list[int]:
 
 
 def _windows(conv: nn.Conv2d, size: Size) -> int:
-    """Return how many values all windows of one image of ``size`` have."""
+    """Return how many values the windows of one image of ``size`` have in all."""
     return conv.weight[0].numel() * prod(_sides(conv, size))
 
 
 def _is_pool(module: nn.Module) -> bool:
-    """Return whether it is max-pooling of squares beside each other, of side 2 or more."""
+    """Return whether it is max-pooling of adjacent squares with sides of 2 or more."""
     return (
         type(module) is nn.MaxPool2d
         and type(module.kernel_size) is int

@@ -1,9 +1,9 @@
-"""Two-point bits of weights that lie on a device: the same weights give the same bits as elsewhere.
+"""Two-point bits of weights that lie on a device, equal to the bits computed on the CPU.
 
 The arithmetic is that of ``mechanisms.comparison``, operation by operation in float32, which every
-device rounds alike. The random words come from the clients' keystreams, which are the processor's,
-and the few coordinates that are close to a threshold are settled there in exact integers. What
-goes back is a bit for each weight.
+device rounds alike. The random words come from the clients' keystreams on the CPU, and the few
+coordinates that are close to a threshold are settled there in exact integers. The result is a bit
+for each weight.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fedldp.mechanisms.two_point import TwoPoint
 def encode_on_device(
     mechanism: TwoPoint, ranges: Ranges, weights: Tensor, streams: Sequence[Stream]
 ) -> NDArray[np.uint8]:
-    """Return the reports that ``mechanism`` gives of rows of weights.
+    """Return the reports of ``mechanism`` for rows of weights.
 
     Args:
         mechanism: the randomiser.
         ranges: of the weights.
         weights: float32, finite, on any device, shape (n, d).
-        streams: n of them, each of its own.
+        streams: n streams, one for each row.
 
     Returns:
         Shape (n, ceil(d/8)), as ``mechanism.encode_many(ranges.normalise(weights), streams)``.
@@ -47,7 +47,7 @@ def encode_on_device(
     if not bool(weights.isfinite().all()):
         raise PrivacyError("the weights to release contain NaN or infinity: nothing was released")
     center, factor = ranges.as_single
-    # Beyond the largest float32 is infinity, which is clipped as any number beyond 1 is.
+    # A number beyond the largest float32 becomes infinity, which is clipped like any above 1.
     scaled = weights if center is None else weights - _there(center, weights)
     scaled = scaled * _there(factor, weights)
     pieces = [
@@ -77,7 +77,7 @@ def _draw(mechanism: TwoPoint, values: Tensor, streams: Sequence[Stream]) -> Ten
 
 
 def _packed(ones: Tensor) -> Tensor:
-    """Return bits as bytes, most significant first, filled up with zeros."""
+    """Return bits as bytes, most significant bit first, padded with zeros."""
     filled = torch.nn.functional.pad(ones.to(torch.uint8), (0, -ones.shape[1] % 8))
     places = torch.tensor([128, 64, 32, 16, 8, 4, 2, 1], dtype=torch.uint8, device=ones.device)
     return (filled.view(len(ones), -1, 8) * places).sum(2, dtype=torch.uint8)

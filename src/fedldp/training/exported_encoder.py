@@ -1,11 +1,11 @@
 """A frozen encoder from a file: the graph that ``torch.export`` wrote, run operator by operator.
 
-torch's own loader of such files unpickles parts of them, so that a file could run any code. Here
-nothing of a file is run but core operators of ATen that return tensors and change nothing: the
-graph is JSON, and the weights are plain bytes. Whatever else a file holds is not read. Operators
-that read or write beyond a tensor, where a file gives them numbers that do not fit, are refused or
-checked: what is there may be of other examples, and whether it ends the process may follow from
-one.
+torch's own loader of such files unpickles parts of them, so a file could run any code. Here a file
+can run nothing but core operators of ATen that return tensors and change nothing: the graph is
+JSON, and the weights are plain bytes. Everything else in a file is ignored. Some operators read or
+write beyond a tensor if a file gives them wrong numbers; these are refused or checked. Memory
+beyond a tensor may hold other examples, and whether such an operator crashes the process may depend
+on an example.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedldp.data.image_features import digest_of
 from fedldp.data.public_files import PublicFile
 
 _FORMAT = 8
-"""The first number of the format's version, under which later files are read as earlier ones."""
+"""The first number of the format's version; later files with the same number are compatible."""
 
 _MOST = 1_000_000
 """Features of one example."""
@@ -38,16 +38,16 @@ _OPERATOR = re.compile(r"torch\.ops\.aten\.(?!__)([a-z_]\w*)\.(?!_)(\w+)")
 _BESIDE_CORE = frozenset(
     {"_assert_async", "_assert_tensor_metadata", "lift_fresh_copy", "linalg_vector_norm"}
 )
-"""Operators that an export holds although they are none of torch's core ones."""
+"""Operators that exports contain although they are not among torch's core operators."""
 
 _UNINITIALISED = "empty"
-"""Begins the names of operators that show memory as it is: it may hold other examples."""
+"""The beginnings of operators' names that return raw memory, which may hold other examples."""
 
 _UNCHECKED = frozenset({"_embedding_bag", "grid_sampler_2d"})
-"""Operators that show memory as it is where their arguments do not fit."""
+"""Operators that return raw memory if their arguments do not fit."""
 
 _BACKWARD = "_backward"
-"""Ends the names of operators of training, some of which write where a tensor's indices say."""
+"""The endings of training operators' names, some of which write where a tensor's indices say."""
 
 _TYPES: Mapping[int, torch.dtype] = {
     1: torch.uint8,
@@ -65,25 +65,26 @@ _MEMORY = {1: torch.contiguous_format, 2: torch.channels_last, 4: torch.preserve
 
 
 class _Unreadable(Exception):
-    """The file holds something else than a graph that is run here; says what."""
+    """The file holds something other than a graph that can be run here; the text says what."""
 
 
 @dataclass(frozen=True)
 class ExportedEncoder:
-    """A frozen network, from one example to a vector; what it returns has no gradient.
+    """A frozen network, from one example to a vector; no gradient passes through it.
 
-    It is run on one example at a time, so that nothing else in a batch can change a bit of what it
-    returns. What it was trained on nobody can see in it: whoever names the file declares it public,
-    and every line of a statement then says that it rests on that. Where it fails on an example, or
-    returns NaN or infinity, the features are zeros: a refusal would tell of the example.
+    It runs on one example at a time, so that nothing else in a batch can change a bit of its
+    result. Nobody can see in the file what the network was trained on: the user who names the file
+    declares it public, and every line of a statement then says that it relies on that. If the
+    network fails on an example, or returns NaN or infinity, the features are zeros, because a
+    refusal would reveal something about the example.
 
     Attributes:
-        file: what ``torch.export.save`` wrote of a network that takes a batch of one example.
-        input_shape: of an example.
+        file: a file of ``torch.export.save``, for a network that takes a batch of one example.
+        input_shape: the shape of an example.
 
     Raises:
-        ConfigError: it is no such file, or of a network that takes other examples, is not a
-            function of them alone, or changes its own buffers.
+        ConfigError: it is not such a file, or its network takes other examples, is not a function
+            of them alone, or changes its own buffers.
     """
 
     file: PublicFile
@@ -97,7 +98,7 @@ class ExportedEncoder:
             run = _Graph(self.file.content, self.input_shape)
         except _Unreadable as error:
             raise ConfigError(f"{named}: {error}") from None
-        except Exception as error:  # a damaged file raises nearly anything
+        except Exception as error:  # a damaged file raises nearly any error
             raise ConfigError(
                 f"{named}: it is no file of torch.export.save, or damaged "
                 f"({type(error).__name__}: {first_line(error)}); write it anew"
@@ -107,7 +108,7 @@ class ExportedEncoder:
 
     @property
     def digest(self) -> str:
-        """See ``ExampleMap``; of the file's bytes."""
+        """See ``ExampleMap``; the digest of the file's bytes."""
         return digest_of("encoder", 1, self.input_shape, self.file.digest)
 
     def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -159,14 +160,14 @@ class _Call:
     outputs: Sequence[str | None]
 
     def __call__(self, of: Callable[[Any], Any]) -> Any:
-        """Return what the operator returns.
+        """Return the result of the operator.
 
         Args:
             of: gives the value of an argument.
 
         Raises:
-            ValueError: a batch normalisation is not for so many channels, or would read beyond its
-                numbers; or how many numbers an index picks follows from the example.
+            ValueError: a batch normalisation has another number of channels, or would read beyond
+                its numbers; or the example decides how many numbers an index picks.
         """
         positional = [of(each) for each in self.positional]
         named = {name: of(each) for name, each in self.named.items()}
@@ -243,7 +244,7 @@ class _Graph:
         return values[self._output]
 
     def _read_inputs(self, signature: Any, files: Mapping[str, bytes]) -> str:
-        """Keep the tensors that the graph is given, and return the name of the example."""
+        """Keep the tensors that the graph takes, and return the name of the example."""
         weights = json.loads(files["data/weights/model_weights_config.json"])["config"]
         constants = json.loads(files["data/constants/model_constants_config.json"])["config"]
         examples = []
@@ -291,7 +292,7 @@ def _tensor(entry: Any, folder: str, files: Mapping[str, bytes]) -> torch.Tensor
 
 
 def _call(node: Any) -> _Call:
-    """Return a node as it is called, if it may be."""
+    """Return the call that a node describes, if it is allowed."""
     target = node["target"]
     operator = _operator(target)
     given = {each["name"]: _argument(each["arg"], target) for each in node["inputs"]}
@@ -309,13 +310,13 @@ def _call(node: Any) -> _Call:
             outputs += [one["name"] for one in value]
         else:
             outputs.append(None)
-    if given.get("rounding_mode") == "trunc":  # of integers it may end the process
+    if given.get("rounding_mode") == "trunc":  # with integers it may end the process
         raise _Unreadable(f"it calls {target} with rounding_mode = trunc; export it with floor")
     return _Call(operator, positional, given, outputs)
 
 
 def _operator(target: str) -> Any:
-    """Return a core operator of ATen that makes tensors, and does nothing else."""
+    """Return a core operator of ATen that creates tensors and does nothing else."""
     if (named := _OPERATOR.fullmatch(target)) is None:
         raise _Unreadable(f"it calls {target}, which is no operator of ATen; export it without")
     name, overload = named.groups()
@@ -388,7 +389,7 @@ def _argument(argument: Any, target: str) -> Any:
 
 
 def _ints(sizes: Any) -> list[int]:
-    """Return sizes that are numbers: one that is only known when the network runs is none."""
+    """Return sizes that are numbers; a size known only when the network runs is refused."""
     if any("as_int" not in size for size in sizes):
         raise _Unreadable("a size in it is not fixed; export it without dynamic_shapes")
     return [int(size["as_int"]) for size in sizes]

@@ -30,20 +30,20 @@ NoisierShare = Annotated[
 
 @dataclass(frozen=True)
 class FirstLayer:
-    """The dense layer on the flattened input: there every feature has weights of its own.
+    """The dense layer on the flattened input, in which every feature has its own weights.
 
     Attributes:
-        layout: of the model; this layer's weights come first.
+        layout: the model's layout; this layer's weights come first.
     """
 
     layout: Layout
 
     @classmethod
     def of(cls, layout: Layout, name: str, input_shape: tuple[int, ...]) -> FirstLayer:
-        """Return the first layer of the model called ``name``, as far as a layout tells.
+        """Return the first layer of the model called ``name``, as far as a layout shows it.
 
         Raises:
-            ConfigError: it is not dense, or not on the flattened input.
+            ConfigError: the layer is not dense, or not on the flattened input.
         """
         shape = layout.shapes[0]
         if len(shape) != 2 or shape[1] != math.prod(input_shape):
@@ -52,7 +52,7 @@ class FirstLayer:
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing is learnt above: the layer's activations are the logits."""
+        """Whether nothing is learned above it: the layer's activations are the logits."""
         return len({name.rpartition(".")[0] for name in self.layout.names}) == 1
 
     @property
@@ -61,18 +61,18 @@ class FirstLayer:
         return self.layout.shapes[0][1]
 
     def weights(self, vector: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the layer's weights among those of the model: a view, shape (hidden, m)."""
+        """Return the layer's part of the model's weights: a view, shape (hidden, m)."""
         return vector[: self.layout.sizes[0]].reshape(self.layout.shapes[0])
 
     def coordinates(self, features: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which of the model's weights are those of ``features``, shape (m,), as (d,)."""
+        """Return a mask of the model's weights, shape (d,), for the features in a mask (m,)."""
         chosen = np.zeros(self.layout.size, np.bool_)
         chosen[: self.layout.sizes[0]] = np.tile(features, self.layout.shapes[0][0])
         return chosen
 
 
 def not_dense(name: str) -> ConfigError:
-    """Return the refusal of a model called ``name`` in which features have no weights."""
+    """Return the refusal of a model called ``name`` whose features have no weights of their own."""
     return ConfigError(
         f"model = {name}: its first layer is not a dense one on the flattened input, so "
         "features have no weights of their own; use mlp or logistic, or an nn.Sequential "
@@ -82,14 +82,14 @@ def not_dense(name: str) -> ConfigError:
 
 @dataclass(frozen=True)
 class NoisierFeatures:
-    """A share of the features, on whose weights there is more noise than on all others.
+    """A share of the features, whose weights get more noise than all others.
 
     Attributes:
-        first_layer: where the weights of features are.
-        least: the mechanism of all other weights.
-        ratio: the deviation of the features' noise over that of ``least``, at least 1.
-        which: features that get more: the least important, or the most.
-        share: of the features, 0 to 1.
+        first_layer: the layer with the weights of features.
+        least: the mechanism for all other weights.
+        ratio: the standard deviation of the features' noise over that of ``least``, at least 1.
+        which: the features that get more noise: the least important, or the most.
+        share: the share of the features, 0 to 1.
     """
 
     first_layer: FirstLayer
@@ -99,13 +99,13 @@ class NoisierFeatures:
     share: float
 
     def picked(self, importance: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return which features get more noise, shape (m,), by their importance, (m,)."""
+        """Return which features get more noise, shape (m,), from their importance, shape (m,)."""
         return pick_features(importance, self.share, self.which)
 
     def picked_in(self, round: int, importance: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return which features get more noise in a round, by their public importance.
+        """Return which features get more noise in a round, from their public importance.
 
-        None in the first: nothing is known of them yet.
+        None do in the first round, because nothing is known about them yet.
         """
         if round == 1:
             return np.zeros(importance.size, np.bool_)
@@ -118,7 +118,7 @@ class NoisierFeatures:
 
 
 def variance_importance(before: Vector, after: Vector) -> NDArray[np.float64]:
-    """Return how much the weights of each feature changed, times their size (eq. 6).
+    """Return the change of each feature's weights, times their size (eq. 6).
 
     FI_i = sum over j of Var(w_ij) |w_ij|, with Var the variance of the pair (before, after) and
     w_ij on the right the weight after.
@@ -142,7 +142,7 @@ def pick_features(
 ) -> NDArray[np.bool_]:
     """Return which features are among the ``share`` of least or most important, shape (m,).
 
-    Of equally important features the first ones count as less important.
+    Among equally important features, the first ones count as less important.
     """
     count = round(share * importance.size)
     ascending = np.argsort(importance, kind="stable")

@@ -1,9 +1,10 @@
 """A convolutional network that a client, or the public, trains for its features.
 
 It never leaves its owner. Source: Chamikara et al. 2022, "Local Differential Privacy for Federated
-Learning", Section 4.1 and Appendix A. Activations, dropout rates and the hidden layer of its MNIST
-network are in the picture of its Fig. 13, which we do not have: ELU and the rates here are those of
-the widespread Keras network with the layers of its deep one; 512 units, and dropout 0.2, are ours.
+Learning", Section 4.1 and Appendix A. The activations, the dropout rates and the hidden layer of
+its MNIST network are in the picture of its Fig. 13, which we do not have. ELU and the rates here
+come from the widespread Keras network with the layers of its deep one; 512 units, and dropout 0.2,
+are ours.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ BATCH_SIZE = 64
 KERNEL_PENALTY = 1e-4
 Augmentation = Literal["none", "shift", "shift-flip"]
 _SHIFT = 0.1
-"""Share of an image's side by which it is moved at most."""
+"""The largest shift of an image, as a share of its side."""
 _DROPOUT = (0.2, 0.3, 0.4)
 _HIDDEN = 512
 _HIDDEN_DROPOUT = 0.2
-_PIECE = 500  # examples of which features are computed at a time
+_PIECE = 500  # examples whose features are computed at a time
 
 Body = Mapping[str, NDArray[Any]]
 """The parameters and running statistics of a network's body, by name."""
@@ -56,7 +57,7 @@ class FeatureNet(nn.Module):
         if architecture.layers == "deep":
             self.body, self.head = nn.Sequential(*layers), nn.Linear(size, classes)
             return
-        # Layer 17 stands behind the last pool (15) and, as 16 is the vector of features, on it.
+        # Layer 17 follows the last pool (15), because 16 is the vector of features.
         self.body = nn.Sequential(*layers[:-2], layers[-1], nn.BatchNorm1d(size))
         self.head = nn.Sequential(
             *(nn.Linear(size, _HIDDEN), nn.ELU(), nn.BatchNorm1d(_HIDDEN)),
@@ -70,10 +71,12 @@ class FeatureNet(nn.Module):
     def features(self, examples: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
         """Return the feature vectors of examples, shape (n, num_features), without dropout.
 
-        They are finite: what overflows is the largest number, and NaN is 0. To refuse an example
-        would tell of it, and a public encoder may be one that overflows on some.
+        They are finite: an overflow becomes the largest number, and NaN becomes 0. Refusing an
+            example would reveal something about it, and a public encoder may overflow on some
+            examples.
         """
-        # The layout of the weights decides how sums are rounded: one for trained and restored ones.
+        # The weights' memory layout decides how sums are rounded: use one for trained and restored
+        # nets.
         self.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         with torch.no_grad():
             pieces = [
@@ -83,7 +86,7 @@ class FeatureNet(nn.Module):
         return torch.cat(pieces).nan_to_num().cpu().numpy()
 
     def blank(self) -> None:
-        """Set all of the body to 0, so that the features of every example are zeros."""
+        """Set the whole body to 0, so that the features of every example are zeros."""
         with torch.no_grad():
             for value in self.body.state_dict().values():
                 value.zero_()
@@ -112,12 +115,12 @@ def build(architecture: Architecture, stream: Stream) -> FeatureNet:
 
 
 def restore(architecture: Architecture, body: Body) -> FeatureNet:
-    """Return a network with a body as ``state_of`` gave it; its head is of no use.
+    """Return a network with a body from ``state_of``; its head has no meaning.
 
     Raises:
-        RunError: they are of another network.
+        RunError: the arrays belong to another network.
     """
-    net = build(architecture, Stream(bytes(32), simulated=True))  # whatever: all of it is replaced
+    net = build(architecture, Stream(bytes(32), simulated=True))  # any key: all of it is replaced
     try:
         net.body.load_state_dict({n: torch.from_numpy(value) for n, value in body.items()})
     except RuntimeError as error:
@@ -131,7 +134,7 @@ def state_of(net: FeatureNet) -> dict[str, NDArray[Any]]:
 
 
 def num_right(net: FeatureNet, examples: Examples, device: torch.device) -> int:
-    """Return how many examples the whole network, with its head, classifies rightly."""
+    """Return how many examples the whole network, with its head, classifies correctly."""
     net.eval().to(device)
     right = 0
     with torch.no_grad():
@@ -156,15 +159,15 @@ def train(
 
     Args:
         net: its weights are changed.
-        examples: that it may see; shape (n, channels, height, width).
+        examples: the examples to train on; shape (n, channels, height, width).
         epochs: passes over them.
         draw: gives the stream for a purpose.
         device: where to train.
         augmentation: what is done to each image of a batch; see ``augmented``.
-        decay: the rate of step s is LEARNING_RATE/(1 + decay s), as Keras's ``decay`` has it.
+        decay: the rate of step s is LEARNING_RATE/(1 + decay s), like Keras's ``decay``.
 
     Returns:
-        Whether all of its weights are finite; where training diverged they are not.
+        Whether all of its weights are finite; they are not if training diverged.
     """
     net.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     kernels = [layer.weight for layer in net.modules() if isinstance(layer, nn.Conv2d)]
@@ -176,7 +179,7 @@ def train(
     ]
     optimizer = torch.optim.RMSprop(groups, lr=LEARNING_RATE, alpha=0.9, eps=1e-7)
     features, labels = as_tensors(examples)
-    # Of one example a batch norm on vectors has no variance: torch refuses, which would tell of it.
+    # A batch norm on vectors needs two examples: torch would refuse one, which would reveal it.
     least = 2 if any(isinstance(layer, nn.BatchNorm1d) for layer in net.modules()) else 1
     net.train()
     moves = None if augmentation == "none" else draw("encoder augmentation").generator()
@@ -202,12 +205,12 @@ def train(
 def augmented(images: Tensor, generator: np.random.Generator, *, flips: bool) -> Tensor:
     """Return images, each moved by up to a tenth of its side in both directions, at random.
 
-    What comes in at an edge repeats the edge.
+    New pixels at an edge repeat the edge.
 
     Args:
         images: shape (n, channels, height, width).
-        generator: of the moves.
-        flips: whether half of them are mirrored, too: right against left.
+        generator: the source of the shifts.
+        flips: whether half of them are also mirrored, left to right.
     """
     count, channels, height, width = images.shape
     most = max(1, round(_SHIFT * height)), max(1, round(_SHIFT * width))

@@ -1,7 +1,7 @@
 """Linear models in contrasts of the classes, and the statistics that determine them.
 
-A number that is added to the logits of all k classes changes no answer, so a linear model is given
-by k - 1 contrasts of its classes. In an orthonormal basis of these, norms are those of the weights.
+Adding a number to the logits of all k classes changes no answer, so k - 1 contrasts of its classes
+determine a linear model. In an orthonormal basis of contrasts, norms equal those of the weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedldp.protocol.wire import Layout
 Floats = NDArray[np.float64]
 
 STATISTICS = "statistics"
-"""What an update calls them, beside its weights."""
+"""The name of statistics in an update, beside its weights."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LinearModel:
 
     Attributes:
         classes: k.
-        features: of an example.
+        features: the number of an example's features.
         intercept: whether there is one; it counts as the weight of a last feature, which is 1.
     """
 
@@ -37,18 +37,18 @@ class LinearModel:
 
     @classmethod
     def of(cls, layout: Layout) -> LinearModel:
-        """Return the linear model whose parameters lie as ``layout`` says."""
+        """Return the linear model whose parameters have this layout."""
         classes, features = layout.shapes[0]
         return cls(classes, features, len(layout.shapes) > 1)
 
     @property
     def inputs(self) -> int:
-        """Features with that of the intercept, p."""
+        """The number of features, including the intercept's, p."""
         return self.features + self.intercept
 
     @property
     def contrasts(self) -> int:
-        """Numbers in contrasts, (k - 1) p."""
+        """The number of contrasts, (k - 1) p."""
         return (self.classes - 1) * self.inputs
 
     def in_contrasts(self, rows: NDArray[np.floating]) -> Floats:
@@ -58,7 +58,7 @@ class LinearModel:
             rows: weights of n models, shape (n, d).
 
         Returns:
-            Shape (n, k - 1, p); each as it would be by itself, to the bit.
+            Shape (n, k - 1, p); each row is computed alone, to the bit.
         """
         weights = self.by_class(rows)
         found = np.zeros((len(rows), self.classes - 1, self.inputs))
@@ -67,7 +67,7 @@ class LinearModel:
         return found
 
     def by_class(self, rows: NDArray[np.floating]) -> Floats:
-        """Return weights, with the intercept last, class after class.
+        """Return weights class after class, each with the intercept last.
 
         Args:
             rows: weights of n models, shape (n, d).
@@ -116,18 +116,19 @@ def basis(classes: int) -> Floats:
 class Statistics:
     """The mean of (x x', contrasts of y times x') over a client's examples, as one vector.
 
-    Of the symmetric x x' the entries above the diagonal stand for both, times sqrt(2), so that the
-    norm of the vector is that of both matrices together: for |x| = 1 at most sqrt(2 - 1/k).
+    An entry of the symmetric x x' above the diagonal stands for two entries and is multiplied by
+    sqrt(2), so that the vector's norm is that of both matrices together: for |x| = 1 at most sqrt(2
+    - 1/k).
 
     Attributes:
-        model: that they determine.
+        model: the model that they determine.
     """
 
     model: LinearModel
 
     @property
     def size(self) -> int:
-        """The numbers in it: p (p + 1)/2 + (k - 1) p."""
+        """The length of the vector: p (p + 1)/2 + (k - 1) p."""
         inputs = self.model.inputs
         return inputs * (inputs + 1) // 2 + self.model.contrasts
 
@@ -142,7 +143,7 @@ class Statistics:
         return np.concatenate([products[upper] * factors, moments.ravel()])
 
     def split(self, vector: Floats) -> tuple[Floats, Floats]:
-        """Return what ``join`` was given, or would have been for ``vector``."""
+        """Return the arguments with which ``join`` gives ``vector``."""
         inputs = self.model.inputs
         upper, factors = _upper(inputs)
         products = np.zeros((inputs, inputs))
@@ -154,8 +155,8 @@ class Statistics:
     def solve(self, vector: Floats, ridge: float) -> Floats:
         """Return the weights of the ridge regression that noisy statistics determine, shape (d,).
 
-        Noise may leave the products with negative eigenvalues, which no examples have: they count
-        as zero, so that with a positive ``ridge`` there always is a solution.
+        Noise may leave the products with negative eigenvalues, which no examples have. They count
+        as zero, so a positive ``ridge`` always gives a solution.
 
         Args:
             vector: finite, shape (``size``,).
@@ -169,6 +170,6 @@ class Statistics:
 
 @lru_cache(maxsize=4)
 def _upper(size: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], Floats]:
-    """Return the places on and above the diagonal, and what their entries are multiplied by."""
+    """Return the places on and above the diagonal, and the factors of their entries."""
     rows, columns = np.triu_indices(size)
     return (rows, columns), np.where(rows == columns, 1.0, math.sqrt(2.0))

@@ -25,15 +25,15 @@ from fedldp.training.losses import Losses
 from fedldp.training.tensors import as_tensors, load_weights, read_weights, to_device
 
 PIECE = 1000
-"""Test examples evaluated at a time; sums over pieces do not depend on who evaluated which."""
+"""Test examples evaluated at a time; sums over pieces do not depend on who evaluates which."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LocalSgd:
-    """SGD on a client's examples, cross-entropy loss; plain, unless it is given something else.
+    """SGD on a client's examples; with cross-entropy loss and plain steps unless set otherwise.
 
-    Every epoch visits every example once, in an order from the client's stream "batches"; the last
+    Every epoch visits every example once, in an order from the client's stream "batches". The last
     batch of an epoch may be smaller.
 
     Attributes:
@@ -42,15 +42,15 @@ class LocalSgd:
         batch_size: examples in one step.
         learning_rate: step size.
         device: where to train.
-        momentum: share of the last step's slope that goes on; every round begins from rest.
+        momentum: share of the last step's gradient that carries over; every round begins at rest.
         class_weights: factor on the loss of an example of each class, shape (classes,). A batch's
-            loss is the plain mean of its examples' weighted losses: torch's own mean divides by
-            the sum of the weights, by which a batch of one class would lose its weight.
-        losses: of single examples, which weigh classes themselves; None: cross-entropy.
-        weight_decay: share of each weight that is added to its slope, as in torch's SGD.
-        gradient_clip: the largest norm of a batch's slope; a longer one is scaled down to it. It
-            keeps steps short, and guarantees nothing: a batch is not an example.
-        schedule: gives the factor on the learning rate in round 1, 2, ...; None: 1 always.
+            loss is the plain mean of its examples' weighted losses: torch's own mean divides by the
+            sum of the weights, which would cancel the weight of a batch of one class.
+        losses: losses of single examples, which include class weights; None takes cross-entropy.
+        weight_decay: share of each weight that is added to its gradient, as in torch's SGD.
+        gradient_clip: the largest norm of a batch's gradient; a longer one is scaled down to it. It
+            keeps steps short and guarantees nothing, because a batch is not an example.
+        schedule: gives the factor on the learning rate in round 1, 2, ...; None is always 1.
 
     Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate.
     """
@@ -74,7 +74,8 @@ class LocalSgd:
     def group(self, most_examples: int) -> int:
         """Return how many clients train at once; see ``batched_sgd``.
 
-        With other losses, on a processor, one: the products of ``batched_sgd`` know no others.
+        With other losses, on a CPU, one: ``batched_sgd`` has matrix products for cross-entropy
+            only.
         """
         if self.losses is not None and self.device.type == "cpu":
             return 1
@@ -95,7 +96,7 @@ class LocalSgd:
         return lambda step: size
 
     def train(self, broadcast: Broadcast, client: Client, rate: Callable[[int], float]) -> Vector:
-        """Return one client's weights, with ``rate`` of steps 0, 1, 2, ..., shape (d,)."""
+        """Return one client's weights, shape (d,), trained with step sizes ``rate(0)``, ..."""
         load_weights(self.model, layout_of_module(self.model), broadcast.weights)
         self.model.train()
         parameters: list[Tensor] = list(self.model.parameters())
@@ -151,7 +152,7 @@ class LocalSgd:
         )
 
     def _stack(self, shape: tuple[int, ...]) -> ColumnStack | None:
-        """Return what trains the model on examples of ``shape`` faster than autograd, if any."""
+        """Return a faster trainer than autograd for examples of ``shape``, if there is one."""
         if shape not in self._stacks:
             plain = self.losses is None and not self.weight_decay and self.gradient_clip is None
             known = self.device.type == "cpu" and plain
@@ -177,11 +178,11 @@ def gradients(
 ) -> list[Tensor]:
     """Return the gradient of the mean cross-entropy on one batch, by parameter.
 
-    Each example's loss is multiplied by the weight of its class, if there are any. Where ``losses``
-    are given, it is their mean.
+    Each example's loss is multiplied by the weight of its class, if there are weights. If
+    ``losses`` are given, the gradient is that of their mean.
 
     Raises:
-        ConfigError: the model fails; a user's may raise anything.
+        ConfigError: the model fails; a user's model may raise any error.
     """
     try:
         logits = model(batch)
@@ -198,7 +199,7 @@ def gradients(
 
 
 def batches(size: int, epochs: int, batch_size: int, stream: Stream) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of each step's examples, of ``size``: every epoch in another order."""
+    """Yield the indices of each step's examples, out of ``size``; epochs have different orders."""
     generator = stream.generator()
     for _ in range(epochs):
         order = generator.permutation(size)
@@ -236,7 +237,7 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Scor
 
 
 MOST_CLASSES = 100
-"""Of a confusion matrix: a larger one is no table that anybody reads."""
+"""The largest number of classes of a confusion matrix: nobody reads a larger table."""
 
 
 def _confusion(

@@ -1,4 +1,4 @@
-"""Losses of single examples: cross-entropy, smoothed or not, or a function of the user's own."""
+"""Losses of single examples: cross-entropy, smoothed or not, or a user's own function."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def cross_entropies(class_weights: Tensor | None = None, smoothing: float = 0.0)
     """Return the cross-entropy of each example, times the weight of its class.
 
     Args:
-        class_weights: shape (classes,); None: no factor.
-        smoothing: the share of the label that all classes have alike, as in torch.
+        class_weights: shape (classes,); None for no factor.
+        smoothing: the share of the label that is spread evenly over the classes, as in torch.
     """
 
     def losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -35,13 +35,13 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
     """Return the user's own losses, times the weight of each example's class.
 
     Args:
-        address: "module:function" of ``Losses``, which mixes no examples.
-        num_classes: of the logits.
+        address: "module:function" of a ``Losses``, which must not mix examples.
+        num_classes: the number of the logits.
         class_weights: as in ``cross_entropies``.
 
     Raises:
-        ConfigError: it cannot be loaded, or does not give a loss for each example that has a
-            gradient.
+        ConfigError: it cannot be loaded, or does not return a loss with a gradient for each
+            example.
     """
     function = load(address, "loss")
     if not callable(function):
@@ -51,7 +51,7 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
         found = function(logits, torch.tensor([0, num_classes - 1]))
         shape = tuple(found.shape)
         torch.autograd.grad(found.sum(), logits)
-    except Exception as error:  # it is the user's, and may raise anything
+    except Exception as error:  # the user's own function may raise any error
         raise ConfigError(
             f"loss = {address}: {type(error).__name__}: {first_line(error)}; it takes logits, "
             "shape (n, classes), and labels, (n,), and returns a loss for each example, by torch"
@@ -69,10 +69,10 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
 def losses_of(
     name: str, smoothing: float, num_classes: int, class_weights: Tensor | None
 ) -> Losses | None:
-    """Return the losses that the settings name; None: plain cross-entropy.
+    """Return the losses that the settings name; None for plain cross-entropy.
 
     Raises:
-        ConfigError: as ``own_losses``.
+        ConfigError: as for ``own_losses``.
     """
     if is_address(name):
         return own_losses(name, num_classes, class_weights)

@@ -1,4 +1,4 @@
-"""A local update on public features of the examples, which each client computes of its own."""
+"""A local update on public features of the examples, which each client computes itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class OnFeatures:
     """Maps examples inside the client, one by one, and then computes the update.
 
     Attributes:
-        update: what is computed of the features.
+        update: the update that is computed on the features.
         once: the public map.
     """
 

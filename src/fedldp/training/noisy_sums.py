@@ -1,4 +1,4 @@
-"""What the steps of DP-SGD compute from a client's examples, and release: all but the training.
+"""What the steps of DP-SGD compute from a client's examples and release, without the training.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Algorithm 1.
@@ -19,13 +19,13 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 
 _RESOLUTION = 1 << 53
-"""Numpy's random floats are multiples of 1/this."""
+"""Numpy's random floats are multiples of one over this number."""
 
 
 def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float:
-    """Return the rate at which a step of ``batch_size`` samples: of the mean client, so public.
+    """Return the sampling rate of steps of ``batch_size``, for the mean client, so it is public.
 
-    It is rounded up to a probability with which a random float is below it, exactly.
+    It is rounded up to a probability with which a random float is exactly below it.
 
     Raises:
         ConfigError: clients have too few examples for such a batch.
@@ -41,16 +41,16 @@ def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySums:
-    """What the steps of one client in one round compute from its examples; all of this is public.
+    """What one client's steps in a round compute from its examples; all of this is public.
 
-    Each step samples every example on its own, scales each gradient down to the norm ``clip``, adds
-    them up with noise N(0, (``noise_multiplier`` ``clip``)^2) in every coordinate, and divides by
-    ``batch_size``.
+    Each step samples every example independently, scales each gradient down to the norm ``clip``,
+    adds them up with noise N(0, (``noise_multiplier`` ``clip``)^2) in every coordinate, and divides
+    by ``batch_size``.
 
     Attributes:
-        steps: how many.
+        steps: how many steps.
         sampling_rate: the probability that a step takes an example.
-        batch_size: what the sums are divided by.
+        batch_size: the divisor of the sums.
         clip: the largest L2 norm of one example's gradient.
         noise_multiplier: the noise's standard deviation over ``clip``.
     """
@@ -63,7 +63,7 @@ class NoisySums:
 
     @property
     def event(self) -> SampledGaussian:
-        """What all steps together release of one example."""
+        """The event that all steps together release about one example."""
         return SampledGaussian(
             noise_multiplier=self.noise_multiplier,
             sampling_rate=self.sampling_rate,
@@ -71,11 +71,11 @@ class NoisySums:
         )
 
     def samples(self, stream: Stream, count: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the indices of each step's examples among a client's own; there may be none.
+        """Yield the indices of each step's examples among a client's own; a step may have none.
 
         Args:
-            stream: the client's, for "batches".
-            count: examples that it has.
+            stream: the client's stream for "batches".
+            count: how many examples the client has.
         """
         generator = stream.generator()
         for _ in range(self.steps):

@@ -1,19 +1,20 @@
-"""Sums of people's clipped gradients, in exact integers: what a site adds noise to.
+"""Sums of people's clipped gradients in exact integers, to which a site adds noise.
 
 Every person gives one vector of integers: the mean gradient of its rows, scaled down to the norm
-``clip``, on a public grid of which ``NORM`` steps are ``clip``. A site adds these vectors up. Two
-things must hold of them, and not only nearly:
+``clip``, on a public grid on which ``NORM`` steps are ``clip``. A site adds these vectors up. Two
+properties must hold exactly:
 
 - A person's vector is, to the bit, a function of the broadcast and of that person's rows alone.
-  Else the rounding of others would change when a person comes or goes, by an amount that no noise
-  is sized for. Floats depend on the batch that they are computed in; so, of dense layers, all that
-  passes through a matrix product of several people is on a grid that is coarse enough for every
-  product and sum to be exact in float64, in whatever order they are made. All else is done for
-  each number or person by itself. Other models are differentiated one person after the other.
-- Its norm is at most ``NORM``, whatever rounding did: that is checked, and a vector that is too
-  long is rounded towards zero, or counts as zeros.
+Otherwise the rounding of other people's vectors would change when a person comes or goes, by an
+amount that no noise is sized for. Floats depend on the batch in which they are computed. So in
+dense layers, everything that passes through a matrix product of several people is on a grid that is
+coarse enough for every product and sum to be exact in float64, in any order. Everything else is
+computed for each number or person alone. Other models are differentiated for one person after
+another.
+- Its norm is at most ``NORM``, whatever rounding did. This is checked: a vector that is too long is
+rounded towards zero, or counts as zeros.
 
-So replacing one person moves the sum by at most 2 ``NORM``. A person whose gradient is NaN or
+So replacing one person changes the sum by at most 2 ``NORM``. A person whose gradient is NaN or
 infinite counts as zeros. The loss is the cross-entropy.
 
 Source: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, for clipped gradients;
@@ -48,101 +49,103 @@ NORM = 1 << 30
 """The largest L2 norm of one person's vector, in grid steps."""
 
 SUMS = "sums of people"
-"""What an update calls them, beside its weights."""
+"""The name of these sums in an update, beside its weights."""
 
 CLASS_WEIGHTS = "class weights"
-"""What a broadcast calls those that follow from counts of the classes."""
+"""The name, in a broadcast, of class weights that follow from counts of the classes."""
 
 MOST_PEOPLE = 1 << 22
-"""Of a client: the sum of so many vectors is exact in float64. That of more is cut to it."""
+"""The sum of up to this many vectors is exact in float64; a client's larger sum is cut to it."""
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-4, 1e4
 
 _MARGIN = 1 - 2.0**-8
-"""What is aimed at of a bound, so that rounding hardly ever makes a vector too long for it."""
+"""The share of a bound that is aimed at, so that rounding rarely makes a vector too long."""
 
 _HOLDS = float(NORM) ** 2 * (1 - 2.0**-20)
-"""What a squared norm must be as float64 computes it, for the exact one to be ``NORM``^2 at most.
+"""A squared norm of at most this in float64 is exactly at most ``NORM``^2.
 
-A sum of d squares, none of them negative, is off by less than a relative d 2^-52.
+A sum of d squares, none of them negative, has a relative error below d 2^-52.
 """
 
 _INPUT_BITS, _WEIGHT_BITS, _ERROR_BITS = 12, 22, 20
-"""Inputs of a layer, its weights, and derivatives by its output are multiples of 2^-bits."""
+"""A layer's inputs, its weights, and derivatives by its output are multiples of 2^-bits."""
 
 _LONGEST_INPUT, _LONGEST_WEIGHTS = 2.0**8, 2.0**10
 """The largest norms of a layer's input, and of all of its weights as one vector.
 
-By Cauchy an output, and every part of the sum that it is, is below 2^18 and a multiple of 2^-34:
-exact in the 53 bits of float64.
+By Cauchy-Schwarz an output, and every partial sum of it, is below 2^18 and a multiple of 2^-34, and
+so exact in the 53 bits of float64.
 """
 
 _LONGEST_BACK = 2.0**11
-"""The largest derivative by an input: a multiple of 2^-42, so exact as well.
+"""The largest derivative by an input: a multiple of 2^-42, so it is exact as well.
 
-Of the last layer none is larger, for a derivative by a logit is 1 at most, and all of a row have a
-norm of sqrt(2). Before it, those by a layer's outputs are scaled down to it by the norm of its
-weights.
+In the last layer none is larger, because a derivative by a logit is at most 1, and those of a row
+have a norm of at most sqrt(2). Before it, derivatives by a layer's outputs are scaled down, by the
+norm of the layer's weights, to at most this.
 """
 
 _EXACT = 2.0**50
-"""One person's rows as whole numbers: their norms add up to no more, and their products exactly."""
+"""One person's rows as whole numbers: their norms' sum is at most this, and products are exact."""
 
 _TOGETHER = 2.0**40
-"""Likewise where up to ``_BLOCK`` rows are added at a time: they come to 2^51 at most."""
+"""The same where up to ``_BLOCK`` rows are added at a time: they reach at most 2^51."""
 
 _LARGEST_SUM = NORM * MOST_PEOPLE
 
 _MOST_INPUTS = 1 << 13
-"""Squares of so many input numbers of any size that is let through add up exactly."""
+"""Squares of up to this many input numbers, of any size that is accepted, add up exactly."""
 
 _BLOCK = 1 << 12
-"""Rows that are computed at a time, but for one person's, which bounds the memory."""
+"""Rows that are computed at a time, except one person's, to bound the memory."""
 
 _ENTRIES = 1 << 22
-"""Numbers of single people's gradients that are held at a time, likewise."""
+"""Numbers of single people's gradients that are held at a time, to bound the memory."""
 
 
 class Summed(Protocol):
     """Sums the vectors of people at given weights."""
 
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
-        """Return the sum over all people, whole numbers, shape (d,).
+        """Return the sum over all people, in whole numbers, shape (d,).
 
-        It is exact, and cut to 2^52 in each coordinate, which moves no two sums further apart:
-        fewer than 2^22 people never come to that.
+        It is exact, and cut to 2^52 in each coordinate, which moves no two sums further apart.
+        Fewer than 2^22 people never reach that.
         """
         ...
 
     def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
-        """Return which rows the model classifies rightly, shape (n,); each row by itself."""
+        """Return which rows the model classifies correctly, shape (n,), each row computed alone."""
         ...
 
     def weighted(self, class_weights: tuple[float, ...]) -> Summed:
-        """Return the same with public factors on the loss of a row, by its label; at most 1."""
+        """Return the same with public factors, at most 1, on the loss of a row, by its label."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonGradients:
-    """The local update: the sum over a client's people, beside the weights of the broadcast.
+    """The local update: the sum over a client's people, beside the broadcast's weights.
 
-    Some people may be held out of training: each of them gives a vote instead, ``NORM`` if the
-    broadcast's weights classify most of its rows rightly, else -``NORM``, in a coordinate of its
-    own. So these people, too, give a vector of norm ``NORM`` at most, and nobody gives two: what
-    holds for a person in training holds for a person that votes.
+    Some people may be held out of training. Each of them gives a vote instead, in a coordinate of
+    its own: ``NORM`` if the broadcast's weights classify most of its rows correctly, else
+    -``NORM``. So these people also give a vector of norm at most ``NORM``, and nobody gives two:
+    what holds for a person in training holds for a person that votes.
 
-    The first rounds may count classes: everybody gives, in place of a gradient or a vote, ``NORM``
-    divided among the classes by the labels of its rows. Later broadcasts tell ``CLASS_WEIGHTS``.
+    The first rounds may count classes: instead of a gradient or a vote, everybody gives ``NORM``
+        divided among the classes by the labels of its rows. Later broadcasts have
+        ``CLASS_WEIGHTS``.
 
     Attributes:
         summed: sums the vectors of people.
-        held_out: the share of people who vote, from 0. Who they are is drawn once in a run, by
-            place, so that it does not depend on what anybody's rows are.
-        sampled: the probability with which a person is taken, voters too; each on its own, anew in
-            every round. Below 1 for simulations only: a step's time tells how many there are.
+        held_out: the share of people who vote, from 0. They are drawn once in a run, by their
+            places, so that the choice does not depend on anybody's rows.
+        sampled: the probability with which a person is taken, including voters; independently for
+            each person and anew in every round. Below 1 for simulations only, because a step's time
+            reveals how many people it took.
         count_rounds: how many rounds count classes.
-        num_classes: of the labels.
+        num_classes: the number of classes.
     """
 
     summed: Summed
@@ -152,7 +155,7 @@ class PersonGradients:
     num_classes: int = 0
 
     def group(self, most_examples: int) -> int:
-        """Return that clients compute one after the other."""
+        """Return 1: clients compute one after another."""
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
@@ -192,7 +195,8 @@ class PersonGradients:
 def class_counts(examples: Examples, num_classes: int) -> Floats:
     """Return the sum over people of ``NORM`` times the share of each class in a person's rows.
 
-    Shares are rounded down to whole numbers, whose sum is ``NORM`` at most, and so is their norm.
+    Shares are rounded down to whole numbers, so their sum, and hence their norm, is at most
+    ``NORM``.
 
     Returns:
         whole numbers, shape (num_classes,); exact.
@@ -205,10 +209,10 @@ def class_counts(examples: Examples, num_classes: int) -> Floats:
 
 
 def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
-    """Return the class weights that a broadcast tells, each from 0 to 1 whatever it tells.
+    """Return the class weights of a broadcast, each forced into 0 to 1.
 
     Raises:
-        RunError: there is not one for each class. It depends on nothing private.
+        RunError: there is not one weight for each class. This depends on nothing private.
     """
     told = broadcast.public.get(CLASS_WEIGHTS)
     if told is None or told.shape != (num_classes,):
@@ -221,16 +225,16 @@ def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySteps:
-    """The local update of several steps: each takes the noisy sum over people, and nothing else.
+    """A local update of several steps that each use the noisy sum over people, and nothing else.
 
-    So the weights that come out are a function of the noisy sums and of what was broadcast. How
-    many steps there are is public, and all of them are charged before the first.
+    So the resulting weights are a function of the noisy sums and of the broadcast. The number of
+    steps is public, and all of them are charged before the first.
 
     Attributes:
         summed: sums the vectors of people.
-        noise: on each sum.
-        rate: what a noisy sum, in grid steps, is multiplied by.
-        steps: how many.
+        noise: the noise on each sum.
+        rate: the factor on a noisy sum in grid steps.
+        steps: how many steps.
         sampled: the probability with which a step takes a person; see ``PersonGradients``.
     """
 
@@ -241,7 +245,7 @@ class NoisySteps:
     sampled: float = 1.0
 
     def group(self, most_examples: int) -> int:
-        """Return that clients compute one after the other."""
+        """Return 1: clients compute one after another."""
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
@@ -253,21 +257,21 @@ class NoisySteps:
             for _ in range(self.steps):
                 sums = self.summed(weights, client.examples.taken(next(taken)))
                 noisy = self.noise.noisy(whole(sums), stream) * (self.noise.step * self.rate)
-                with np.errstate(over="ignore"):  # then the row is not finite, as in training
+                with np.errstate(over="ignore"):  # the row is then not finite, as in training
                     weights = (weights - noisy).astype(np.float32)
             rows[place] = weights
         return Sensitive(Update(rows=rows))
 
 
 def samples(client: Client, rate: float) -> Iterator[slice | NDArray[np.bool_]]:
-    """Yield which of a client's rows each step takes: all of some people, each on its own.
+    """Yield which of a client's rows each step takes: all rows of independently chosen people.
 
     Args:
-        client: whose people these are.
-        rate: with which probability.
+        client: the client of these people.
+        rate: the probability with which a person is taken.
 
     Raises:
-        PrivacyError: the rate is below 1, and this is no simulation.
+        PrivacyError: the rate is below 1, and this is not a simulation.
     """
     if rate == 1:
         yield from itertools.repeat(slice(None))
@@ -290,7 +294,7 @@ class _Layer(NamedTuple):
 
 
 class _Passed(NamedTuple):
-    """Rows in one layer: its inputs, shape (n, p), and derivatives by its outputs, (n, k)."""
+    """Rows in one layer: its inputs, shape (n, p), and derivatives by its outputs, shape (n, k)."""
 
     given: Floats
     error: Floats
@@ -298,18 +302,18 @@ class _Passed(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DenseGradients:
-    """Sums for a model of dense layers, with ReLU between them: in closed form.
+    """Sums in closed form, for a model of dense layers with ReLU between them.
 
-    With the input a of a layer and the derivative e of the loss by its output, the gradient of a
+    With a layer's input a and the derivative e of the loss by the layer's output, the gradient of a
     row is e a', whose norm is |e| |a|, and the sum over rows is a matrix product. A layer's input
-    longer than 256 is scaled down to that, and so are weights that have a norm above 1,024.
+    longer than 256 is scaled down to that, and so are weights with a norm above 1,024.
 
     Attributes:
-        layers: the dense ones, in their order.
-        layout: of the model's parameters.
+        layers: the dense layers, in order.
+        layout: the layout of the model's parameters.
         clip: the largest norm of a person's gradient; from 1e-4 to 1e4.
-        class_weights: public factors on the loss of a row, by its label; at most 1. None of them
-            where it is empty.
+        class_weights: public factors, at most 1, on the loss of a row, by its label; empty for
+            none.
     """
 
     layers: tuple[_Layer, ...]
@@ -331,7 +335,7 @@ class DenseGradients:
         return _cut(total)
 
     def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
-        """Return which rows the model classifies rightly; see ``Summed``."""
+        """Return which rows the model classifies correctly; see ``Summed``."""
         parameters, found = self._parameters(weights), np.zeros(len(examples), np.bool_)
         for start in range(0, len(examples), _BLOCK):
             part = slice(start, start + _BLOCK)
@@ -364,7 +368,7 @@ class DenseGradients:
     def _forward(
         self, parameters: list[Floats], features: NDArray[np.float32]
     ) -> tuple[list[Floats], Floats, NDArray[np.bool_]]:
-        """Return rows' inputs to each layer, their logits, and which of them are not finite."""
+        """Return rows' inputs to each layer, their logits, and a mask of non-finite rows."""
         values = features.reshape(len(features), -1).astype(np.float64)
         lost = np.asarray(~np.isfinite(values).all(axis=1))
         values[lost] = 0
@@ -399,7 +403,7 @@ class DenseGradients:
         return [_Passed(*both) for both in zip(inputs, errors, strict=True)]
 
     def _one_row(self, passed: list[_Passed]) -> Floats:
-        """Return the sum over people of one row each."""
+        """Return the sum over people who have one row each."""
         lengths = [np.einsum("ij,ij->i", each.given, each.given) for each in passed]  # exact
 
         def norms(errors: list[Floats]) -> Floats:
@@ -409,7 +413,7 @@ class DenseGradients:
             return found
 
         factors = self._factors(norms([each.error for each in passed]))
-        # An input has 2^12 steps to one, so that an error has what is missing to those of ``clip``.
+        # An input has 2^12 steps to one, so an error has the remaining factor to steps of ``clip``.
         errors = _rounded(
             [each.error * (factors * 2.0**-_INPUT_BITS)[:, None] for each in passed],
             lambda found: norms(found) * 4.0**_INPUT_BITS,
@@ -422,12 +426,12 @@ class DenseGradients:
         )
 
     def _rows(self, passed: list[_Passed], count: int) -> Floats:
-        """Return the sum over people of ``count`` rows each."""
+        """Return the sum over people who have ``count`` rows each."""
         given = [each.given.reshape(-1, count, each.given.shape[1]) for each in passed]
         error = [each.error.reshape(-1, count, each.error.shape[1]) for each in passed]
 
         def norms(errors: list[Floats]) -> Floats:
-            # One product for each person, of one shape for all.
+            # One product for each person, with the same shape for all.
             found = np.zeros(len(errors[0]))
             for e, x in zip(errors, given, strict=True):
                 vectors = (e.swapaxes(1, 2) @ x).reshape(len(e), -1)
@@ -440,13 +444,13 @@ class DenseGradients:
         together = np.zeros(len(error[0]))
         for column in np.sqrt(alone).reshape(-1, count).T:
             together += column
-        together = np.maximum(together, 2.0**-64)  # smaller ones are none
-        # The norm of the sum, of rows that are whole numbers: a product of floats would have other
-        # bits wherever its library adds in another order.
+        together = np.maximum(together, 2.0**-64)  # smaller ones count as none
+        # The norm of the sum, over rows that are whole numbers: a product of floats would have
+        # other bits wherever its library adds in another order.
         fine = (_EXACT * 2.0**-_INPUT_BITS / together)[:, None, None]
         whole = norms([np.rint(each * fine) for each in error]) * 4.0**_INPUT_BITS
         factors = self._factors(whole * np.square(together / (_EXACT * count)))
-        # Rows may cancel each other: so far that all parts of all sums stay exact, and no further.
+        # Rows may cancel each other, but only so far that all partial sums stay exact.
         factors = np.minimum(factors, _TOGETHER * count / together)
         errors = _rounded(
             [each * (factors * (2.0**-_INPUT_BITS / count))[:, None, None] for each in error],
@@ -460,12 +464,12 @@ class DenseGradients:
         )
 
     def _factors(self, squared_norms: Floats) -> Floats:
-        """Return what scales gradients to grid steps, and longer ones down to the clip."""
+        """Return factors that scale gradients to grid steps, and longer ones down to the clip."""
         longer = np.sqrt(squared_norms) / (_MARGIN * self.clip)
         return (NORM / self.clip) / np.maximum(longer, 1)
 
     def _joined(self, matrices: list[Floats]) -> Floats:
-        """Return gradients of each layer's matrix as one vector, shape (d,)."""
+        """Return the gradients of all layers' matrices as one vector, shape (d,)."""
         found = []
         for layer, matrix in zip(self.layers, matrices, strict=True):
             width = matrix.shape[1] - layer.bias
@@ -474,7 +478,7 @@ class DenseGradients:
 
 
 def dense_layers(layers: Sequence[Layer]) -> tuple[_Layer, ...] | None:
-    """Return the dense layers of a model; None where it has others that matter."""
+    """Return the dense layers of a model; None if it has other layers that matter."""
     found: list[_Layer] = []
     for layer in layers:
         if type(layer) is Dense:
@@ -490,12 +494,13 @@ def dense_layers(layers: Sequence[Layer]) -> tuple[_Layer, ...] | None:
 class ModelGradients:
     """Sums for any torch model, which sees one person's rows at a time.
 
-    Layers of torch that draw random numbers, as dropout, do not do so. What else a model draws is
-    the same for every person. Where it fails on a person's rows, that person counts as zeros.
+    Torch's layers that draw random numbers, such as dropout, are switched off. Other random draws
+    of a model are the same for every person. If it fails on a person's rows, that person counts as
+    zeros.
 
     Attributes:
-        model: at whose parameters gradients are taken; on the processor.
-        layout: of its parameters.
+        model: the model at whose parameters gradients are taken, on the CPU.
+        layout: the layout of its parameters.
         clip: see ``DenseGradients``.
         class_weights: likewise.
     """
@@ -517,7 +522,8 @@ class ModelGradients:
         factors = torch.tensor(self.class_weights)
 
         def gradient(rows: NDArray[np.int64]) -> Floats:
-            # Copies, for torch aligns its own memory: where a library begins decides on bits.
+            # Copies, because torch aligns its own memory, and the alignment affects a library's
+            # bits.
             inputs = torch.from_numpy(examples.features[rows]).clone()
             answers = torch.from_numpy(examples.labels[rows]).clone()
             losses = functional.cross_entropy(self.model(inputs), answers, reduction="none")
@@ -537,13 +543,13 @@ class ModelGradients:
                 try:
                     with torch_seeded(_same_draws()):
                         found = gradient(rows)
-                except Exception:  # what one person's rows cause may not touch anybody else
+                except Exception:  # one person's rows may not affect anybody else
                     continue
                 total += on_grid_of_clip(found, self.clip).astype(np.int64)
         return _cut(total)
 
     def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
-        """Return which rows the model classifies rightly; see ``Summed``."""
+        """Return which rows the model classifies correctly; see ``Summed``."""
         import torch
 
         from fedldp.training.tensors import load_weights
@@ -557,7 +563,7 @@ class ModelGradients:
                 try:
                     with torch_seeded(_same_draws()):
                         logits = self.model(one)
-                except Exception:  # as above: it is wrong of this row, and of no other
+                except Exception:  # as above: it is wrong on this row, and on no other
                     continue
                 finite = bool(logits.isfinite().all())
                 found[row] = finite and int(logits.argmax()) == examples.labels[row]
@@ -569,18 +575,18 @@ class ModelGradients:
 
 
 def _same_draws() -> Stream:
-    """Return what a model that draws random numbers draws from, for every person from the start.
+    """Return the source of a model's random draws, restarted for every person.
 
-    Else it would draw on from the person before.
+    Otherwise a person's draws would follow the draws of the person before.
     """
     return Stream(bytes(32), simulated=True)
 
 
 def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
-    """Return a person's gradient, scaled down to ``clip``, in grid steps: of norm ``NORM`` at most.
+    """Return a person's gradient, scaled down to ``clip``, in grid steps of norm at most ``NORM``.
 
     Args:
-        gradient: shape (d,), with a d of at most 2^26; one that is not finite gives zeros.
+        gradient: shape (d,), with d at most 2^26; one that is not finite gives zeros.
         clip: positive.
     """
     with np.errstate(over="ignore", invalid="ignore"):
@@ -603,10 +609,10 @@ def whose_rows(examples: Examples) -> NDArray[np.int64]:
 
 
 def rows_of_people(examples: Examples) -> list[tuple[int, NDArray[np.int64]]]:
-    """Return for each number of rows the people who have so many, and which rows these are.
+    """Return, for each number of rows, the rows of the people who have that many.
 
     Returns:
-        (count, rows) with rows of shape (people, count); of one person in their order.
+        (count, rows) with rows of shape (people, count), each person's in order.
     """
     if examples.people is None:
         return [(1, np.arange(len(examples))[:, None])]
@@ -619,11 +625,11 @@ def rows_of_people(examples: Examples) -> list[tuple[int, NDArray[np.int64]]]:
 
 
 def _rounded(exact: list[Floats], norms: Callable[[list[Floats]], Floats]) -> list[Floats]:
-    """Return vectors as integers whose norm is within ``NORM``.
+    """Return vectors as integers with norm at most ``NORM``.
 
     Args:
-        exact: parts of them; row i of each belongs to person i.
-        norms: gives the squared norm of each person's vector, relatively exact to 2^-21.
+        exact: parts of the vectors; row i of each part belongs to person i.
+        norms: gives the squared norm of each person's vector, with a relative error up to 2^-21.
     """
     found = [np.rint(each) for each in exact]
     for shorter in (np.trunc, np.zeros_like):
@@ -657,12 +663,12 @@ def _cut(total: NDArray[np.int64]) -> Floats:
 
 
 def _norm(matrix: Floats) -> float:
-    """Return the norm of public numbers, which are added one after the other: always to one bit."""
+    """Return the norm of public numbers, added one after another, so that its bits are fixed."""
     return math.sqrt(np.add.accumulate(np.square(matrix.ravel()))[-1])
 
 
 def _squares(rows: Floats) -> Floats:
-    """Return squared norms, each column added after the one before it."""
+    """Return squared norms; columns are added one after another."""
     found = np.zeros(len(rows))
     for column in rows.T:
         found += np.square(column)
@@ -670,7 +676,7 @@ def _squares(rows: Floats) -> Floats:
 
 
 def _softmax(logits: Floats) -> Floats:
-    """Return the probabilities of the classes; each row by itself, whatever others there are."""
+    """Return the probabilities of the classes; each row is computed alone."""
     powers = _exp(logits - logits.max(axis=1, keepdims=True))
     total = np.zeros(len(logits))
     for column in powers.T:
@@ -687,7 +693,7 @@ _LN2_LOW = math.log(2) - _LN2_HIGH
 def _exp(values: Floats) -> Floats:
     """Return exp of numbers up to 0, by additions and products of single numbers alone.
 
-    A library's exp may treat the last numbers of an array in another way than the others.
+    A library's exp may treat an array's last numbers differently from the others.
     """
     bounded = np.maximum(values, -700.0)
     powers = np.rint(bounded / math.log(2))

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 def optimal_rate(step: int, alpha: float) -> float:
     """Return the size of SGD's step 0, 1, 2, ... by scikit-learn's schedule "optimal".
 
-    That is 1/(alpha (t0 + step)). By Bottou's heuristic the first rate, 1/(alpha t0), is a typical
-    weight, alpha^(-1/4), over the slope of the loss there but at least 1; cross-entropy's slope is
-    below 1, so t0 = alpha^(-3/4). Alpha only sets the schedule here: no penalty is added.
+    It is 1/(alpha (t0 + step)). By Bottou's heuristic the first rate, 1/(alpha t0), is a typical
+    weight, alpha^(-1/4), divided by the loss's slope there, or by 1 if that is larger.
+    Cross-entropy's slope is below 1, so t0 = alpha^(-3/4). Alpha only sets the schedule here: no
+    penalty is added.
 
     Source: scikit-learn, ``SGDClassifier``, learning_rate="optimal"; their t counts from 1.
 
@@ -37,14 +38,14 @@ def optimal_rate(step: int, alpha: float) -> float:
 
 
 def check_rate(learning_rate: float, alpha: float) -> None:
-    """Refuse steps that are larger than a float32 holds.
+    """Refuse steps that are too large for a float32.
 
     Args:
         learning_rate: factor on ``optimal_rate``, which is largest in step 0.
-        alpha: of that rate.
+        alpha: the alpha of that rate.
 
     Raises:
-        ConfigError: they are.
+        ConfigError: the first step is too large.
     """
     largest = float(np.finfo(np.float32).max)
     first = learning_rate * optimal_rate(0, alpha)
@@ -69,7 +70,7 @@ def check_portions(num_examples: int, num_clients: int, rounds: int) -> None:
 
 
 def scale_features(model: nn.Module, factor: float) -> None:
-    """Let ``model`` multiply whatever it is given by ``factor``, in training and evaluation."""
+    """Make ``model`` multiply its input by ``factor``, in training and evaluation."""
     if factor != 1:
         model.register_forward_pre_hook(lambda _, inputs: (inputs[0] * factor, *inputs[1:]))
 
@@ -79,17 +80,17 @@ class PortionSgd:
     """SGD on a sample of the round's portion of a client's examples.
 
     A client divides its examples into as many portions as there are rounds, in an order that it
-    draws once from its stream "portions"; their sizes differ by at most one. In round r it keeps
-    each example of portion r with probability q, by its stream "sampling", and trains on these.
-    With fewer examples than rounds it has empty portions, and reports all the same: a report that
-    does not come would tell how many examples there are.
+    draws once from its stream "portions"; the portions' sizes differ by at most one. In round r it
+    keeps each example of portion r with probability q, by its stream "sampling", and trains on
+    these. With fewer examples than rounds some portions are empty, and it still reports: a missing
+    report would reveal how many examples it has.
 
     Attributes:
-        training: the steps; its learning rate is a factor on ``optimal_rate``, which starts anew
-            in every round.
+        training: the steps; its learning rate is a factor on ``optimal_rate``, which restarts in
+            every round.
         rounds: R.
         sampling_probability: q.
-        alpha: of the rate.
+        alpha: the alpha of the rate.
 
     Source: Wu, Xu, Zhu 2023, Section 3.1 (sampling, eq. of G_i) and Algorithm 1, lines 11 to 13;
     that |D_i| = R batch follows from the delta_i = 1/|D_i| of its experiments.
@@ -122,7 +123,7 @@ class PortionSgd:
         return self.training.learning_rate * optimal_rate(step, self.alpha)
 
     def sample(self, client: Client, round: int) -> Examples:
-        """Return the examples that ``client`` trains on in ``round``, if any."""
+        """Return the examples that ``client`` trains on in ``round``; there may be none."""
         (kept,) = self.sampled(Batch.of_one(client), round)
         return client.examples.taken(kept)
 
@@ -138,19 +139,19 @@ class PortionSgd:
 
 
 def drawn_order(stream: Stream, count: int) -> NDArray[np.int64]:
-    """Return an order of a client's examples, drawn once, from its kept stream "portions"."""
+    """Return an order of a client's examples, drawn once from its kept stream "portions"."""
     return stream.generator().permutation(count)
 
 
 def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
     """Return the drawn order as the client's store keeps it, shape (n,).
 
-    For examples that are randomised once in a run: in another order, of other examples or for
-    another number of rounds, one would be randomised in a second round.
+    It is for examples that are randomised once in a run: with another order, other examples or
+    another number of rounds, an example would be randomised in a second round.
 
     Raises:
-        PrivacyError: the client has another number of examples than when it was drawn, or there is
-            another number of rounds.
+        PrivacyError: the number of the client's examples or of the rounds has changed since the
+            order was drawn.
     """
 
     def make() -> Arrays:
@@ -170,11 +171,11 @@ def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
 def indices_of_round(order: NDArray[np.int64], round: int, rounds: int) -> NDArray[np.int64]:
     """Return which of its examples a client uses in ``round``, and in no other of ``rounds``.
 
-    They are a part of ``order``; sizes differ by at most one. With fewer examples than rounds, some
-    rounds have none: refusing would tell how many there are.
+    They are a part of ``order``, and sizes differ by at most one. With fewer examples than rounds,
+    some rounds have none: refusing would reveal how many there are.
 
     Raises:
-        RunError: there is no such round; its examples would be those of another one.
+        RunError: there is no such round; its examples would be another round's.
     """
     if not 1 <= round <= rounds:
         raise RunError(f"round {round}: a client takes part in rounds 1 to {rounds} only")

@@ -1,9 +1,10 @@
-"""DP-SGD as a local update: every step adds noise to a sum of clipped gradients of single examples.
+"""DP-SGD as a local update: every step adds noise to a sum of single examples' clipped gradients.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Algorithm 1. Opacus (Yousefpour et al. 2021) clips, adds the noise and takes the
-steps. It is given gradients that torch.func took of one example at a time, for its own way has the
-model see a batch, and what mixes the examples of a batch would then escape the clip.
+steps. Its own gradients would come from the model applied to a batch, so a layer that mixes the
+examples of a batch would escape the clip. Here torch.func computes the gradients of one example at
+a time.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from fedldp.training.single_gradients import single_gradients, single_gradients_
 from fedldp.training.tensors import as_tensors, load_weights, read_weights
 
 PIECE = 256
-"""Examples differentiated at a time, which bounds the memory."""
+"""Examples differentiated at a time, to bound the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +46,13 @@ class PrivateSgd:
     """DP-SGD on a client's examples, cross-entropy loss.
 
     Guarantee: the event of ``sums`` for one example, in idealised real arithmetic. The model sees
-    each example alone, so no gradient depends on another one's example, whatever the model does
-    with batches. The noise is rounded to floats, so this is for simulation only, and other streams
-    are refused.
+    each example alone, so no gradient depends on another example, whatever the model does with
+    batches. The noise is rounded to floats, so this is for simulation only, and streams that are
+    not simulated are refused.
 
     Attributes:
         model: the module to train with; its parameters are overwritten.
-        sums: what the steps compute.
+        sums: the specification of what the steps compute.
         learning_rate: step size.
         device: where to train.
         class_weights: factor on the gradient of an example of each class, before it is clipped.
@@ -75,7 +76,7 @@ class PrivateSgd:
 
         Raises:
             ConfigError: the model cannot be trained on examples one by one, or Opacus is missing;
-                or it draws random numbers, and clients train at once.
+                or the model draws random numbers, and clients train at once.
             PrivacyError: a client's stream is not simulated.
         """
         if group > 1:
@@ -120,7 +121,7 @@ class PrivateSgd:
         )
 
     def _noisy(self, streams: Sequence[Stream]) -> Gradients:
-        """Return what computes one step's noisy sums of several clients, as Opacus does for one."""
+        """Return a function for one step's noisy sums of several clients, like Opacus for one."""
         sums = self.sums
         generators = [stream.torch_generator(self.device) for stream in streams]
 
@@ -155,14 +156,14 @@ class PrivateSgd:
             noise_multiplier=self.sums.noise_multiplier,
             max_grad_norm=self.sums.clip,
             expected_batch_size=self.sums.batch_size,
-            # Not cryptographic: the stream is simulated.
+            # This generator is not cryptographic, because the stream is simulated.
             generator=stream.torch_generator(self.device),
         )
 
     def _set_gradients(self, batch: Tensor, answers: Tensor) -> None:
-        """Give each parameter its gradients of single examples, where the optimizer takes them.
+        """Give each parameter its gradients of single examples, in the optimizer's format.
 
-        What is not finite counts as 0, for no factor would clip it.
+        A gradient that is not finite counts as 0, because no factor could clip it.
         """
         parameters = dict(self.model.named_parameters())
         if not len(batch):

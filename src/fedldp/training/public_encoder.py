@@ -1,4 +1,4 @@
-"""A network that no private record has touched, for everyone to encode their examples with."""
+"""A network trained without private records, with which everyone encodes their examples."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NOISE_IMAGES = 256
 
 
 def check_is_public(public_dataset: str, dataset: str) -> None:
-    """Refuse a public data set that shares records with the clients' own.
+    """Refuse a public data set that shares records with the clients' data.
 
     Raises:
-        ConfigError: the two are read from the same files, or one is no built-in data set.
+        ConfigError: both come from the same files, or one is not a built-in data set.
     """
     public = _source(public_dataset)
     try:
@@ -51,17 +51,17 @@ def _source(public_dataset: str) -> Source:
 
 @dataclass(frozen=True)
 class PublicEncoder:
-    """How the network comes about: on the server, before the run and without a client.
+    """How the server makes the network before the run, without any client.
 
     Attributes:
-        architecture: of the network, for the clients' examples.
-        dataset: the public data set that it is trained on; where it is None it stays random, and
-            its batch norms have the statistics of random pixels.
+        architecture: the network's architecture, for the clients' examples.
+        dataset: the public data set for its training; None leaves it random, and gives its batch
+            norms the statistics of random pixels.
         epochs: passes over that data set.
         data_dir: the data folder.
 
     Raises:
-        ConfigError: the public examples have another shape than the clients'.
+        ConfigError: the public examples differ in shape from the clients'.
     """
 
     architecture: Architecture
@@ -125,7 +125,7 @@ def to_public(net: FeatureNet) -> Body:
 
 
 def public_among(arrays: Body) -> Body:
-    """Return those of a server's arrays that are of a public network."""
+    """Return the arrays of a server's state that belong to a public network."""
     return {name: value for name, value in arrays.items() if name.startswith(_PREFIX)}
 
 
@@ -133,7 +133,7 @@ def from_public(broadcast: Broadcast, architecture: Architecture) -> FeatureNet:
     """Return the network that a broadcast carries.
 
     Raises:
-        RunError: it carries none, or another.
+        RunError: the broadcast carries no network, or another.
     """
     from fedldp.training.feature_net import restore
 
@@ -151,6 +151,6 @@ def _fit_norms_to_noise(net: FeatureNet, noise: NDArray[np.float32]) -> None:
     for layer in net.body:
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.train()
-            layer.momentum = None  # what comes now is all there is: no moving average
+            layer.momentum = None  # an average of all that follows, not a moving one
     with torch.no_grad():
         net.body(torch.from_numpy(noise))

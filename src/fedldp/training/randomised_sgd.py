@@ -1,7 +1,7 @@
-"""SGD by gradients that are randomised one by one, on features of images; and its test.
+"""SGD with gradients that are randomised one by one, on features of images; and its test.
 
-Source: ours. Gradients that are randomised one by one are those of Duchi, Jordan, Wainwright 2013,
-"Local Privacy and Statistical Minimax Rates".
+Source: ours. Randomising gradients one by one follows Duchi, Jordan, Wainwright 2013, "Local
+Privacy and Statistical Minimax Rates".
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ PIECE = 200
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RandomisedSgd:
-    """The local update: SGD by gradients that are randomised one by one, each example used once.
+    """The local update: SGD with gradients that are randomised one by one, each example used once.
 
     Attributes:
         features: the public encoder of images.
-        mechanism: what randomises a gradient, divided by ``clip``.
+        mechanism: the randomiser of a gradient divided by ``clip``.
         clip: bound on the gradient of one example, in the mechanism's norm.
-        rounds: of the run; an example is used in one of them.
+        rounds: the number of rounds of the run; an example is used in one of them.
         batch_size: examples in one step.
         learning_rate: step size.
-        model: of the features.
+        model: the model on the features.
         device: where gradients are computed.
         class_weights: factor on the gradient of an example of each class, before it is clipped.
     """
@@ -58,7 +58,7 @@ class RandomisedSgd:
     class_weights: Tensor | None = None
 
     def group(self, most_examples: int) -> int:
-        """Return that one client trains after the other."""
+        """Return 1: clients train one after another."""
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
@@ -95,7 +95,7 @@ class RandomisedSgd:
     ) -> Iterator[NDArray[np.float64]]:
         """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,).
 
-        Zeros where it is NaN or infinite: a server may choose weights for which some are.
+        Zeros replace gradients with NaN or infinity: a server may choose weights that cause some.
         """
         load_weights(self.model, layout_of_module(self.model), weights)
         self.model.train()
@@ -110,7 +110,7 @@ class RandomisedSgd:
             rows = torch.cat(
                 [found[name].flatten(1) for name, _ in self.model.named_parameters()], 1
             )
-            rows[~rows.isfinite().all(1)] = 0  # a refusal would tell of one example
+            rows[~rows.isfinite().all(1)] = 0  # a refusal would reveal something about one example
             yield from rows.cpu().numpy().astype(np.float64)
 
 
@@ -120,8 +120,8 @@ class ScoreOnFeatures:
 
     Attributes:
         features: the public encoder of images.
-        num_clients: that divide the test set among them.
-        model: of the features.
+        num_clients: the number of clients that divide the test set among them.
+        model: the model on the features.
         device: where to test.
     """
 
@@ -131,7 +131,7 @@ class ScoreOnFeatures:
     device: torch.device
 
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
-        """Return how the broadcast's weights do on this client's part."""
+        """Return the score of the broadcast's weights on this client's part."""
         part = slice(client.index, None, self.num_clients)
         kept = client.store.arrays("test", lambda: {"features": self.features(test.features[part])})
         load_weights(self.model, layout_of_module(self.model), broadcast.weights)

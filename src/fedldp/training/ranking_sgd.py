@@ -1,4 +1,4 @@
-"""A local update that finds the importance of input features beside the weights.
+"""A local update that finds the importance of input features in addition to the weights.
 
 Source: Talaei, Izadi, "Adaptive Differential Privacy in Federated Learning: A Priority-Based
 Approach", 2024 (arXiv 2401.02453), sections III-C and III-D.
@@ -21,7 +21,7 @@ from fedldp.training.local_sgd import LocalSgd
 from fedldp.training.tensors import as_tensors, read_weights
 
 _BLOCK = 2000
-"""Activations of the first layer computed at a time, so that they stay in a processor's cache."""
+"""Activations of the first layer computed at a time, so that they stay in a CPU's cache."""
 
 
 def check_dense_first(model: nn.Module, name: str) -> None:
@@ -37,13 +37,13 @@ def check_dense_first(model: nn.Module, name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class RankingSgd:
-    """Plain SGD, and then the importance of every feature to the client.
+    """Plain SGD, followed by the importance of every feature to the client.
 
     Attributes:
         training: its model begins with nn.Flatten and nn.Linear, see ``check_dense_first``.
-        first_layer: of that model.
-        shift: for the importance by sensitivity, the mean absolute value of the noise; None for
-            that by variance.
+        first_layer: the first layer of that model.
+        shift: the mean absolute value of the noise, for the importance by sensitivity; None for the
+            importance by variance.
     """
 
     training: LocalSgd
@@ -51,7 +51,7 @@ class RankingSgd:
     shift: float | None
 
     def group(self, most_examples: int) -> int:
-        """Return that one client trains after the other: of its model the importance is taken."""
+        """Return 1: the importance is computed from one client's trained model at a time."""
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
@@ -62,13 +62,13 @@ class RankingSgd:
 
     def _train(self, broadcast: Broadcast, client: Client) -> tuple[Vector, NDArray[np.float64]]:
         self.training.train(broadcast, client, self.training.rate(broadcast.round))
-        weights = read_weights(self.training.model)  # which training left there
+        weights = read_weights(self.training.model)  # as training left them
         if self.shift is not None:
             return weights, sensitivity_importance(
                 self.training.model, client.examples, self.shift, self.training.device
             )
         before, after = map(self.first_layer.weights, (broadcast.weights, weights))
-        with np.errstate(invalid="ignore"):  # of weights that no encoder lets pass
+        with np.errstate(invalid="ignore"):  # no encoder lets such weights pass
             return weights, variance_importance(before, after)
 
 
@@ -77,15 +77,14 @@ def sensitivity_importance(
 ) -> NDArray[np.float64]:
     """Return |accuracy change| when ``shift`` is added to all weights of one feature.
 
-    That adds shift x_i to every activation of the layer, the same to all of them: so each
-    example is evaluated once for every value that is among its features. Values of 0 change
-    nothing.
+    That adds shift x_i equally to every activation of the layer. So each example is evaluated once
+    for every value among its features; values of 0 change nothing.
 
     Args:
-        model: begins with nn.Flatten and nn.Linear; it is on ``device``.
-        examples: on which accuracy is measured.
+        model: a model on ``device`` that begins with nn.Flatten and nn.Linear.
+        examples: the examples on which accuracy is measured.
         shift: sigma sqrt(2/pi), the mean absolute value of the noise.
-        device: where the model is.
+        device: the model's device.
 
     Returns:
         One number from 0 to 1 for each feature, shape (m,).
@@ -116,5 +115,5 @@ def sensitivity_importance(
 
 
 def _right(rest: nn.Module, activations: Tensor, labels: Tensor) -> Tensor:
-    """Return whether the layers above classify rightly, shape (n,)."""
+    """Return whether the layers above classify correctly, shape (n,)."""
     return rest(activations).argmax(1) == labels  # type: ignore[no-any-return]

@@ -1,11 +1,11 @@
 """Ridge regression in closed form: a linear model from a client's examples, or their statistics.
 
 The labels are one-hot vectors less their mean, in contrasts of the classes. Examples, with a 1 for
-the intercept where the model has one, are scaled to norm 1: a linear model answers as before, the
-largest eigenvalue of their mean product is 1 at most, and statistics have a bounded norm. An
-example that is zero, or holds NaN or infinity, counts as zeros.
+the intercept if the model has one, are scaled to norm 1. This does not change a linear model's
+answers, it bounds the largest eigenvalue of the examples' mean product by 1, and it bounds the norm
+of statistics. An example that is zero, or holds NaN or infinity, counts as zeros.
 
-With a positive ridge there always is a solution, whatever the examples are.
+A positive ridge always gives a solution, whatever the examples are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RidgeSolution:
     mean of |y - (V + D) x|^2 plus ``ridge`` |D|^2. From zero weights that is ridge regression.
 
     Attributes:
-        model: how its weights lie.
+        model: the layout of its weights.
         ridge: lambda, positive.
     """
 
@@ -38,7 +38,7 @@ class RidgeSolution:
     ridge: float
 
     def group(self, most_examples: int) -> int:
-        """Return how many clients are encoded at once; each is solved for by itself."""
+        """Return how many clients are encoded at once; each is solved for alone."""
         return GROUP
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
@@ -60,13 +60,13 @@ class OwnStatistics:
     """The statistics of a client's examples, beside the broadcast's weights; see ``Statistics``.
 
     Attributes:
-        statistics: what they are of.
+        statistics: the kind of statistics.
     """
 
     statistics: Statistics
 
     def group(self, most_examples: int) -> int:
-        """Return how many clients are encoded at once; each is computed by itself."""
+        """Return how many clients are encoded at once; each is computed alone."""
         return GROUP
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
@@ -98,13 +98,13 @@ def unit_examples(features: NDArray[np.float32], model: LinearModel) -> Floats:
 def solution(x: Floats, y: Floats, ridge: float) -> Floats:
     """Return V that minimises the mean of |y - V x|^2 plus ``ridge`` |V|^2, shape (targets, p).
 
-    With fewer examples than features it is V = y' (x x' + n ridge)^-1 x, whose system has a row for
+    With fewer examples than features, V = y' (x x' + n ridge)^-1 x, whose system has one row for
     each example.
 
     Args:
-        x: examples of norm 1 at most, shape (n, p).
-        y: what they should give, shape (n, targets).
-        ridge: positive; of 1e-6 at least, so that the system can be solved.
+        x: examples of norm at most 1, shape (n, p).
+        y: their targets, shape (n, targets).
+        ridge: positive; at least 1e-6, so that the system can be solved.
     """
     examples, targets = torch.from_numpy(x), torch.from_numpy(y)
     count, inputs = x.shape

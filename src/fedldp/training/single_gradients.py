@@ -1,4 +1,4 @@
-"""Gradients of single examples, each as if the model had seen no other."""
+"""Gradients of single examples, each computed as if the model saw no other example."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def single_gradients(
 ) -> dict[str, Tensor]:
     """Return each example's gradient of the cross-entropy, by parameter.
 
-    The model is given one example at a time, so none has a part in another's gradient. What it
-    draws, as dropout does, comes from torch's global generator, anew for each example.
+    The model receives one example at a time, so no example affects another's gradient. Random draws
+    of the model, such as dropout, come from torch's global generator, anew for each example.
 
     Args:
-        model: at whose parameters the gradients are taken.
-        inputs: examples, shape (n, *input_shape), n from 1.
+        model: the model at whose parameters the gradients are taken.
+        inputs: examples, shape (n, *input_shape), n at least 1.
         answers: their labels, shape (n,).
         class_weights: factor on the loss of an example of each class, shape (classes,).
 
@@ -29,13 +29,13 @@ def single_gradients(
         Tensors of shape (n, *shape of the parameter).
 
     Raises:
-        ConfigError: the model cannot be differentiated for examples one by one.
+        ConfigError: the model cannot be differentiated for one example at a time.
     """
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     single = vmap(_gradient(model, class_weights), in_dims=(None, 0, 0), randomness="different")
     try:
         found: dict[str, Tensor] = single(weights, inputs, answers)
-    except Exception as error:  # a user's model may raise anything
+    except Exception as error:  # a user's model may raise any error
         raise _cannot(error) from error
     return found
 
@@ -47,7 +47,7 @@ def single_gradients_of_many(
     answers: Tensor,
     class_weights: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Return what ``single_gradients`` gives at several clients' weights.
+    """Return the result of ``single_gradients`` at several clients' weights.
 
     Args:
         model: the architecture.
@@ -60,12 +60,12 @@ def single_gradients_of_many(
         Tensors of shape (clients, n, *shape of the parameter).
 
     Raises:
-        ConfigError: as ``single_gradients``; or the model draws random numbers.
+        ConfigError: as for ``single_gradients``; or the model draws random numbers.
     """
     try:
         single = vmap(_gradient(model, class_weights), in_dims=(None, 0, 0))
         found: dict[str, Tensor] = vmap(single)(weights, inputs, answers)
-    except Exception as error:  # a user's model may raise anything
+    except Exception as error:  # a user's model may raise any error
         raise _cannot(error) from error
     return found
 
@@ -73,7 +73,7 @@ def single_gradients_of_many(
 def _gradient(model: nn.Module, class_weights: Tensor | None) -> Callable[..., dict[str, Tensor]]:
     def loss(weights: dict[str, Tensor], example: Tensor, answer: Tensor) -> Tensor:
         logits = functional_call(model, weights, (example[None],))
-        # A sum: torch's mean divides by the weight, and so would take it away again.
+        # A sum, because torch's mean divides by the weight and would cancel it.
         return functional.cross_entropy(logits, answer[None], class_weights, reduction="sum")
 
     gradient: Callable[..., dict[str, Tensor]] = grad(loss)

@@ -17,7 +17,7 @@ from fedldp.protocol.wire import Layout, Vector
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch with one thread: float sums then agree bit for bit between all processes."""
+    """Run torch with one thread, so that float sums agree bit for bit between all processes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -42,29 +42,29 @@ def load_weights(model: nn.Module, layout: Layout, weights: Vector) -> None:
 
 
 def writable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array``, or a copy where it is read-only: torch warns of those, and has no such."""
+    """Return ``array``, or a copy if it is read-only, because torch has no read-only tensors."""
     return np.require(array, requirements="W")
 
 
 def as_tensors(examples: Examples) -> tuple[Tensor, Tensor]:
-    """Return features and labels as tensors, without a copy where the arrays may be written."""
+    """Return features and labels as tensors, without a copy if the arrays are writable."""
     features, labels = writable(examples.features), writable(examples.labels)
     return torch.from_numpy(features), torch.from_numpy(labels)
 
 
 def weights_of_classes(weights: Sequence[float] | None, device: torch.device) -> Tensor | None:
-    """Return the factor on the loss of an example of each class, shape (classes,); None: no one."""
+    """Return the factor on an example's loss by class, shape (classes,); None without factors."""
     return None if weights is None else torch.tensor(weights, dtype=torch.float32, device=device)
 
 
 def to_device(features: Tensor, device: torch.device) -> Tensor:
-    """Return examples on ``device``; images channels-last, which convolutions are faster on."""
+    """Return examples on ``device``; images are channels-last, for faster convolutions."""
     moved = features.to(device)
     return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved
 
 
 def laid_as(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """Return ``gradient`` in memory as ``parameter`` is: fused optimizers look at no strides."""
+    """Return ``gradient`` in the layout of ``parameter``: fused optimizers ignore strides."""
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)
