@@ -1,4 +1,4 @@
-"""Data sets and their partition among clients.
+"""Data sets, and their partition among clients.
 
 It may use core.
 """

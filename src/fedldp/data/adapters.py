@@ -1,8 +1,8 @@
-"""Examples from where users have them: torch's data sets and loaders, tables with named columns.
+"""Examples from users' own objects: torch's data sets and loaders, tables with named columns.
 
-No library is imported for it: an object of torch, of Hugging Face's ``datasets`` or of
-``flwr_datasets`` can only be given where its library is loaded. Everything is read once, before a
-run, in an order that no random state decides.
+It imports no library: a user can only pass an object of torch, of Hugging Face's ``datasets`` or of
+    ``flwr_datasets`` if its library is loaded. Everything is read once, before a run, in an order
+    that no random state decides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedldp.core.errors import DataError
 
 MOST_OF_UNKNOWN_LENGTH = 1_000_000
-"""Examples that are read of what does not say how many it has; beyond it may never end."""
+"""The most examples to read from a source without a length, which may never end."""
 
 LABEL = "label"
 """The column of the classes, unless another is named."""
@@ -27,15 +27,15 @@ LABEL = "label"
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """What was read, not yet checked.
+    """Examples that were read but not yet checked.
 
     Attributes:
         features: of each example, shape (N, ...).
         labels: shape (N,).
-        groups: whose each example is, shape (N,), where it is said.
-        names: of the features, where they are columns.
-        classes: names of the classes, where the source has them.
-        aside: columns of a table that are no features, by name.
+        groups: the person of each example, shape (N,), if the source says it.
+        names: the names of the features, if they are columns.
+        classes: the names of the classes, if the source has them.
+        aside: columns of a table that are not features, by name.
     """
 
     features: NDArray[Any]
@@ -47,16 +47,16 @@ class Gathered:
 
 
 def is_source(given: Any) -> bool:
-    """Return whether something holds labelled examples, and is not a pair of arrays."""
+    """Return whether an object holds labelled examples, and is not a pair of arrays."""
     torch = _found("torch.utils.data", "DataLoader", "Dataset")
     known: tuple[type, ...] = (*torch, *_hugging_face())
     return isinstance(given, known) or _is_frame(given)
 
 
 def is_clients(given: Any) -> bool:
-    """Return whether something is a list of the examples of clients: of sources, or of tuples.
+    """Return whether an object lists clients' examples: as sources or as tuples.
 
-    A tuple is none: it is a pair of features and labels.
+    A tuple itself is not such a list: it is a pair of features and labels.
     """
     if not isinstance(given, list) or not given:
         return False
@@ -66,7 +66,7 @@ def is_clients(given: Any) -> bool:
 
 
 def any_source(given: Iterable[Any]) -> bool:
-    """Return whether some of these are sources; not of frames, which can be a pair's features."""
+    """Return whether one of these is a source; frames do not count, as they can be features."""
     return any(is_source(each) and not _is_frame(each) for each in given)
 
 
@@ -76,7 +76,7 @@ def is_federated(given: Any) -> bool:
 
 
 def partitions_of(given: Any) -> tuple[list[Any], Any]:
-    """Return the partitions of a ``FederatedDataset``, in their order, and its test set or None.
+    """Return the partitions of a ``FederatedDataset`` in order, and its test set or None.
 
     Raises:
         DataError: several of its splits are partitioned.
@@ -92,25 +92,25 @@ def partitions_of(given: Any) -> tuple[list[Any], Any]:
     rest = [given.load_partition(number, splits[0]) for number in range(1, count)]
     try:
         test = given.load_split("test")
-    except ValueError:  # it has no such split
+    except ValueError:  # there is no such split
         test = None
     return [first, *rest], test
 
 
 def gathered(given: Any, context: str) -> Gathered:
-    """Return the examples of a source: of a torch data set or loader, or of a table.
+    """Return the examples of a source: a torch data set or loader, or a table.
 
-    A torch data set gives pairs (features, label), or (features, label, group), or mappings with
-    ``label`` and one more key. Of a DataLoader the data set is read, in its order: what its sampler
-    shuffles, and what ``drop_last`` leaves out, decides nothing here; its ``collate_fn`` is used. A
-    table has a column ``label``; see ``of_columns``.
+    A torch data set gives pairs (features, label), or triples (features, label, group), or mappings
+    with ``label`` and one more key. For a DataLoader, its data set is read in order: shuffling by
+    its sampler and ``drop_last`` have no effect; its ``collate_fn`` is used. A table has a column
+    ``label``; see ``of_columns``.
 
     Args:
-        given: for which ``is_source`` is true.
-        context: begins the line of an error, and names whose examples they are.
+        given: an object for which ``is_source`` is true.
+        context: the beginning of error messages, which names whose examples they are.
 
     Raises:
-        DataError: it is empty, may never end, or is malformed; the line says how.
+        DataError: it is empty, may never end, or is malformed; the message says how.
     """
     if isinstance(given, _found("torch.utils.data", "DataLoader")):
         return _of_loader(given, context)
@@ -136,17 +136,17 @@ def of_columns(
     """Return the examples of a table with named columns.
 
     Features are either one column of arrays or images, or any number of columns of numbers, in
-    their order. Images become numbers from 0 to 1, of shape (channels, height, width).
+    order. Images become numbers from 0 to 1, of shape (channels, height, width).
 
     Args:
         table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to arrays.
         label: its column of the classes.
-        aside: columns that are no features, and are kept beside them.
-        optional: whether these may be missing.
-        context: begins the line of an error.
+        aside: columns that are not features, and are kept apart.
+        optional: whether these columns may be missing.
+        context: the beginning of error messages.
 
     Raises:
-        DataError: there is no such column, or what is left is no feature.
+        DataError: a column is missing, or the remaining columns are not features.
     """
     columns = _columns_of(table, context)
     if optional:
@@ -191,7 +191,7 @@ def _columns_of(table: Any, context: str) -> dict[str, NDArray[Any]]:
     """Return the columns of a table as arrays, by name.
 
     Raises:
-        DataError: it is no table, or is one of several splits.
+        DataError: it is not a table, or has several splits.
     """
     if isinstance(table, _found("datasets", "DatasetDict", "IterableDatasetDict")):
         raise DataError(
@@ -214,7 +214,7 @@ def _hugging_face() -> Any:
 
 
 def _found(module: str, *names: str) -> Any:
-    """Return classes of a library as a tuple, if it is loaded."""
+    """Return the named classes of a library as a tuple, empty if it is not loaded."""
     library = sys.modules.get(module)
     found = (getattr(library, name, None) for name in names)
     return tuple(each for each in found if isinstance(each, type))
@@ -263,7 +263,7 @@ def _rows_of(loader: Any, context: str) -> Sequence[int]:
 
 
 def _without_random_state(loader: Any) -> Iterator[Any]:
-    """Iterate a loader, which draws a seed for its workers, and leave torch's state as it was."""
+    """Iterate over a loader, which draws a seed for its workers; leave torch's state unchanged."""
     torch = sys.modules["torch"]
     state = torch.get_rng_state()
     try:
@@ -279,12 +279,12 @@ def _of_map(data: Any, rows: Sequence[int], context: str) -> Gathered:
 
 
 def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.inf) -> Gathered:
-    """Return in one piece what was read.
+    """Return the examples that were read, in one piece.
 
     Args:
-        parts: each an example, or a batch of them; and whether it is an example.
-        context: begins the line of an error.
-        most: examples; beyond, parts may never end.
+        parts: each an example or a batch of examples, with whether it is a single example.
+        context: the beginning of error messages.
+        most: the largest number of examples; with more, the parts may never end.
     """
     found: list[tuple[NDArray[Any], ...]] = []
     count = 0
@@ -321,7 +321,7 @@ def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.
 
 
 def _as_arrays(item: Any, context: str) -> tuple[NDArray[Any], ...]:
-    """Return features and label, and group where there is one, of an example or a batch."""
+    """Return features and label, and the group if there is one, of an example or a batch."""
     if isinstance(item, Mapping):
         label = next((key for key in (LABEL, "labels") if key in item), None)
         rest = [key for key in item if key != label]

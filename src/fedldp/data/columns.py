@@ -1,4 +1,4 @@
-"""What a table's columns are: public facts that someone declares, none of them measured on data."""
+"""The meaning of a table's columns: public facts that someone declares, none measured on data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fedldp.core.errors import ConfigError
 
 _LARGEST = 1e30
-"""Of a centre, so that no difference is beyond float32."""
+"""The largest centre, so that no difference exceeds float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,22 +18,22 @@ class Columns:
 
     Attributes:
         label: the column of the labels.
-        client: the column that says at which client a row is, or None.
-        person: the column that says which person a row is of, or None; it is no feature.
+        client: the column that names the client of a row, or None.
+        person: the column that names the person of a row, or None; it is not a feature.
         ignored: columns that are left out.
-        scaled: public range (low, high) by column: low becomes 0, high 1, and what is beyond
-            becomes that bound. Ranges that were measured would be a release of the data's extremes.
+        scaled: public range (low, high) by column: low becomes 0, high becomes 1, and values beyond
+            a bound become that bound. Measured ranges would be a release of the data's extremes.
         categories: the public list of texts by column; each becomes a feature that is 0 or 1.
-        classes: the public list of the labels, whose places are the classes; None where labels are
+        classes: the public list of the labels, whose positions are the classes; None if labels are
             integers from 0, or texts that are numbered in sorted order.
-        centres: public centre by column, in its own unit, or by category ("column=text"), as a
-            share from 0 to 1: what becomes 0.
-        persons_at_sites: the clients that one person may have rows at.
-        filled: public number by column, in its own unit: it stands where a value is missing, and a
-            feature "column=missing" of 0 and 1 says where it does.
+        centres: the public value that becomes 0, by column, in its own unit, or by category
+            ("column=text"), as a share from 0 to 1.
+        persons_at_sites: the number of clients at which one person may have rows.
+        filled: the public number that replaces a missing value, by column, in its own unit; a
+            feature "column=missing" of 0 and 1 marks the replaced values.
 
     Raises:
-        ConfigError: they contradict each other, or a range or a list is none.
+        ConfigError: the declarations contradict each other, or a range or a list is invalid.
     """
 
     label: str = "label"
@@ -85,7 +85,7 @@ class Columns:
         return [column, f"{column}=missing"] if column in self.filled else [column]
 
     def centred(self, name: str) -> float:
-        """Return what becomes 0 of a feature, in the unit of the feature."""
+        """Return the value of a feature that becomes 0, in the unit of the feature."""
         centre = self.centres.get(name)
         if centre is None:
             return 0.0
@@ -94,7 +94,7 @@ class Columns:
 
     @property
     def named(self) -> dict[str, str]:
-        """The setting that names a column, by column; the label's apart."""
+        """The setting that names a column, by column, except the label's."""
         found: dict[str, str] = {} if self.client is None else {self.client: "client_column"}
         if self.person is not None:
             _take(found, [self.person], "person_column")
@@ -117,7 +117,7 @@ def _check_public(
     setting: str, name: str, value: float, ranges: Mapping[str, tuple[float, float]]
 ) -> None:
     low, high = ranges.get(name, (-_LARGEST, _LARGEST))
-    if not low <= value <= high:  # which NaN is not
+    if not low <= value <= high:  # false for NaN
         raise ConfigError(
             f"{setting}.{name} = {value:g}: it is not from {low:g} to {high:g}; give a "
             "number that everybody may know of the column"

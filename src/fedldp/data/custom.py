@@ -30,32 +30,33 @@ def is_table(name: str) -> bool:
 
 
 def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None = None) -> Dataset:
-    """Load a data set of the user's own.
+    """Load a user's own data set.
 
-    A .npz file holds either x_train, y_train, x_test and y_test, or features and labels, of which
-    a fifth is split off for testing; labels are integers from 0. Beside features it may hold
-    groups, which say whose each row is: groups_train beside x_train, and groups_test beside x_test.
+    A .npz file holds either x_train, y_train, x_test and y_test, or features and labels, of which a
+    fifth is split off for testing; labels are integers from 0. It may also hold groups, which name
+    the person of each row: groups beside features, groups_train beside x_train, and groups_test
+    beside x_test.
 
-    A .csv file has a header row; of it and of a .parquet file, ``columns`` says which column is
-    what. Where neither its labels are integers from 0 nor ``columns`` has the classes, texts become
-    0 to K - 1 in sorted order. A fifth is split off, of each client's rows where there is a client
-    column, unless there is a test file. Values are scaled only by ranges that ``columns`` declares.
+    A .csv file has a header row. ``columns`` gives the meaning of the columns of a .csv or .parquet
+    file. If the labels are not integers from 0 and ``columns`` lists no classes, texts become 0 to
+    K - 1 in sorted order. Without a test file a fifth is split off: a fifth of each client's rows,
+    if there is a client column. Values are scaled only by ranges that ``columns`` declares.
 
-    Where it is said whose the rows are, a fifth of the persons is split off in place of the rows.
+    If the rows name their persons, a fifth of the persons is split off instead of the rows.
 
     Args:
-        path: ends in .npz, .csv or .parquet.
-        columns: of a table.
-        seed: of the split.
+        path: a path that ends in .npz, .csv or .parquet.
+        columns: the columns of a table.
+        seed: the seed of the split.
         test_file: a table with the same columns, to test on; it needs no client column and no
-            person column. Where it has one, nobody may be in both tables.
+            person column. If it has a person column, nobody may be in both tables.
 
     Raises:
         DataMissing: there is no such file.
-        DataError: the file or what it holds is malformed; the line says where. Or a person has
-            rows at more clients than ``columns`` says, or in both tables: the line says how many
-            have.
-        ConfigError: a column that is named is not there, or pyarrow is not, for a .parquet file.
+        DataError: the file or its content is malformed; the message says where. Or a person has
+            rows at more clients than ``columns`` allows, or in both tables; the message says how
+            many persons have.
+        ConfigError: a named column is missing, or pyarrow is, for a .parquet file.
     """
     for setting, each in (("dataset", path), ("test_file", test_file)):
         if each is not None and not each.is_file():
@@ -69,19 +70,19 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
 
 
 def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None = None) -> Examples:
-    """Load the examples of one party, for training or for a test: nothing is split off.
+    """Load the examples of one party, for training or for a test; nothing is split off.
 
-    A .npz file holds features and labels; a table is as for ``load_file``, but where ``columns``
-    has no classes its labels are integers: texts would get their numbers from what one party
+    A .npz file holds features and labels. A table is as for ``load_file``, but if ``columns`` has
+    no classes its labels are integers: numbers for texts would depend on which texts one party
     happens to have.
 
     Args:
-        path: ends in .npz, .csv or .parquet.
-        columns: of a table; its client column and its person column may be missing.
-        names: of a table's features, in the order that they are wanted in; None: the file's own.
+        path: a path that ends in .npz, .csv or .parquet.
+        columns: the columns of a table; its client column and its person column may be missing.
+        names: the names of a table's features, in the wanted order; None for the file's own.
 
     Raises:
-        DataMissing, DataError, ConfigError: as ``load_file``.
+        DataMissing, DataError, ConfigError: as for ``load_file``.
     """
     if not path.is_file():
         raise DataMissing(
@@ -111,11 +112,11 @@ def encode_examples(
     """Return the examples of one party's table; see ``load_examples``.
 
     Args:
-        table: as read.
-        columns: what its columns are.
-        leave_out: rows that hold what they may not are left out, instead of refused.
-        people: whether a person column that ``columns`` names must be there and is read.
-        names: of the features, in the order that they are wanted in; None: the file's own.
+        table: the table as it was read.
+        columns: the meaning of its columns.
+        leave_out: whether rows with invalid values are left out rather than refused.
+        people: whether a person column that ``columns`` names is required and read.
+        names: the names of the features, in the wanted order; None for the file's own.
     """
     path = table.path
     found = encode(
@@ -135,15 +136,15 @@ def encode_examples(
 def load_features(
     path: Path, *, columns: Columns, names: Sequence[str] | None = None
 ) -> NDArray[np.float32]:
-    """Load what a model is given of examples that have no labels, or whose labels do not count.
+    """Load a model's input from examples without labels, or whose labels are ignored.
 
     Args:
-        path: ends in .npz (features), .csv or .parquet.
-        columns: of a table; its label, client and person columns may be missing.
-        names: of a table's features, in the order that they are wanted in; None: the file's own.
+        path: a path that ends in .npz (features), .csv or .parquet.
+        columns: the columns of a table; its label, client and person columns may be missing.
+        names: the names of a table's features, in the wanted order; None for the file's own.
 
     Raises:
-        DataMissing, DataError, ConfigError: as ``load_file``.
+        DataMissing, DataError, ConfigError: as for ``load_file``.
     """
     if not path.is_file():
         raise DataMissing(
@@ -194,7 +195,7 @@ def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None)
 
 
 def _people(parts: Sequence[Encoded]) -> list[NDArray[np.int64] | None]:
-    """Return whose rows are those of each part; one person has one number in all of them."""
+    """Return the persons of each part's rows; a person has the same number in all parts."""
     texts = [text for part in parts for text in part.people or ()]
     numbers, found = as_numbers(texts), list[NDArray[np.int64] | None]()
     for part in parts:
@@ -244,7 +245,7 @@ def _load_npz(path: Path, seed: int) -> Dataset:
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        # Never with pickles: they run whatever code the file's author put there.
+        # Never with pickles, which run whatever code the file's author put there.
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):

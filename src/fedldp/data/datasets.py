@@ -18,24 +18,24 @@ from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
 from fedldp.data.formats import read_cifar_batch, read_covertype, read_idx, read_svhn
 from fedldp.data.sources import SOURCES, Source, find_source
 
-# Splits that no publisher made are part of the benchmark's definition: one for all runs.
+# Splits that are not published are part of the benchmark's definition: one for all runs.
 _FIXED_SPLIT_SEED = 0
 _TEST_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What there is to say of a built-in data set without loading it.
+    """What is known about a built-in data set without loading it.
 
     Attributes:
         name: as given to load_dataset.
-        examples: training and test examples together, of what would be loaded now.
-        input_shape: of one example.
+        examples: training and test examples together, of the files that would be loaded now.
+        input_shape: the shape of an example.
         classes: labels are 0 to classes - 1.
         source: the address of its home page.
         license: as its publisher states it.
         present: whether it can be loaded without a download.
-        folder: where its files belong; None for a data set that comes with a library.
+        folder: where its files belong; None if a library includes the data set.
     """
 
     name: str
@@ -49,7 +49,7 @@ class DatasetInfo:
 
 
 def list_datasets(data_dir: Path | None = None) -> list[DatasetInfo]:
-    """Describe every built-in data set; files are judged by their size."""
+    """Describe every built-in data set; files are checked by their size."""
     root = resolve_data_dir(data_dir)
     infos = []
     for name, source in SOURCES.items():
@@ -78,28 +78,29 @@ def load_dataset(
     seed: int = 0,
     standardise: bool = False,
 ) -> Dataset:
-    """Load a data set from memory or disk; no network is used.
+    """Load a data set from memory or disk, without the network.
 
-    Images are float32 in [0, 1] of shape (C, H, W). Splits are the published ones; digits and
-    covertype, which have none, are split 80 to 20, stratified by label, the same way in every run.
-    Where the full Covertype is absent and its 16 % subset is there, the subset is loaded, under
-    its own name, since results on the two are not comparable.
+    Images are float32 in [0, 1] of shape (C, H, W). Splits are the published ones. The digits and
+    covertype have none; they are split 80 to 20, stratified by label, in the same way in every run.
+    If the full Covertype is missing and its 16 % subset is present, the subset is loaded under its
+    own name, because results on the two are not comparable.
 
     Args:
         name: digits, mnist, fmnist (or fashion-mnist), cifar10, svhn, svhn-extra (its training
             and extra sets together) or covertype; or the path of the user's own .npz, .csv or
             .parquet file.
         data_dir: see resolve_data_dir.
-        columns: of a .csv or .parquet file.
-        test_file: a second one of the same columns, to test on.
-        seed: of the split of a user's own file that has no test set; nothing else depends on it.
+        columns: the columns of a .csv or .parquet file.
+        test_file: a second file with the same columns, to test on.
+        seed: the seed of the split of a user's own file without a test set; it affects nothing
+            else.
         standardise: shift and scale images by the published means and deviations of the data set.
-            These are public constants; measured on clients' data they would be a release.
+            These are public constants; constants measured on clients' data would be a release.
 
     Raises:
         ConfigError: there is no data set of that name, or a setting is out of range.
-        DataMissing: a file is not there; the line says which, and how to get it.
-        DataError: a file is damaged or malformed; the line says which.
+        DataMissing: a file is missing; the message says which, and how to get it.
+        DataError: a file is damaged or malformed; the message says which.
 
     >>> data = load_dataset("digits")
     >>> len(data.train), len(data.test), data.input_shape
@@ -122,14 +123,14 @@ def load_dataset(
 
 
 def standardised(examples: Examples, name: str) -> Examples:
-    """Return a copy of images of one party's own, shifted and scaled as ``load_dataset`` does it.
+    """Return a copy of a party's own images, shifted and scaled as in ``load_dataset``.
 
     Args:
-        examples: images in [0, 1], of as many channels as the data set's.
-        name: of the data set whose published means and deviations are taken.
+        examples: images in [0, 1], with as many channels as the data set's.
+        name: the data set whose published means and deviations are used.
 
     Raises:
-        ConfigError: none are published, or not for so many channels.
+        ConfigError: no constants are published, or not for this number of channels.
     """
     source = find_source(name)
     check_standardise(source)
@@ -144,10 +145,10 @@ def standardised(examples: Examples, name: str) -> Examples:
 
 
 def check_standardise(source: Source) -> None:
-    """Refuse to standardise a data set that has no published constants for that.
+    """Refuse to standardise a data set without published constants.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: there are no constants.
     """
     if not source.means:
         raise _no_constants(source.name)
@@ -161,7 +162,7 @@ def _no_constants(name: str) -> ConfigError:
 
 
 def _standardise(images: NDArray[np.float32], source: Source) -> None:
-    # In place: the largest data set fills 7 GB, and has no room for copies.
+    # In place: the largest data set fills 7 GB, and leaves no room for copies.
     for channel, (mean, deviation) in enumerate(zip(source.means, source.deviations, strict=True)):
         images[:, channel] -= np.float32(mean)
         images[:, channel] /= np.float32(deviation)
@@ -174,7 +175,7 @@ def _load_digits(source: Source, paths: list[Path]) -> Dataset:
 
 @cache
 def _digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return pixels from 0 to 16, and labels: read once, as the text takes longer than a round."""
+    """Return pixels from 0 to 16 and labels, read once: parsing takes longer than a round."""
     from sklearn.datasets import load_digits  # slow to import, and needed for this set alone
 
     digits = load_digits()
@@ -236,7 +237,7 @@ def _from_parts(source: Source, train: list[_Part], test: _Part) -> Dataset:
 def _image_examples(
     source: Source, pixels: NDArray[np.uint8], labels: NDArray[np.int64]
 ) -> Examples:
-    """Scale bytes to [0, 1], after a check for files that are whole but not what they should be."""
+    """Scale bytes to [0, 1], after checking that complete files hold what they should."""
     shape = (len(labels), *source.input_shape)
     if pixels.shape != shape or labels.shape != shape[:1]:
         raise DataError(
@@ -252,7 +253,7 @@ def _image_examples(
 
 
 def _scale(pixels: NDArray[np.uint8], largest: int) -> NDArray[np.float32]:
-    # One pass into float32: the largest data set fills 7 GB, and has no room for copies.
+    # One pass into float32: the largest data set fills 7 GB, and leaves no room for copies.
     scaled: NDArray[np.float32] = np.divide(pixels, largest, dtype=np.float32, order="C")
     return scaled
 

@@ -1,4 +1,4 @@
-"""Fetch published files: resumed where a download broke off, checked before they are used."""
+"""Fetch published files: downloads are resumed after a break, and checked before use."""
 
 from __future__ import annotations
 
@@ -35,24 +35,25 @@ def fetch(
     progress: bool = True,
     client: httpx.Client | None = None,
 ) -> list[Path]:
-    """Download a data set's files, unless they are there whole, and check each one's SHA-256.
+    """Download a data set's files, unless they are complete, and check each one's SHA-256.
 
-    A download goes to NAME.partial and is resumed from there; the file gets its name only after
-    the check. Bytes that fail the check are deleted. Each address is tried once, in order.
+    A download goes to NAME.partial and is resumed from there; the file gets its name only after the
+    check. Bytes that fail the check are deleted. Each address is tried once, in order.
 
     Args:
         name: a built-in data set.
         data_dir: see resolve_data_dir.
         progress: show a bar on stderr if that is a terminal.
-        client: makes the requests, for proxies and the like; closed by its owner.
+        client: makes the requests, for proxies and the like; its owner closes it.
 
     Returns:
-        The paths of all the data set's files; none for one that comes with a library.
+        The paths of all the data set's files; none if a library includes the data set.
 
     Raises:
         ConfigError: there is no data set of that name.
-        DataMissing: no address served the file; the line has file, folder, addresses and reasons.
-        DataError: a file cannot be written, or the archive lacks one.
+        DataMissing: no address served the file; the message has file, folder, addresses and
+            reasons.
+        DataError: a file cannot be written, or is missing from the archive.
     """
     source = find_source(name)
     root = resolve_data_dir(data_dir)
@@ -72,7 +73,7 @@ def fetch(
             reason = f"{error.strerror or error}: {error.filename or folder}"
             raise DataError(f"{source.name} cannot be stored in {folder} ({reason})") from None
         finally:
-            for place in made:  # from the inside out: a fetch that failed leaves no empty folder
+            for place in made:  # from the inside out: a failed fetch leaves no empty folder
                 if place.is_dir() and not any(place.iterdir()):
                     place.rmdir()
     return [folder / file.name for file in source.files]
@@ -95,7 +96,7 @@ def _obtain(
 
 
 def _download(file: PublishedFile, folder: Path, client: httpx.Client, bar: Progress) -> None:
-    """Try each address until one has given the whole file, then put it in its place."""
+    """Try each address until one has given the complete file, then move it into place."""
     partial = folder / f"{file.name}.partial"
     task = bar.add_task(file.name, total=file.size)
     failures = []
@@ -124,15 +125,15 @@ def _stream(
     client: httpx.Client,
     report: Callable[[int], None],
 ) -> None:
-    """Append what is missing of `size` bytes to `partial`, or start anew if the server must.
+    """Append the missing bytes out of `size` to `partial`, or start anew if the server must.
 
     Raises:
         httpx.HTTPError: the address cannot be reached, refuses, or breaks off.
     """
     have = partial.stat().st_size if partial.exists() else 0
     if have >= size:
-        return  # cut short between the last byte and the check
-    # As stored: a .gz file must not be unpacked on its way.
+        return  # interrupted between the last byte and the check
+    # As stored: a .gz file must not be unpacked in transit.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with client.stream("GET", address, headers=headers) as response:
         if response.status_code not in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):
@@ -146,11 +147,11 @@ def _stream(
                 have += len(chunk)
                 report(have)
                 if have > size:
-                    return  # another file: the check refuses it, and the disk is spared the rest
+                    return  # another file: the check refuses it, without writing the rest
 
 
 def _extract(archive: Path, wanted: list[PublishedFile], folder: Path) -> None:
-    """Take the wanted files, by exact name, out of an archive, and nothing else.
+    """Extract the wanted files, by exact name, from an archive, and nothing else.
 
     Raises:
         DataError: the archive is damaged or lacks one of them.

@@ -14,18 +14,18 @@ from fedldp.data.tables import Table, is_missing
 
 _LARGEST = float(np.finfo(np.float32).max)
 _EXACT = 2.0**53
-"""From here on float64 does not tell all integers apart."""
+"""From this number on, float64 does not represent every integer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """What a model sees of a table, and the texts of its other columns.
+    """A model's input from a table, and the texts of its other columns.
 
     Attributes:
-        table: where it is from.
+        table: the source.
         features: float32 of shape (n, d).
         names: of the d features; of a category, "column=text".
-        labels: n texts; none where labels were not asked for.
+        labels: n texts; empty if labels were not requested.
         clients: n texts, or None.
         people: n texts, or None.
     """
@@ -51,19 +51,19 @@ def encode(
     """Return the features, labels, clients and people of a table.
 
     Args:
-        table: as read.
-        columns: what is what.
-        leave_out: rows with a missing value, or another that is not declared, are left out; else
-            the first of them is refused.
-        clients: whether the client column, where one is declared, must be there and is read.
-        people: whether the person column, where one is declared, must be there and is read.
-        labels: whether the label column must be there and is read.
-        features: the names of the features, in the order that they are wanted in: those of the
-            table that the model is, or was, trained on. None: the file's own.
+        table: the table as it was read.
+        columns: the meaning of its columns.
+        leave_out: whether rows with a missing or an undeclared value are left out; if not, the
+            first of them is refused.
+        clients: whether the client column, if one is declared, is required and read.
+        people: whether the person column, if one is declared, is required and read.
+        labels: whether the label column is required and read.
+        features: the names of the features in the wanted order: those of the table that the model
+            is, or was, trained on. None for the file's own.
 
     Raises:
-        ConfigError: a column is not there, or there twice, or makes a feature that is not wanted.
-        DataError: a cell holds what it may not.
+        ConfigError: a column is missing, or occurs twice, or makes a feature that is not wanted.
+        DataError: a cell holds an invalid value.
     """
     _check_columns(table, columns, clients=clients, people=people, labels=labels)
     aside = {columns.label, columns.client, columns.person, *columns.ignored}
@@ -110,11 +110,11 @@ def encode(
 
 
 def check_people(table: Table, columns: Columns) -> None:
-    """Refuse a table that does not say of every row whose it is.
+    """Refuse a table that does not name the person of every row.
 
     Raises:
-        ConfigError: the person column is not there.
-        DataError: a cell of it is empty, or is not read to the last digit.
+        ConfigError: the person column is missing.
+        DataError: a cell of it is empty, or cannot be read to the last digit.
     """
     name = columns.person
     if name is None:
@@ -133,7 +133,7 @@ def check_people(table: Table, columns: Columns) -> None:
 def _centre(
     found: NDArray[np.float32], names: Sequence[str], table: Table, columns: Columns
 ) -> None:
-    """Take the declared centres off the features, in place."""
+    """Subtract the declared centres from the features, in place."""
     if unknown := sorted(set(columns.centres) - set(names)):
         raise ConfigError(
             f"centre_columns names {unknown[0]!r}, and {table.path} has no such feature; they are "
@@ -146,7 +146,7 @@ def _centre(
 def numbered(
     parts: Sequence[Encoded], columns: Columns
 ) -> tuple[tuple[str, ...] | None, list[NDArray[np.int64]]]:
-    """Return the names of the classes, where they have some, and the labels of each part.
+    """Return the names of the classes, if they have any, and the labels of each part.
 
     Raises:
         DataError: labels are numbers but not integers.
@@ -173,7 +173,7 @@ def numbered(
 
 
 def labels_of(found: Encoded, columns: Columns) -> NDArray[np.int64]:
-    """Return labels as classes: their places in the declared list, or the integers they are."""
+    """Return labels as classes: positions in the declared list, or the integers themselves."""
     if columns.classes is None:
         return np.array([int(text) for text in found.labels])
     place = {text: number for number, text in enumerate(columns.classes)}
@@ -183,7 +183,7 @@ def labels_of(found: Encoded, columns: Columns) -> NDArray[np.int64]:
 def _feature(
     table: Table, columns: Columns, name: str
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], Callable[[int], str]]:
-    """Return a column's features, shape (n, k), which cells are bad, and what to do about one."""
+    """Return a column's features, shape (n, k), which cells are invalid, and a remedy for one."""
     if name in columns.categories:
         values = columns.categories[name]
         texts = np.array(table.texts(name))
@@ -235,7 +235,7 @@ def _no_number(table: Table, name: str, row: int) -> str:
 def _kept_labels(
     table: Table, columns: Columns, kept: NDArray[np.bool_], *, leave_out: bool
 ) -> list[str]:
-    """Return the labels' texts, and take rows out of ``kept`` whose label may not be."""
+    """Return the labels' texts, and remove rows with an invalid label from ``kept``."""
     found = table.texts(columns.label)
     declared = None if columns.classes is None else set(columns.classes)
     for row, text in enumerate(found):

@@ -1,4 +1,4 @@
-"""Labelled examples in memory: what a loader hands over, and a data set made from arrays."""
+"""Labelled examples in memory: the result of a loader, and a data set made from arrays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | An
 """Features and labels, and whose the rows are where that is said; or what ``gathered`` reads: a
 torch data set or DataLoader, or a table with a column ``label``."""
 
-MAX_SEED = 2**32 - 1  # scikit-learn's splitter takes no larger one
+MAX_SEED = 2**32 - 1  # the largest that scikit-learn's splitter takes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,8 +49,8 @@ class Examples:
     Attributes:
         features: float32 of shape (N, *input_shape); images are (N, C, H, W) in [0, 1].
         labels: int64 of shape (N,), each from 0 to num_classes - 1.
-        people: int64 of shape (N,), each from 0: whose a row is; rows of a client with the same
-            number are one person's. None where every row is a person of its own.
+        people: int64 of shape (N,), each from 0: the person of each row; a client's rows with the
+            same number belong to one person. None if every row is a person of its own.
     """
 
     features: NDArray[np.float32]
@@ -60,15 +60,15 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __repr__(self) -> str:  # no row: what a notebook shows is handed on
+    def __repr__(self) -> str:  # shows no row, because a notebook's output is handed on
         rows = f"up to {rounded_count(len(self)):,} rows"
         return f"<fedldp.Examples: {rows} of shape {self.features.shape[1:]}>"
 
     def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Examples:
-        """Return some of the rows, each with its person, in the order that they are named in.
+        """Return some of the rows, each with its person, in the given order.
 
         Args:
-            rows: as numpy takes the index of an array's first axis.
+            rows: anything that numpy takes as the index of an array's first axis.
         """
         people = None if self.people is None else self.people[rows]
         return Examples(self.features[rows], self.labels[rows], people)
@@ -81,12 +81,12 @@ class Dataset:
     Attributes:
         name: for records and messages; a subset's name differs from the full set's.
         train: the examples that are partitioned among clients.
-        test: the examples that only the evaluation sees.
+        test: the examples that only the evaluation uses.
         num_classes: one more than the largest label that can occur.
-        clients: for each client the rows of its training examples, where the data say whose they
-            are; else a run divides them (``RunConfig.partition``).
-        classes: the names of the classes, where they have some.
-        features: the names of the features, where they have some.
+        clients: for each client, the rows of its training examples, if the data name the client of
+            each row; otherwise a run divides them (``RunConfig.partition``).
+        classes: the names of the classes, if they have any.
+        features: the names of the features, if they have any.
         held_out: whether the test set was split off the examples that were given for training.
     """
 
@@ -111,7 +111,7 @@ class Dataset:
 
     @property
     def own_data(self) -> str | None:
-        """What is told of the user's own data; None of a published data set.
+        """The description of the user's own data; None for a published data set.
 
         Counts are rounded, and there is no digest of the content: run folders are shared, and a
         digest would confirm a guess.
@@ -129,9 +129,9 @@ class Dataset:
 
     @property
     def exact_data(self) -> str | None:
-        """What tells the user's own data apart; None of a published data set.
+        """The identification of the user's own data; None for a published data set.
 
-        It has exact counts, and is what earlier versions told in place of ``own_data``.
+        It has exact counts, and is what earlier versions gave instead of ``own_data``.
         """
         if self.is_public:
             return None
@@ -140,7 +140,7 @@ class Dataset:
 
     @property
     def owners(self) -> NDArray[np.int64]:
-        """At which client each training row is, shape (N,); 0 where the data do not say it."""
+        """The client of each training row, shape (N,); 0 if the data do not name clients."""
         found = np.zeros(len(self.train), np.int64)
         for client, rows in enumerate(self.clients or ()):
             found[rows] = client
@@ -148,15 +148,15 @@ class Dataset:
 
     @property
     def num_people(self) -> int | None:
-        """How many persons the training examples are of, where they say it."""
+        """The number of persons among the training examples, if the data name them."""
         return None if self.train.people is None else count_of(self.train.people)
 
     def with_rows_per_person(self, most: int, generator: np.random.Generator) -> Dataset:
-        """Return the data with no more than ``most`` rows of a person at a client, drawn once.
+        """Return the data with at most ``most`` rows of a person at a client, drawn once.
 
         Args:
-            most: from 1.
-            generator: decides which rows; not used where nobody has more.
+            most: at least 1.
+            generator: decides which rows are kept; it is not used if nobody has more.
         """
         owners = self.owners
         kept = few_of_each(self.train.people, most, generator, owners)
@@ -172,7 +172,7 @@ class Dataset:
 
     @property
     def scores_are_private(self) -> bool:
-        """Whether what is measured on the test set is a function of clients' private rows."""
+        """Whether a measurement on the test set is a function of clients' private rows."""
         return self.held_out and not self.is_public
 
     @property
@@ -197,37 +197,37 @@ class Dataset:
     ) -> Dataset:
         """Check a user's own arrays and make a data set of them.
 
-        The values are taken as they are: scale them by ranges that are public knowledge, never by
-        ranges measured on the clients' data, which would leak unprotected.
+        The values are used unchanged. Scale them by publicly known ranges, never by ranges measured
+        on the clients' data, which would leak without protection.
 
         Args:
             features: numbers of shape (N, *input_shape), finite also as float32.
-            labels: integers of shape (N,), from 0; there are as many classes as the largest
-                label of both sets plus one.
+            labels: integers of shape (N,), from 0; the number of classes is the largest label of
+                both sets plus one.
             test_features: a test set of shape (M, *input_shape), given together with its labels;
                 without it, a part of the examples is split off.
             test_labels: integers of shape (M,).
-            groups: whose each row is, integers from 0 or texts, shape (N,): rows with the same
-                value are one person's, and fall into one part. Without them every row is a person
-                of its own.
-            test_groups: likewise of the test set, shape (M,); nobody may be in both sets.
-            clients: at which client each row is, integers from 0 or texts, shape (N,): a run then
-                has these clients, in sorted order. Equal groups at two clients are one person,
-                whom a run refuses unless ``persons_at_sites`` says so.
-            test_share: the share of the examples to split off, between 0 and 1; stratified by
-                label where every label has at least two examples and a place in both parts. With
-                groups it is the share of the persons, of whom each has the label of most rows; with
-                clients that of each client, as for ``from_clients``. 0: nothing is split off, and
-                a run's model is not tested.
-            seed: of the split, from 0 to 2**32 - 1.
-            name: what the data set is called in messages and records.
+            groups: the person of each row, integers from 0 or texts, shape (N,): rows with the same
+                value belong to one person, and stay in one part. Without groups every row is a
+                person of its own.
+            test_groups: the persons of the test set, shape (M,); nobody may be in both sets.
+            clients: the client of each row, integers from 0 or texts, shape (N,): a run then has
+                these clients, in sorted order. Equal groups at two clients are one person, whom a
+                run refuses unless ``persons_at_sites`` allows it.
+            test_share: the share of the examples to split off, between 0 and 1; stratified by label
+                if every label has at least two examples and a place in both parts. With groups it
+                is the share of the persons, each with the label of most of its rows; with clients,
+                the share of each client's examples, as for ``from_clients``. With 0, nothing is
+                split off, and a run's model is not tested.
+            seed: the seed of the split, from 0 to 2**32 - 1.
+            name: the name of the data set in messages and records.
 
         Returns:
-            The data set; an array that is float32 already may be shared, not copied.
+            The data set; it may share, not copy, an array that is float32 already.
 
         Raises:
-            DataError: the arrays are empty, ragged, of unequal lengths, not finite, not numbers,
-                or hold fewer than two classes; the line says which.
+            DataError: the arrays are empty, ragged, of unequal lengths, not finite, not numbers, or
+                hold fewer than two classes; the message says which.
             ConfigError: test_share or seed is out of range, or only half of a test set is given.
 
         >>> data = Dataset.from_arrays([[0.0], [0.1], [0.9], [1.0]], [0, 0, 1, 1], test_share=0.5)
@@ -268,24 +268,25 @@ class Dataset:
         seed: int = 0,
         name: str = "custom",
     ) -> Dataset:
-        """Make a data set of a table in memory, which says in its columns what is whose.
+        """Make a data set of a table in memory, whose columns name each row's client and person.
 
-        Values are taken as they are; a .csv or .parquet file can declare ranges and categories.
+        Values are used unchanged; a .csv or .parquet file can declare ranges and categories.
 
         Args:
             table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to
-                arrays. Features are all other columns, of numbers; or one of arrays, or of images,
-                which become numbers from 0 to 1.
+                arrays. Features are all other columns, of numbers; or one column of arrays, or of
+                images, which become numbers from 0 to 1.
             label: the column of the classes, integers from 0.
-            client: the column that says at which client a row is; without it a run divides them.
-            person: the column that says whose a row is; see ``groups`` of ``from_arrays``.
-            test: a second table, to test on; it needs no client column, and no person column.
+            client: the column that names the client of a row; without it a run divides the rows.
+            person: the column that names the person of a row; see ``groups`` of ``from_arrays``.
+            test: a second table to test on; it needs neither a client column nor a person column.
             test_share: see ``from_arrays``.
-            seed: of the split.
-            name: what the data set is called in messages and records.
+            seed: the seed of the split.
+            name: the name of the data set in messages and records.
 
         Raises:
-            DataError, ConfigError: as ``from_arrays``, or a column is missing, or no feature.
+            DataError, ConfigError: as for ``from_arrays``; or a column is missing or is not a
+                feature.
 
         >>> rows = {"age": [0.3, 0.7, 0.4, 0.9], "label": [0, 1, 0, 1], "site": [*"aabb"]}
         >>> data = Dataset.from_table(rows, client="site", test_share=0.5)
@@ -330,26 +331,26 @@ class Dataset:
         seed: int = 0,
         name: str = "custom",
     ) -> Dataset:
-        """Check the arrays of clients that are known, and make a data set of them.
+        """Check the arrays of known clients, and make a data set of them.
 
-        A run on it has these clients, whatever its settings ``num_clients`` and ``partition`` say.
+        A run on it has these clients, whatever its settings ``num_clients`` and ``partition`` are.
 
         Args:
-            clients: of each features and labels, and groups as a third where rows are not all of
-                different persons, as for ``from_arrays``; or a torch data set or DataLoader, or a
-                table with a column ``label``. Groups are each client's own: the same
-                value at two clients is taken for two persons, and that nobody has rows at both is
-                what a guarantee for a person assumes.
-            test: features and labels of a test set, and groups as a third, where it has some;
+            clients: for each client, features and labels, and groups as a third array if persons
+                have several rows, as for ``from_arrays``; or a torch data set or DataLoader, or a
+                table with a column ``label``. Groups are each client's own: the same value at two
+                clients counts as two persons, and a guarantee for a person assumes that nobody has
+                rows at both.
+            test: features and labels of a test set, and groups as a third array if it has any;
                 without it, a part of every client's examples is split off.
             test_share: the share of a client's examples to split off, between 0 and 1, rounded
-                down: who has few gives none. With groups about that share of all persons, of each
-                client rounded up or down, and never the last one.
-            seed: of the split, from 0 to 2**32 - 1.
-            name: what the data set is called in messages and records.
+                down, so that a client with few gives none. With groups it is about that share of
+                all persons, rounded up or down for each client, and never a client's last person.
+            seed: the seed of the split, from 0 to 2**32 - 1.
+            name: the name of the data set in messages and records.
 
         Raises:
-            DataError, ConfigError: as ``from_arrays``; the line says at which client.
+            DataError, ConfigError: as for ``from_arrays``; the message names the client.
 
         >>> one, other = ([[0.0], [0.1]], [0, 1]), ([[0.2], [0.3], [0.4]], [0, 0, 1])
         >>> data = Dataset.from_clients([one, other], test=other)
@@ -396,18 +397,18 @@ def of_examples(
     seed: int = 0,
     name: str = "custom",
 ) -> Dataset:
-    """Return the data set of examples that are nobody's yet; see ``Dataset.from_arrays``.
+    """Return the data set of examples without clients; see ``Dataset.from_arrays``.
 
     Args:
         train: the examples.
-        test: a test set, whose persons have the numbers that they have in ``train``; else a part
-            is split off.
-        test_share: to split off; 0: there is no test.
-        seed: of the split.
-        name: of the data set.
+        test: a test set, in which persons have the same numbers as in ``train``; None splits off a
+            part.
+        test_share: the share to split off; 0 for no test.
+        seed: the seed of the split.
+        name: the name of the data set.
 
     Raises:
-        DataError: they do not go together, or have too few classes, examples or persons.
+        DataError: the sets do not fit, or have too few classes, examples or persons.
     """
     held_out = test is None and test_share != 0
     if test is None and test_share == 0:
@@ -450,17 +451,17 @@ def with_owners(
     seed: int = 0,
     name: str = "custom",
 ) -> Dataset:
-    """Return the data set of examples that are known clients'; see ``Dataset.from_clients``.
+    """Return the data set of known clients' examples; see ``Dataset.from_clients``.
 
-    Persons have numbers of their own: who has the same at two clients has rows at both.
+    Person numbers are global: a person with the same number at two clients has rows at both.
 
     Args:
-        examples: of all clients.
-        owners: whose each example is, shape (N,): 0 to the number of clients - 1, all of them.
-        test: a test set; else a part of each client's examples.
-        test_share: of a client's examples, or persons.
-        seed: of the split.
-        name: of the data set.
+        examples: the examples of all clients.
+        owners: the client of each example, shape (N,): every number from 0 to their number - 1.
+        test: a test set; None splits off a part of each client's examples.
+        test_share: the share of a client's examples, or persons.
+        seed: the seed of the split.
+        name: the name of the data set.
     """
     held, held_out = test, test is None and test_share != 0
     if held is None and not held_out:
@@ -476,7 +477,7 @@ def with_owners(
 
 
 def _people_of_all(parts: Sequence[Examples], name: str) -> NDArray[np.int64] | None:
-    """Return the persons of all clients, none of whom has the number of another client's."""
+    """Return the persons of all clients, numbered so that no two clients share a number."""
     known = [part.people for part in parts if part.people is not None]
     if not known:
         return None
@@ -495,7 +496,7 @@ def _people_of_all(parts: Sequence[Examples], name: str) -> NDArray[np.int64] | 
 def _parted(
     examples: Examples, test_share: float, seed: int, name: str
 ) -> tuple[Examples, Examples]:
-    """Return a training and a test part; each person's rows are in one of them."""
+    """Return a training and a test part; each person's rows are in only one of them."""
     if len(examples) < 2:
         raise DataError(f"data set {name!r}: one example cannot be split; add some or a test set")
     if examples.people is None:
@@ -519,9 +520,9 @@ def _split_of_each(
     seed: int,
     name: str,
 ) -> NDArray[np.int64]:
-    """Return the rows of the test part, ascending: of each client a share, rounded down.
+    """Return the rows of the test part, ascending: a share of each client's, rounded down.
 
-    Where people are known, of the persons: see ``held_of_each``.
+    If people are known, it is a share of the persons; see ``held_of_each``.
     """
     _check_split(test_share, seed)
     generator = numbered_generator(seed, 0)
@@ -560,19 +561,19 @@ def split(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split row numbers into a training and a test part, stratified by label where possible.
 
-    Args:
+    labels: shape (N,), of at least two examples.
         labels: shape (N,), of at least two examples.
-        test_share: between 0 and 1; the test part has ceil(test_share * N) rows,
-            and leaves at least one for training.
+        test_share: between 0 and 1; the test part has ceil(test_share * N) rows, and leaves at
+            least one for training.
         seed: from 0 to 2**32 - 1; the same labels and seed give the same parts.
 
     Returns:
-        The row numbers of the training part and those of the test part.
+        The row numbers of the training part, and those of the test part.
 
     Raises:
         ConfigError: test_share or seed is out of range.
     """
-    # Imported here because it takes a second, which users of their own test set need not wait.
+    # Imported here because it takes a second, which users with their own test set need not wait.
     from sklearn.model_selection import train_test_split
 
     _check_split(test_share, seed)
@@ -589,7 +590,7 @@ def split(
 
 
 def _integers(kind: str) -> str:
-    """Return how labels of a kind become integers, in one line."""
+    """Return, in one line, how labels of this kind become integers."""
     if kind in "bf":
         return "give integers from 0, such as labels.astype(int)"
     return "give integers from 0, such as (labels == CLASS).astype(int), or CLASSES.index(label)"
@@ -622,15 +623,15 @@ def checked(
 
 
 def checked_features(features: ArrayLike, context: str) -> NDArray[np.float32]:
-    """Turn examples of a user's own into float32, or say in one line why not.
+    """Turn a user's own examples into float32, or refuse them with a reason of one line.
 
     Raises:
-        DataError: they are ragged, no numbers, or not finite.
+        DataError: they are ragged, not numbers, or not finite.
     """
     x = _as_array(features, "features", context)
     if x.dtype.kind not in "buif":
         raise DataError(f"{context} features are of type {x.dtype}; give numbers")
-    with np.errstate(over="ignore"):  # what overflows float32 becomes infinite, and is refused
+    with np.errstate(over="ignore"):  # a float32 overflow becomes infinite, and is refused
         x = np.ascontiguousarray(x, dtype=np.float32)
     if not np.isfinite(x).all():
         row = int(np.argwhere(~np.isfinite(x))[0][0])
@@ -649,10 +650,10 @@ def _as_array(given: ArrayLike, what: str, context: str) -> NDArray[Any]:
 
 
 def checked_rows(rows: Rows, context: str) -> Examples:
-    """Return examples as a user of Python gives them: features and labels, or what holds them.
+    """Return examples in the form that Python users give: features and labels, or a source.
 
     Raises:
-        DataError: they are malformed; the line, which begins with ``context``, says how.
+        DataError: they are malformed; the message, which begins with ``context``, says how.
     """
     read = _read(rows, context)
     return checked(read.features, read.labels, context, read.groups)
@@ -688,17 +689,17 @@ def _listed(names: Sequence[str] | None) -> str:
 
 
 def as_dataset(given: Any, test: Rows | None = None, *, tested: bool = False) -> Dataset:
-    """Return data as a user of Python gives them.
+    """Return data in the form that Python users give.
 
     Args:
-        given: a data set; features and labels, or what else holds them, which a run divides among
+        given: a data set; features and labels, or another source, which a run divides among
             clients; or a list of these, one for each client; or a ``FederatedDataset``.
-        test: examples to test on; else a part is split off.
-        tested: whether there must be a test set.
+        test: examples to test on; None splits off a part.
+        tested: whether a test set is required.
 
     Raises:
         ConfigError: they are none of these, or lack a test set.
-        DataError: they are malformed; the line says whose.
+        DataError: they are malformed; the message says whose.
     """
     found = _as_dataset(given, test)
     if tested and not len(found.test):

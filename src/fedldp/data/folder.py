@@ -1,4 +1,4 @@
-"""The data folder: where it is, and which published files are in it, whole."""
+"""The data folder: its place, and the published files that it holds completely."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Status = Literal["ok", "missing", "damaged"]
 
 
 class FileStatus(NamedTuple):
-    """One published file and what verify found."""
+    """A published file and the result of verifying it."""
 
     file: Path
     status: Status
@@ -34,14 +34,14 @@ def resolve_data_dir(data_dir: str | Path | None) -> Path:
 
 
 def verify(name: str | None = None, data_dir: Path | None = None) -> list[FileStatus]:
-    """Compare files with their published sizes and SHA-256 checksums; no network is used.
+    """Compare files with their published sizes and SHA-256 checksums, without the network.
 
     Args:
         name: a built-in data set, or None for all of them.
         data_dir: see resolve_data_dir.
 
     Returns:
-        Each file once; a stand-in's file only where it is there.
+        Each file once; a stand-in's file only if it is present.
 
     Raises:
         ConfigError: there is no data set of that name.
@@ -62,7 +62,7 @@ def verify(name: str | None = None, data_dir: Path | None = None) -> list[FileSt
 
 
 def size_status(path: Path, file: PublishedFile) -> Status:
-    """Judge a file by its size, which finds a truncated one at no cost."""
+    """Judge a file by its size, which reveals a truncated file at no cost."""
     if not path.is_file():
         return "missing"
     return "ok" if path.stat().st_size == file.size else "damaged"
@@ -79,7 +79,7 @@ def checksum_status(path: Path, file: PublishedFile) -> Status:
 
 
 def in_use(source: Source, root: Path) -> Source:
-    """Return the source, or its stand-in where only that one's files are there."""
+    """Return the source, or its stand-in if only the stand-in's files are present."""
     stand_in = source.stand_in
     if stand_in is None or not _all_missing(source, root) or _all_missing(stand_in, root):
         return source
@@ -92,11 +92,11 @@ def is_present(source: Source, root: Path) -> bool:
 
 
 def locate(source: Source, root: Path) -> tuple[Source, list[Path]]:
-    """Return the source in use and the paths of its files, in their order.
+    """Return the source in use and the paths of its files, in order.
 
     Raises:
-        DataMissing: a file is not there; the line says where it belongs and how to get it.
-        DataError: a file has not the published size.
+        DataMissing: a file is missing; the message says where it belongs and how to get it.
+        DataError: a file does not have the published size.
     """
     used = in_use(source, root)
     folder = root / used.folder

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import DataError
 
-# The least and greatest value of each numeric column over the 581,012 published rows, as the
-# statistics beside https://huggingface.co/datasets/mstz/covertype show them. Public constants:
-# scaling by ranges measured on the clients' own rows would leak them.
+# The smallest and largest value of each numeric column over the 581,012 published rows, from the
+# statistics at https://huggingface.co/datasets/mstz/covertype. They are public constants: scaling
+# by ranges measured on the clients' own rows would leak them.
 COVERTYPE_RANGES = (
     (1859, 3858),  # elevation, metres
     (0, 360),  # aspect, degrees
@@ -36,7 +36,7 @@ _CIFAR_PIXELS = 3 * 32 * 32
 
 
 def read_idx(path: Path, num_axes: int) -> NDArray[np.uint8]:
-    """Read a gzipped IDX file of unsigned bytes with so many axes.
+    """Read a gzipped IDX file of unsigned bytes with ``num_axes`` axes.
 
     The format is specified at http://yann.lecun.com/exdb/mnist/: two zero bytes, the type 0x08,
     the number of axes, each axis's length as a big-endian 32-bit integer, then the values.
@@ -78,7 +78,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Read one batch of CIFAR-10's python version, without running code that it may hold.
+    """Read one batch of CIFAR-10's python version, without running any code in it.
 
     The format is specified at https://www.cs.toronto.edu/~kriz/cifar.html: a pickled dictionary
     with rows of 1024 red, 1024 green and 1024 blue values.
@@ -87,7 +87,7 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         Images of shape (N, 3, 32, 32) and labels of shape (N,).
 
     Raises:
-        DataError: the file is not such a pickle, or asks for anything but arrays.
+        DataError: the file is not such a pickle, or asks for anything other than arrays.
     """
     try:
         with path.open("rb") as file:
@@ -95,7 +95,7 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         pixels, labels = batch[b"data"], np.array(batch[b"labels"], dtype=np.int64)
         if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _CIFAR_PIXELS):
             raise ValueError(f"{pixels.dtype} data of shape {pixels.shape}, {len(labels)} labels")
-    except Exception as error:  # a damaged pickle raises nearly anything
+    except Exception as error:  # a damaged pickle raises nearly any error
         raise _unreadable(path, "a CIFAR-10 batch", error) from None
     return pixels.reshape(-1, 3, 32, 32), labels
 
@@ -124,7 +124,7 @@ def read_svhn(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         ):
             raise ValueError(f"{pixels.dtype} X of shape {pixels.shape}, y of {labels.shape}")
         digits = labels[:, 0].astype(np.int64)
-    except Exception as error:  # a damaged file raises nearly anything
+    except Exception as error:  # a damaged file raises nearly any error
         raise _unreadable(path, "an SVHN .mat file", error) from None
     if not ((digits >= 1) & (digits <= 10)).all():
         raise DataError(f"{path} is damaged: it has labels outside 1 to 10")

@@ -1,7 +1,7 @@
-"""Features of handwriting: soft gradients beside those of any stroke, in an upright pose or not.
+"""Features of handwriting: soft gradients relative to random strokes, in an upright pose or not.
 
-No data set is needed: what is the same in all handwriting is measured on random strokes, which the
-code draws from a public seed.
+No data set is needed: what all handwriting has in common is measured on random strokes, which the
+    code draws from a public seed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _REACH = 2.0
 """Standard deviations of the ink from its centre to the edge of the pose."""
 
 _LEAST_SPREAD = 1.0
-"""Of the ink along an axis, in pixels: a dot is not blown up."""
+"""The smallest spread of the ink along an axis, in pixels, so that a dot is not blown up."""
 
 _LONGEST = 2.5
-"""By how much one axis may be stretched more than the other: a 1 stays narrow."""
+"""How much more one axis may be stretched than the other, so that a 1 stays narrow."""
 
 _STROKES, _STROKE_SIDE, _SEED = 4000, 28, 2026
 
@@ -49,14 +49,14 @@ class SoftGradients:
     """Oriented gradients in 5 x 5 soft cells and 8 soft directions, centred by random strokes.
 
     The length of a pixel's slope is divided between the two nearest directions and the two nearest
-    cells along each axis. Square roots are taken of the sums, the mean of all of them is taken off,
-    and the vector is scaled to norm 1. The mean of the same vectors of 4,000 random strokes is then
-    taken off, the rest is scaled to norm 1, and the constant 0.3 comes last, for the intercept.
-    Only the example itself and public numbers are used. An image without a slope counts as an empty
-    one, and so does one that holds NaN or infinity.
+    cells along each axis. The features are the square roots of the sums, less the mean of all of
+    them, scaled to norm 1. From these the mean over 4,000 random strokes is subtracted, the rest is
+    scaled to norm 1, and the constant 0.3 is appended for the intercept. Only the example itself
+    and public numbers are used. An image without a slope counts as an empty image, and so does an
+    image that holds NaN or infinity.
 
     Attributes:
-        input_shape: (channels, height, width) of an image; channels are added up.
+        input_shape: (channels, height, width) of an image; channels are summed.
     """
 
     input_shape: tuple[int, ...]
@@ -91,16 +91,16 @@ class SoftGradients:
 
 @dataclass(frozen=True)
 class Pose(SoftGradients):
-    """The same of an image in its pose: upright, and of a fixed size.
+    """The same features of an image in its pose: upright, and of a fixed size.
 
-    The image is sheared until its own moments show no slant, and scaled to a fixed size along both
-    axes, before its gradients are taken; so are the strokes.
+    Before its gradients are taken, the image is sheared until its moments show no slant, and scaled
+    to a fixed size along both axes. The random strokes are treated alike.
 
     Attributes:
         input_shape: (channels, height, width) of an image, bright ink on a dark ground.
 
     Source: LeCun, Bottou, Bengio, Haffner 1998, "Gradient-Based Learning Applied to Document
-    Recognition", whose deskewed MNIST is deskewed by moments.
+    Recognition", whose MNIST is deskewed by moments.
     """
 
     kind: ClassVar[str] = "pose"
@@ -138,7 +138,7 @@ def upright(images: Floats) -> Floats:
 
 
 def _between(images: Floats, y: Floats, x: Floats) -> Floats:
-    """Return images at places between pixels, bilinear; what lies outside of them is 0."""
+    """Return images at places between pixels, bilinear; places outside an image are 0."""
     count, height, width = images.shape
     flat = np.pad(images, ((0, 0), (1, 1), (1, 1))).ravel()
     y, x = np.clip(y + 1, 0, height + 1), np.clip(x + 1, 0, width + 1)
@@ -155,7 +155,7 @@ def mean_of_strokes(*, turned: bool) -> Floats:
     """Return the mean soft gradients of random strokes, shape (200,).
 
     Args:
-        turned: whether they are in their pose.
+        turned: whether the strokes are in their pose.
     """
     drawn = upright(strokes()) if turned else strokes()
     found: Floats = centred_roots(soft_sums(drawn)).mean(axis=0)
@@ -166,7 +166,7 @@ def mean_of_strokes(*, turned: bool) -> Floats:
 def strokes() -> Floats:
     """Return images of random smooth strokes, from 0 to 1, shape (4000, 28, 28).
 
-    Each has one or two cubic Bezier curves with random control points; a second one begins where
+    Each has one or two cubic Bezier curves with random control points; a second curve begins where
     the first one ends.
     """
     generator = numbered_generator(_SEED, 0)

@@ -1,4 +1,4 @@
-"""Public features of images: fixed functions of one image at a time, which no data set made."""
+"""Public features of images: fixed functions of one image at a time, not fitted to data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedldp.data.examples import Examples
 class ExampleMap(Protocol):
     """A public function of one example at a time.
 
-    The features of an example have the same bits whatever else is in the batch: nothing is fitted
-    on examples. No example is refused, for a refusal would tell of it.
+    The features of an example have the same bits whatever else is in the batch, because nothing is
+    fitted on examples. No example is refused, because a refusal would reveal something about it.
 
     Attributes:
         size: the length of a feature vector.
-        digest: 64 hexadecimal digits that tell the function from all others.
+        digest: 64 hexadecimal digits that distinguish the function from all others.
     """
 
     @property
@@ -36,30 +36,30 @@ class ExampleMap(Protocol):
 
 
 def digest_of(*parts: object) -> str:
-    """Return the digest of a function that ``parts`` tell from all others."""
+    """Return the digest of a function that ``parts`` distinguish from all others."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 _KEPT: WeakKeyDictionary[Examples, tuple[ExampleMap, Examples]] = WeakKeyDictionary()
-"""Features of examples that are still in use, with the map that they were made by."""
+"""Features of examples that are still in use, with the map that made them."""
 
 
 @dataclass(frozen=True, eq=False)
 class MapOnce:
-    """Applies a map to examples, and keeps their features as long as somebody has the examples.
+    """Applies a map to examples, and keeps their features as long as the examples exist.
 
-    A run trains and tests on the same examples in every round, and runs of a comparison on those
-    of the run before. What is kept never leaves this process, and changes no bit: a map looks at
-    one example at a time.
+    A run trains and tests on the same examples in every round, and the runs of a comparison share
+    examples. The kept features never leave this process, and keeping them changes no bit, because a
+    map looks at one example at a time.
 
     Attributes:
-        map: the function; None: examples stay as they are.
+        map: the function; None leaves examples as they are.
     """
 
     map: ExampleMap | None
 
     def __call__(self, examples: Examples) -> Examples:
-        """Return the examples with their features in place of what they were."""
+        """Return the examples with their features in place of the original values."""
         if self.map is None:
             return examples
         kept = _KEPT.get(examples)

@@ -1,4 +1,4 @@
-"""What encoders of images need of a data set."""
+"""What encoders of images need from a data set."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from fedldp.core.errors import ConfigError
 
 
 def check_images(input_shape: tuple[int, ...], dataset: str = "of the clients") -> None:
-    """Refuse examples that are no images.
+    """Refuse examples that are not images.
 
     Args:
-        input_shape: of one example; an image's is (channels, height, width).
-        dataset: the setting, where it is known.
+        input_shape: the shape of an example; an image's is (channels, height, width).
+        dataset: the setting, if it is known.
 
     Raises:
-        ConfigError: they are not.
+        ConfigError: they are not images.
     """
     if len(input_shape) != 3:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Histograms of oriented gradients: features of an image that no data set was needed for."""
+"""Histograms of oriented gradients: features of an image that need no data set."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ class OrientedGradients:
     """How much of an image's slope lies where and points which way, as a vector of norm 1.
 
     The image is cut into ``cells`` x ``cells`` cells. A pixel's slope is the difference of its
-    neighbours, right less left and below less above; its length goes to the two nearest of
-    ``orientations`` directions, in proportion. Channels are added up. The mean over all sums is
-    taken off, and the vector scaled to norm 1. An image without any slope gives zeros, and so does
-    one that has a NaN or whose slopes are too large for floats: a refusal would tell of it.
+    neighbours, right less left and below less above. Its length is divided between the two nearest
+    of ``orientations`` directions, in proportion. Channels are summed. The mean over all sums is
+    subtracted, and the vector is scaled to norm 1. An image without any slope gives zeros, and so
+    does an image that has a NaN or whose slopes are too large for floats, because a refusal would
+    reveal something about it.
 
     Attributes:
         input_shape: (channels, height, width) of an image.
-        cells: along each side.
+        cells: the number of cells along each side.
         orientations: directions, evenly around the circle.
 
     Raises:
-        ConfigError: the examples are no images, or too small for so many cells.
+        ConfigError: the examples are not images, or are too small for this many cells.
 
     Source: Dalal, Triggs 2005, "Histograms of Oriented Gradients for Human Detection", without
     their overlapping blocks.
@@ -69,7 +70,7 @@ class OrientedGradients:
             centred -= centred.mean(axis=1, keepdims=True)
             norms = np.linalg.norm(centred, axis=1, keepdims=True)
         features = np.zeros_like(centred)
-        np.divide(centred, norms, out=features, where=norms > 0)  # which NaN is not
+        np.divide(centred, norms, out=features, where=norms > 0)  # false for NaN
         return features.astype(np.float32)
 
     def _sums(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -83,7 +84,7 @@ class OrientedGradients:
 
 
 Shares = Sequence[tuple[NDArray[np.int64], NDArray[Any]]]
-"""Of each pixel along a side: cells, and the share of its slope that each of them gets."""
+"""For each pixel along a side: its cells, and the share of its slope that each gets."""
 
 
 def slope_sums(
@@ -93,9 +94,9 @@ def slope_sums(
 
     Args:
         images: shape (n, height, width).
-        rows: which cells a pixel's row is in.
-        columns: likewise.
-        cells: along each side.
+        rows: the cells of a pixel's row.
+        columns: the cells of a pixel's column.
+        cells: the number of cells along each side.
         orientations: directions, evenly around the circle.
 
     Returns:

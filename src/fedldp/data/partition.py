@@ -1,4 +1,4 @@
-"""Who holds which examples: partitions of a training set among simulated clients."""
+"""Which client holds which examples: partitions of a training set among simulated clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.people import as_numbers, usual_labels
 
-# Scheme: what its parameter is, and an example of it.
+# Scheme: the meaning of its parameter, and an example.
 _SCHEMES: dict[str, tuple[str, str] | None] = {
     "iid": None,
     "dirichlet": ("concentration", "dirichlet:0.5"),
@@ -35,7 +35,7 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
         The scheme's name, and its parameter if it has one.
 
     Raises:
-        ConfigError: the name is unknown, or the parameter missing, needless or out of range.
+        ConfigError: the name is unknown, or the parameter is missing, needless or out of range.
 
     >>> parse_scheme("dirichlet:0.5")
     ('dirichlet', 0.5)
@@ -75,10 +75,10 @@ def check_partition(
     """Read a partition scheme as ``parse_scheme`` does, and refuse it for too few examples.
 
     Args:
-        num_examples: of all clients.
-        num_clients: among whom they are divided.
+        num_examples: the number of examples of all clients.
+        num_clients: the number of clients among whom they are divided.
         scheme: see ``parse_scheme``.
-        num_people: whose the examples are, where that is known: then people are divided.
+        num_people: the number of persons in the data, if known: then people are divided.
 
     Raises:
         ConfigError: the scheme is malformed, or there are too few examples, or people, for it.
@@ -118,17 +118,17 @@ def check_partition(
 
 
 def examples_of_all(num_examples: int, num_clients: int, scheme: str) -> int:
-    """Return how many examples the clients have together, of ``num_examples`` different ones."""
+    """Return how many of ``num_examples`` different examples the clients have together."""
     name, parameter = parse_scheme(scheme)
     return num_clients * int(parameter) if name == "drawn" and parameter else num_examples
 
 
 class Shares(Sequence[NDArray[np.int64]]):
-    """The rows of each client, ascending; in a few arrays, however many clients there are.
+    """The rows of each client, ascending, in a few arrays for any number of clients.
 
     Args:
-        rows: of all clients, one client's after the other's.
-        sizes: how many are each client's.
+        rows: the rows of all clients, one client after another.
+        sizes: the number of rows of each client.
     """
 
     def __init__(self, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
@@ -139,7 +139,7 @@ class Shares(Sequence[NDArray[np.int64]]):
 
     @classmethod
     def of(cls, parts: Sequence[NDArray[np.int64]]) -> Shares:
-        """Return the shares of clients whose rows are given one after the other."""
+        """Return the shares of clients whose rows are given one after another."""
         return cls(np.concatenate(parts), np.array([len(part) for part in parts]))
 
     def __len__(self) -> int:
@@ -159,17 +159,17 @@ class Shares(Sequence[NDArray[np.int64]]):
 
 
 _TOGETHER = 1024
-"""Clients whose examples are drawn at a time."""
+"""The number of clients whose examples are drawn at a time."""
 
 
 @dataclass(frozen=True)
 class DrawnShares(Sequence[NDArray[np.int64]]):
-    """The rows of clients that draw them when they are looked at, and always the same ones.
+    """The rows of clients that are drawn when they are needed, always with the same result.
 
     Attributes:
-        num_clients: how many.
-        per_client: rows of each.
-        num_examples: of which they are drawn.
+        num_clients: the number of clients.
+        per_client: the number of rows of each client.
+        num_examples: the number of examples from which they are drawn.
         key: decides the draws.
     """
 
@@ -180,12 +180,12 @@ class DrawnShares(Sequence[NDArray[np.int64]]):
 
     @property
     def largest(self) -> int:
-        """How many rows the client has that has the most."""
+        """The number of rows of the client with most rows."""
         return self.per_client
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many rows are each client's."""
+        """The number of rows of each client."""
         return np.broadcast_to(np.int64(self.per_client), self.num_clients)
 
     def __len__(self) -> int:
@@ -212,7 +212,7 @@ def _drawn(shares: DrawnShares, block: int) -> NDArray[np.int64]:
     generator = numbered_generator(shares.key, block)
     drawn = generator.integers(shares.num_examples, size=(_TOGETHER, shares.per_client))
     drawn.sort(axis=1)
-    for place in np.flatnonzero((np.diff(drawn, axis=1) == 0).any(1)):  # some example twice
+    for place in np.flatnonzero((np.diff(drawn, axis=1) == 0).any(1)):  # an example was drawn twice
         own = generator.choice(shares.num_examples, shares.per_client, replace=False)
         drawn[place] = np.sort(own)
     return drawn
@@ -230,11 +230,10 @@ def partition(
     The schemes:
 
     - iid: a random partition into sizes that differ by at most one.
-    - dirichlet:A: for each label, the clients' shares of its examples are drawn from the
-      symmetric Dirichlet(A) distribution over clients (Yurochkin et al., "Bayesian Nonparametric
-      Federated Learning of Neural Networks", ICML 2019, section 4); a small A gives each label to
-      few clients. A client left with nothing then gets one random example of the client that has
-      the most.
+    - dirichlet:A: for each label, the clients' shares of its examples are drawn from the symmetric
+    Dirichlet(A) distribution over clients (Yurochkin et al., "Bayesian Nonparametric Federated
+    Learning of Neural Networks", ICML 2019, section 4); a small A gives each label to few clients.
+    A client left with nothing then gets one random example of the client that has the most.
     - shards:S: examples sorted by label are cut into S shards per client, of sizes that differ by
       at most one, and each client gets S random shards (McMahan et al., "Communication-Efficient
       Learning of Deep Networks from Decentralized Data", AISTATS 2017, section 3), so about S
@@ -242,18 +241,19 @@ def partition(
     - power-law:E: a random partition; beyond the one example that every client has, the client of
       rank r holds a share proportional to r ** -E, and ranks are drawn at random (sizes by a
       power law as in Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020).
-    - drawn:N: no partition: each client draws N different examples from all. For more clients than
-      there are examples; an example then stands for a similar one of each client that has it.
+    - drawn:N: no partition: each client draws N different examples from all. This allows more
+    clients than examples; an example then stands for a similar one of each client that has it.
 
-    Where ``people`` says whose the examples are, people are assigned in their place, each with all
-    examples: sizes are numbers of people, and a person's label is that of most of its examples.
+    If ``people`` names the person of each example, people are assigned instead, each with all its
+    examples: sizes are numbers of people, and a person's label is the most frequent one among its
+    examples.
 
     Args:
         labels: shape (N,), of the examples to assign.
-        num_clients: from 1, to N, or the number of people, unless they are drawn.
+        num_clients: at least 1; at most N, or the number of people, unless examples are drawn.
         scheme: see parse_scheme.
         generator: the only source of randomness; its state decides the partition.
-        people: whose each example is, shape (N,); not for shards, and not where they are drawn.
+        people: the person of each example, shape (N,); not for shards or drawn examples.
 
     Returns:
         One ascending array of row numbers per client.
@@ -289,7 +289,7 @@ def partition(
 
 
 def shares_of(owners: NDArray[np.integer], num_clients: int) -> Shares:
-    """Return the rows of each client, where ``owners`` says at which one each row is."""
+    """Return the rows of each client, given the client ``owners`` of each row."""
     return Shares(np.argsort(owners, kind="stable"), np.bincount(owners, minlength=num_clients))
 
 
@@ -299,7 +299,7 @@ def _even(total: int, parts: int) -> NDArray[np.int64]:
 
 
 def _owners(order: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return whose each row is where clients take the next of ``order``, as many as ``sizes``."""
+    """Return the owner of each row if clients take the next ``sizes`` rows of ``order`` in turn."""
     owners = np.empty(len(order), np.int32)
     owners[order] = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     return owners
@@ -315,7 +315,7 @@ def _dirichlet(
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
         shares = generator.dirichlet(np.full(num_clients, concentration))
-        # Rounding the running total, not each share, assigns every row.
+        # Rounding the running total, rather than each share, assigns every row.
         ends = np.rint(np.cumsum(shares) / shares.sum() * len(rows)).astype(np.int64)
         clients[rows] = np.repeat(np.arange(num_clients), np.diff(ends, prepend=0))
     sizes = np.bincount(clients, minlength=num_clients)

@@ -1,6 +1,6 @@
-"""Whose rows are: numbers of persons, splits and bounds by person, and persons at several clients.
+"""The persons of rows: their numbers, splits and bounds by person, persons at several clients.
 
-Nothing here is a release, nor private by itself: it prepares rows where their owner has them.
+Nothing here is a release or private on its own: it prepares rows where their owner keeps them.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.core.errors import DataError
 
 _NEARLY_ONE = 1 - 1e-9
-"""With it a running total of shares is rounded up, and a rounding error is not."""
+"""Margin with which a running total of shares is rounded up, but a rounding error is not."""
 
 
 def numbers_of(
     groups: ArrayLike, count: int, context: str, what: str = "groups", whose: str = "person"
 ) -> NDArray[np.int64]:
-    """Return for each row the number of its person, from what its owner calls them.
+    """Return for each row the number of its person, from its owner's names of persons.
 
     Args:
         groups: integers from 0, or texts, shape (count,).
-        count: rows.
-        context: begins the line of an error.
-        what: they are called there.
-        whose: a row is, there.
+        count: the number of rows.
+        context: the beginning of error messages.
+        what: the plural noun for groups in error messages.
+        whose: the noun for a row's group in error messages.
 
     Raises:
-        DataError: there is not one for each row, or one is missing; the line says which.
+        DataError: a row has no group, or the number of groups is wrong; the message says which.
     """
     found = np.asarray(groups)
     if found.shape != (count,):
@@ -39,7 +39,7 @@ def numbers_of(
         )
     if found.dtype.kind in "iu":
         bad = found < 0
-    elif found.dtype.kind in "UO":  # of objects, as pandas has texts
+    elif found.dtype.kind in "UO":  # objects: pandas stores texts so
         bad = np.array([not isinstance(each, str) or not each.strip() for each in found.tolist()])
     else:
         raise DataError(f"{context} {what} are of type {found.dtype}; give integers or texts")
@@ -53,17 +53,17 @@ def numbers_of(
 
 
 def as_numbers(whose: Any) -> NDArray[np.int64]:
-    """Return for each row the number of its person: the place of its value in sorted order."""
+    """Return for each row the number of its person: its value's position in sorted order."""
     return np.unique(whose, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
 def count_of(people: NDArray[np.int64]) -> int:
-    """Return how many persons there are."""
+    """Return the number of persons."""
     return len(np.unique(people))
 
 
 def usual_labels(labels: NDArray[np.int64], people: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the most frequent label of each person, the smallest of several, by their numbers."""
+    """Return the most frequent label of each person, or the smallest of several, by number."""
     pairs, counts = np.unique(np.stack([people, labels], 1), axis=0, return_counts=True)
     order = np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))
     first = np.unique(pairs[order, 0], return_index=True)[1]
@@ -77,15 +77,15 @@ def held_of_each(
     test_share: float,
     generator: np.random.Generator,
 ) -> NDArray[np.bool_]:
-    """Return which rows are held out: all rows of about a share of the persons of each client.
+    """Return which rows are held out: all rows of about a share of each client's persons.
 
-    Of all persons together that is ``test_share``, rounded up, where clients have enough: of each
-    client its own share, rounded up or down at random, and never all that it has. A person at
+    It is ``test_share`` of all persons together, rounded up, if clients have enough. Each client
+    gives its own share, rounded up or down at random, and never all of its persons. A person at
     several clients counts at the first of them, and is held out at all of them or at none.
 
     Args:
-        people: whose each row is, shape (N,).
-        owners: at which client it is, shape (N,).
+        people: the person of each row, shape (N,).
+        owners: the client of each row, shape (N,).
         test_share: between 0 and 1.
         generator: the only source of randomness.
     """
@@ -103,7 +103,7 @@ def held_of_each(
         taken = max(0, min(int(due), int(sizes[client]) - 1, math.ceil(own)))
         due -= taken
         held[drawn[begins[client] : begins[client] + taken]] = True
-    # A client all of whose persons are tested elsewhere gets one back.
+    # A client whose persons would all be tested elsewhere gets one back.
     for client in np.setdiff1d(owners, owners[~held[number]]):
         held[number[int((owners == client).argmax())]] = False
     rows: NDArray[np.bool_] = held[number]
@@ -116,16 +116,16 @@ def few_of_each(
     generator: np.random.Generator,
     owners: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64] | None:
-    """Return the rows that are kept, ascending: all of a person's, or ``most`` drawn of them.
+    """Return the rows to keep, ascending: all of a person's, or ``most`` drawn from them.
 
     Args:
-        people: whose each row is, shape (N,); None: every row is a person of its own.
-        most: rows of a person at a client, from 1.
-        generator: the only source of randomness; not used where nobody has more.
-        owners: at which client each row is, shape (N,), where there are several.
+        people: the person of each row, shape (N,); None if every row is a person of its own.
+        most: the largest number of rows of a person at a client, at least 1.
+        generator: the only source of randomness; not used if nobody has more.
+        owners: the client of each row, shape (N,), if there are several.
 
     Returns:
-        None where that is all of them.
+        None if all rows are kept.
     """
     if people is None:
         return None
@@ -146,13 +146,13 @@ def check_sites(
     """Refuse persons who have rows at more clients than a guarantee takes into account.
 
     Args:
-        people: whose each row is, shape (N,).
-        owners: at which client it is, shape (N,).
-        most: clients of one person.
-        context: begins the line of the error, which only the owner of the whole table may see.
+        people: the person of each row, shape (N,).
+        owners: the client of each row, shape (N,).
+        most: the largest number of clients of one person.
+        context: the beginning of the message, which only the owner of the whole table may see.
 
     Raises:
-        DataError: there are some; the line says how many.
+        DataError: there are such persons; the message says how many.
     """
     clients = np.unique(np.unique(np.stack([people, owners], 1), axis=0)[:, 0], return_counts=True)
     many = int(np.count_nonzero(clients[1] > most))

@@ -21,14 +21,14 @@ from fedldp.data.unit_norm import finite_rows, with_constant
 
 @dataclass(frozen=True)
 class StrokeAxes:
-    """Pose features along the axes that random strokes differ along most, of norm 1.
+    """Pose features along the axes in which random strokes differ most, with norm 1.
 
     The axes are the first principal components of the pose features of 4,000 random strokes, which
-    are drawn from a public seed. The constant 0.3 comes last, for the intercept.
+    are drawn from a public seed. The constant 0.3 is appended for the intercept.
 
     Attributes:
         input_shape: (channels, height, width) of an image, bright ink on a dark ground.
-        axes: their number.
+        axes: the number of axes.
     """
 
     input_shape: tuple[int, ...]
@@ -56,19 +56,19 @@ class StrokeAxes:
 
 @dataclass(frozen=True)
 class FileAxes:
-    """An example's numbers, less a public centre, along the axes of a file, of norm 1.
+    """An example's numbers, less a public centre, along the axes of a file, with norm 1.
 
-    A .npy file holds the axes, of shape (d, k), for examples of d numbers; a .safetensors file
-    holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 comes last, for
+    A .npy file holds the axes, of shape (d, k), for examples of d numbers. A .safetensors file
+    holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 is appended for
     the intercept. An example that holds NaN or infinity counts as the centre.
 
-    What the axes were computed from nobody can see in them: whoever names the file declares it
-    public, and every line of a statement then says that it rests on that.
+    Nobody can see in the axes what they were computed from: the user who names the file declares it
+    public, and every line of a statement then says that it relies on that.
 
     Attributes:
         file: the file.
-        input_shape: of an example.
-        axes: how many of the first ones are used; None: all.
+        input_shape: the shape of an example.
+        axes: how many of the first axes are used; None for all.
 
     Raises:
         ConfigError: the file holds no such array, or fewer axes.
@@ -107,7 +107,7 @@ class FileAxes:
 
     @property
     def digest(self) -> str:
-        """See ``ExampleMap``; of the file's bytes."""
+        """See ``ExampleMap``; the digest of the file's bytes."""
         parts = (self.input_shape, self.size, CONSTANT, self.file.digest)
         return digest_of("public-axes", 1, *parts)
 
@@ -125,7 +125,7 @@ _PIECE = 1000  # examples at a time
 def projected(rows: Floats, axes: Floats) -> Floats:
     """Return the inner products of rows with axes, shape (n, k).
 
-    Added up in one order for each row: a matrix product of several may take another.
+    Each row is summed in a fixed order; a matrix product of several rows may use another.
 
     Args:
         rows: shape (n, d).
@@ -143,7 +143,7 @@ def projected(rows: Floats, axes: Floats) -> Floats:
 def axes_of_strokes() -> Floats:
     """Return the principal axes of random strokes' pose features, (200, 200), longest first.
 
-    Each points so that its longest part is positive: the sign of a component is arbitrary, and
+    The sign of a component is arbitrary, and sites must agree on it: the largest part is positive.
     sites must not differ in it.
     """
     images = strokes()[:, None].astype(np.float32)
@@ -160,7 +160,7 @@ _NO_CENTRE = np.zeros(())
 
 
 def _arrays(file: PublicFile, named: str) -> tuple[Floats, Floats]:
-    """Return axes and centre of a file; a centre that it lacks is 0."""
+    """Return the axes and the centre of a file; a missing centre is 0."""
     try:
         if file.name.lower().endswith(".npy"):
             axes, centre = np.load(BytesIO(file.content), allow_pickle=False), _NO_CENTRE
@@ -170,7 +170,7 @@ def _arrays(file: PublicFile, named: str) -> tuple[Floats, Floats]:
             held = load(file.content)
             axes, centre = held["axes"], held.get("centre", _NO_CENTRE)
         return np.asarray(axes, np.float64), np.asarray(centre, np.float64)
-    except Exception:  # a damaged file raises nearly anything
+    except Exception:  # a damaged file raises nearly any error
         raise ConfigError(
             f'{named}: it holds no axes; give a .npy array, or a .safetensors file with "axes" '
             'and, if need be, "centre"'

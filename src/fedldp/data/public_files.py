@@ -1,4 +1,4 @@
-"""Files that features are read from: public, so that a digest of them may be told to anybody."""
+"""Files that features are read from: they are public, so everyone may know their digests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class PublicFile:
     """A file that its user declares public.
 
     Attributes:
-        name: as the setting names it.
-        content: its bytes.
-        digest: their SHA-256, 64 hexadecimal digits; files of one name and digest are equal.
+        name: the name in the setting.
+        content: the file's bytes.
+        digest: their SHA-256, 64 hexadecimal digits; files with one name and digest are equal.
     """
 
     name: str
@@ -31,11 +31,11 @@ def read_public(name: str, setting: str, data_dir: Path | None) -> PublicFile:
 
     Args:
         name: a path.
-        setting: with its value, for a refusal.
+        setting: the setting with its value, for error messages.
         data_dir: the data folder; see ``resolve_data_dir``.
 
     Raises:
-        ConfigError: there is none, or it cannot be read.
+        ConfigError: there is no such file, or it cannot be read.
     """
     given, folder = Path(name).expanduser(), resolve_data_dir(data_dir)
     for path in (given, folder / given):

@@ -24,16 +24,16 @@ _ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class RandomConvolutions:
-    """What is positive, and what is negative, of filters' responses in 3 x 3 cells, of norm 1.
+    """The positive and the negative part of filters' responses in 3 x 3 cells, with norm 1.
 
-    The filters are 5 x 5 normal numbers for each channel, less their mean, from a public seed. The
-    mean of all that a filter finds in a cell is a feature; the mean of an example's own features is
-    taken off, and the vector is scaled to norm 1. An image to which no filter responds gives zeros,
-    and so does one that holds NaN or infinity, or is too large for floats.
+    A filter has 5 x 5 normal numbers for each channel, less their mean, from a public seed. A
+    feature is the mean of a filter's responses of one sign in a cell. The mean of an example's own
+    features is subtracted, and the vector is scaled to norm 1. An image to which no filter responds
+    gives zeros, and so does an image that holds NaN or infinity, or is too large for floats.
 
     Attributes:
         input_shape: (channels, height, width) of an image.
-        filters: their number; 18 features come of each.
+        filters: the number of filters; each gives 18 features.
 
     Source: Saxe, Koh, Chen, Bhand, Suresh, Ng 2011, "On Random Weights and Unsupervised Feature
     Learning", for pooled responses of random filters.
@@ -43,7 +43,7 @@ class RandomConvolutions:
     filters: int = 16
 
     each: ClassVar[int] = 2 * _CELLS**2
-    """The features of one filter."""
+    """The number of features of one filter."""
 
     def __post_init__(self) -> None:
         if min(self.input_shape[1:]) < _SIDE:
@@ -67,15 +67,15 @@ class RandomConvolutions:
         """Return the features of images, shape (n, size)."""
         with np.errstate(over="ignore", invalid="ignore"):
             found = finite_rows(self.responses(images))
-        # What rounding leaves of an image of one grey is no response.
+        # What rounding leaves of a uniformly grey image does not count as a response.
         largest = np.abs(finite_rows(images)).max(axis=1, initial=0)
         found[np.abs(found).max(axis=1, initial=0) <= _ROUNDING * largest] = 0
         return unit(found).astype(np.float32)
 
     def responses(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what filters find, less each image's own mean, shape (n, size); may be infinite.
+        """Return filters' responses less each image's mean, shape (n, size); may be infinite.
 
-        One image at a time: a convolution of several may add up in another order.
+        One image at a time: a convolution of several may sum in another order.
         """
         import torch
         from torch.nn import functional

@@ -1,7 +1,7 @@
-"""Oriented gradients in soft cells: an image that moves by a pixel changes them a little.
+"""Oriented gradients in soft cells: if an image moves by a pixel, they change only a little.
 
 Source: Dalal, Triggs 2005, "Histograms of Oriented Gradients for Human Detection", for the soft
-cells and directions; the square root is that of their "L1-sqrt".
+cells and directions; the square root is from their "L1-sqrt".
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Floats = NDArray[np.float64]
 def in_pieces(
     images: NDArray[np.float32], features: Callable[[Floats], Floats], size: int
 ) -> NDArray[np.float32]:
-    """Return features of images, shape (n, size), computed of some images at a time.
+    """Return features of images, shape (n, size), computed for some images at a time.
 
     Args:
         images: shape (n, channels, height, width).
-        features: of images as ``greyscale`` returns them; each is mapped alone.
+        features: maps images from ``greyscale`` to features, each image alone.
         size: the length of a feature vector.
     """
     found = np.empty((len(images), size), np.float32)
@@ -40,9 +40,9 @@ _PIECE = 1000  # images at a time
 
 
 def greyscale(images: NDArray[np.float32]) -> Floats:
-    """Add up each image's channels, and scale it to 0 to 1 by its own minimum and maximum.
+    """Sum each image's channels, and scale it to 0 to 1 by its own minimum and maximum.
 
-    Zeros for an image that is the same everywhere, or holds NaN or infinity. Shape (n, h, w).
+    An image that is uniform, or holds NaN or infinity, gives zeros. Shape (n, h, w).
     """
     found: Floats = images.astype(np.float64).sum(axis=1)
     rows = found.reshape(len(images), -1)
@@ -72,7 +72,7 @@ def _cells(side: int) -> tuple[tuple[NDArray[np.int64], Floats], ...]:
 
 
 def centred_roots(sums: Floats) -> Floats:
-    """Return the square roots of sums, less the mean of a row's own, each row of norm 1 or 0."""
+    """Return the square roots of sums, less each row's own mean, each row of norm 1 or 0."""
     roots = np.sqrt(sums)
     return unit(roots - roots.mean(axis=1, keepdims=True))
 

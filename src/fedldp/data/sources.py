@@ -1,8 +1,8 @@
 """The published data sets: files, sizes, checksums, addresses and licences.
 
 Sizes and SHA-256 of MNIST, Fashion-MNIST and the CIFAR-10 batches were computed from files that
-match the published MD5 sums. Those of the CIFAR-10 archive are what Keras checks, those of SVHN
-what torchvision checks, and that of Covertype what scikit-learn's fetch_covtype checks.
+match the published MD5 sums. Keras checks those of the CIFAR-10 archive, torchvision those of SVHN,
+and scikit-learn's fetch_covtype that of Covertype.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class PublishedFile:
     Attributes:
         name: its name in the data set's folder.
         size: bytes.
-        sha256: of its bytes, in hexadecimal.
-        addresses: where to download it, in the order to try; none for a member of an archive.
+        sha256: the SHA-256 of its bytes, in hexadecimal.
+        addresses: where to download it, in the order to try; empty for a member of an archive.
     """
 
     name: str
@@ -31,22 +31,22 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set and the files that it is read from.
+    """A data set and the files from which it is read.
 
     Attributes:
-        name: as in a run's configuration.
+        name: its name in a run's configuration.
         home: the address of its home page.
         licence: as its publisher states it.
         num_examples: training and test examples together.
         num_train: training examples.
-        input_shape: of one example.
+        input_shape: the shape of an example.
         num_classes: labels are 0 to num_classes - 1.
-        folder: below the data folder; empty for a data set that comes with a library.
-        files: what the loader reads, in its order.
+        folder: its folder below the data folder; empty if a library includes the data set.
+        files: the files that the loader reads, in order.
         archive: the one download that holds all the files, if they are not served one by one.
-        stand_in: a smaller data set, used where it is there and this one is not.
-        means: of each channel of the training images in [0, 1]; empty where none are published.
-        deviations: the standard deviations, likewise.
+        stand_in: a smaller data set, used if it is present and this one is not.
+        means: of each channel of the training images in [0, 1]; empty if none are published.
+        deviations: the standard deviations, in the same form.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Source:
     deviations: tuple[float, ...] = ()
 
     def addresses(self, file: PublishedFile) -> tuple[str, ...]:
-        """Where the file, or the archive that holds it, is downloaded."""
+        """The addresses of the file, or of the archive that holds it."""
         return self.archive.addresses if self.archive else file.addresses
 
 
@@ -101,7 +101,7 @@ _MNIST = Source(
     num_classes=10,
     folder="mnist",
     files=_idx_files(
-        # The mirror first: the home page has refused downloads for years.
+        # The mirror comes first: the home page has refused downloads for years.
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
         (
             (
@@ -313,10 +313,10 @@ _ALIASES = {"fashion-mnist": "fmnist"}
 
 
 def find_source(name: str) -> Source:
-    """Look a built-in data set up by its name.
+    """Return the built-in data set with this name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no data set of that name.
     """
     source = SOURCES.get(_ALIASES.get(name, name))
     if source is None:

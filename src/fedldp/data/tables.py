@@ -1,4 +1,4 @@
-"""Tables as they are in a file, .csv or .parquet: named columns of numbers or texts."""
+"""Tables as they are in a .csv or .parquet file: named columns of numbers or texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedldp.core.registry import import_extra
 SUFFIXES = (".csv", ".parquet")
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
-"""What stands for a missing value, in small letters."""
+"""The texts that stand for a missing value, in lower case."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +25,10 @@ class Table:
     """The columns of a file.
 
     Attributes:
-        path: of the file.
-        names: of all columns in the file's order, also where two have the same.
-        columns: by name: texts as they are, or float64 with NaN where a value is missing.
-        places: the line of each row in a .csv file, its number from 1 in a .parquet file.
+        path: the path of the file.
+        names: the names of all columns in the file's order, including repeated names.
+        columns: by name: texts as they are, or float64 with NaN for a missing value.
+        places: the line of each row in a .csv file, or its number from 1 in a .parquet file.
     """
 
     path: Path
@@ -40,21 +40,21 @@ class Table:
         return len(self.places)
 
     def where(self, row: int, column: str) -> str:
-        """Return, for a message, where a cell is and what it holds."""
+        """Return, for a message, the place of a cell and its content."""
         what = "line" if self.path.suffix.lower() == ".csv" else "row"
         cell = self.columns[column][row]
         shown = repr(cell) if isinstance(cell, str) else f"{cell:g}"
         return f"{self.path}, {what} {self.places[row]}: column {column!r} holds {shown}"
 
     def texts(self, column: str) -> list[str]:
-        """Return a column as texts; whole numbers without a point."""
+        """Return a column as texts; whole numbers without a decimal point."""
         cells = self.columns[column]
         if isinstance(cells, list):
             return [cell.strip() for cell in cells]
         return ["" if np.isnan(each) else f"{each:.17g}" for each in cells]
 
     def numbers(self, column: str) -> NDArray[np.float64]:
-        """Return a column as numbers, NaN where a cell is none, shape (n,)."""
+        """Return a column as numbers, with NaN for cells that are not numbers, shape (n,)."""
         cells = self.columns[column]
         if not isinstance(cells, list):
             return cells
@@ -73,9 +73,9 @@ def read_table(path: Path) -> Table:
     """Return the columns of a .csv or .parquet file.
 
     Raises:
-        DataMissing: it is not there.
+        DataMissing: the file is missing.
         DataError: it cannot be read, or is empty.
-        ConfigError: a .parquet file, and pyarrow is not installed.
+        ConfigError: it is a .parquet file, and pyarrow is not installed.
     """
     if not path.is_file():
         raise DataMissing(f"there is no file {path}; give the path of a .csv or .parquet file")
@@ -126,7 +126,7 @@ def _read_parquet(path: Path) -> Table:
     parquet = import_extra("pyarrow.parquet", extra="parquet")
     try:
         found = parquet.read_table(path)
-    except Exception as error:  # a damaged file raises nearly anything
+    except Exception as error:  # a damaged file raises nearly any error
         raise DataError(f"{path} cannot be read as .parquet: {one_line(error)}") from None
     if not found.num_rows:
         raise DataError(f"{path} is empty; it needs examples")
@@ -144,5 +144,5 @@ def _cells(column: Any) -> list[str] | NDArray[np.float64]:
     if types.is_boolean(kind):
         words = {None: "", False: "false", True: "true"}
         return [words[each] for each in column.to_pylist()]
-    # A date or a list is text, which its user has to declare or to leave out.
+    # A date or a list becomes text, which its user must declare or leave out.
     return ["" if each is None else str(each) for each in column.to_pylist()]

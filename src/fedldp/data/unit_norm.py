@@ -1,4 +1,4 @@
-"""Examples of norm 1: of a table's rows after its columns were scaled and centred."""
+"""Examples of norm 1, such as a table's rows after its columns were scaled and centred."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fedldp.data.soft_gradients import Floats, unit
 class UnitNorm:
     """The example's numbers, scaled to norm 1, and the constant 0.3 for the intercept.
 
-    An example of zeros keeps them, and one that holds NaN or infinity counts as one.
+    An example of zeros stays zero, and an example that holds NaN or infinity counts as zeros.
 
     Attributes:
-        input_shape: of an example.
+        input_shape: the shape of an example.
     """
 
     input_shape: tuple[int, ...]
@@ -41,10 +41,10 @@ class UnitNorm:
 
 
 def finite_rows(examples: NDArray[np.floating]) -> Floats:
-    """Return examples as rows of doubles, shape (n, d); zeros where one holds NaN or infinity.
+    """Return examples as rows of doubles, shape (n, d); zeros for those with NaN or infinity.
 
-    However the examples lie in memory, each row lies together: so that a sum of it is added up in
-    the same order whether it stands alone or among others.
+    Each row is contiguous, however the examples lie in memory, so that its sum is added up in the
+    same order whether it stands alone or among others.
     """
     width = math.prod(examples.shape[1:])
     rows: Floats = examples.reshape(len(examples), width).astype(np.float64, order="C")
@@ -53,7 +53,7 @@ def finite_rows(examples: NDArray[np.floating]) -> Floats:
 
 
 def with_constant(rows: Floats) -> NDArray[np.float32]:
-    """Return rows of norm 1, or zeros, and behind each the constant 0.3."""
+    """Return rows of norm 1, or zeros, with the constant 0.3 appended to each."""
     found = np.full((len(rows), rows.shape[1] + 1), CONSTANT, np.float32)
     found[:, :-1] = unit(rows)
     return found
