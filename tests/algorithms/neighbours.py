@@ -1,4 +1,4 @@
-"""Small clients, and their neighbours: what tests of systems' boundaries share."""
+"""Small clients and their neighbours, shared by tests of systems' boundaries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def images(count: int, seed: int = 0) -> Examples:
 
 
 def with_another(examples: Examples, place: int) -> Examples:
-    """Return the neighbour in which one example, with its label, is another."""
+    """Return the neighbour in which one example and its label are replaced."""
     features, labels = examples.features.copy(), examples.labels.copy()
     features[place] = -0.5 * features[place][:, ::-1]
     labels[place] = (labels[place] + 1) % 10
@@ -38,6 +38,6 @@ def halves(config: RunConfig) -> Halves:
 
 
 def lines(config: RunConfig, unit: str) -> list[dict[str, Any]]:
-    """Return what the statement says of a unit."""
+    """Return the statement's lines for a unit."""
     found = plan(config, PROBLEM).privacy["guarantees"]
     return [line for line in found if line["unit"] == unit]

@@ -1,6 +1,6 @@
 """Baselines and sound variants at their boundary: all that leaves a client is charged.
 
-No client's data move what leaves by more than the event says, and nothing leaves beside it.
+No client's data change what leaves by more than the event says, and nothing else leaves.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_priority_proves_nothing_whatever_its_settings(share: float, importance:
 def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
     send: Any, round: int
 ) -> None:
-    """With equal noise two clients' reports differ as their clipped vectors do, mask included."""
+    """With equal noise, two reports differ exactly as their clipped vectors do, mask included."""
     config = priority_public(
         **SMALL, epsilon=5.0, clip=0.01, noise_ratio=7.0, noisier_share=0.4, send=send
     )
@@ -127,7 +127,7 @@ def test_steps_and_rounds_sample_independently() -> None:
         steps = sums.samples(client_of(images(20), round=round).fresh("batches"), 20)
         for step, places in enumerate(steps, start=400 * (round - 1)):
             drawn[step, places] = 1
-    # 16,000 fair bits, next to one another in steps, examples and rounds: five deviations.
+    # 16,000 fair bits, consecutive in steps, examples and rounds: five standard deviations.
     signs = 2 * drawn - 1
     for product in (
         signs[1:] * signs[:-1],
@@ -167,7 +167,7 @@ def test_the_downlink_counts_no_more_noise_than_there_is_and_no_rarer_samples(
     event, mechanism = halves(config).server.downlink, gaussian(config, 0.3)
     assert isinstance(event, SampledClientsGaussian)
     assert event.noise_multiplier * mechanism.ball.radius < 2.0**mechanism.scale_bits
-    # Of three clients, one that was not drawn knows so: it sees a sample of the other two.
+    # Of three clients, one that was not drawn knows that: it sees a sample of the other two.
     assert event.population == 2
     assert event.sample_size == min(per_round or 3, 2)
     for line in plan(config, PROBLEM).privacy["guarantees"]:

@@ -1,4 +1,4 @@
-"""LDPFL at its boundary: all that a client sends follows from bits and labels that are drawn once.
+"""LDPFL at its boundary: all that a client sends follows from bits and labels drawn once.
 
 Where a mechanism's output is held fixed, what a client sends must be the same for all data: so
 whatever the server learns of the data comes through the mechanism that the statement counts.
@@ -123,11 +123,12 @@ def test_what_is_drawn_anew_after_a_loss_is_the_same_or_independent(
     ]
     if what == "bits":
         others.append(drawn(other, "five"))
-    else:  # no encoder has a part in labels
+    else:  # encoders do not affect labels
         assert np.array_equal(one, drawn(other, "five"))
     classes = 2 if what == "bits" else PROBLEM.num_classes
     for again in others:
-        # As two coins: with one stream for both, all but those that differ within would be alike.
+        # As two coins: with one stream for both, all but the entries that differ within would be
+        # equal.
         alike = np.mean(one == again)
         assert alike == pytest.approx(1 / classes, abs=5 / math.sqrt(len(one)))
 
@@ -223,7 +224,7 @@ def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one
     assert isinstance(event.record.drawn, PureCoordinates)
     cost = math.fsum(epsilon * count for epsilon, count in event.record.drawn.groups)
     assert cost == pytest.approx(34884.836349495786 + 2, rel=1e-12)
-    # Its bits pass through what the others' examples made, and so do the scores.
+    # Its bits pass through an encoder that the other examples made, and so do the scores.
     own = ldpfl_preset(**settings, encoder="own").algorithm(problem).encoder(0).event()
     assert isinstance(own, PerRecord)
     assert isinstance(own.record, InClear)
@@ -238,7 +239,7 @@ def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one
 
 
 def test_public_data_is_told_apart_from_the_clients_also_where_they_are_given() -> None:
-    """Else the public encoder could be trained on the very records that it leaves in place."""
+    """Otherwise the public encoder could be trained on the very records that it leaves in place."""
     config = ldpfl(dataset="svhn", encoder="public", public_dataset="digits")
     with pytest.raises(ConfigError, match=r"dataset = svhn: the run was given .* digits"):
         simulate(config, dataset=load_dataset("digits"))

@@ -1,4 +1,4 @@
-"""Sound LDPFL at its boundary: one example moves one input of its mechanism, and nothing else.
+"""Sound LDPFL at its boundary: one example changes one input of its mechanism, and nothing else.
 
 Where a mechanism's output is held fixed, what a client sends must be the same for all data: so
 whatever the server learns of the data comes through the mechanism that the statement counts.
@@ -38,7 +38,7 @@ def sound(**changes: Any) -> Settings:
 
 
 class Watched:
-    """PrivUnit that notes what it is given, and randomises zeros in its place."""
+    """PrivUnit that records its input, and randomises zeros instead."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.given: list[NDArray[Any]] = []
@@ -97,7 +97,7 @@ def test_a_round_that_is_asked_for_again_draws_nothing_again(
 def test_a_round_that_is_none_of_the_run_cannot_use_an_example_twice(
     round: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Counted from the end, round 0 would be the last one, under a name of its own."""
+    """Counted from the end, round 0 would be the last round under a second name."""
     both, watched = halves(sound()), Watched(monkeypatch)
     told = Broadcast(round=round, weights=both.first.weights)
     with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 4"):
@@ -130,7 +130,7 @@ def test_where_the_number_of_examples_is_private_only_examples_have_a_line(
 
 
 def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_many() -> None:
-    """How many is public then, as in an equal share, and it is what every client has."""
+    """The number is then public, as with an equal share, and every client has exactly it."""
     config = sound(num_clients=5, partition="drawn:7", mechanism="laplace")
     problem = problem_of(config, None)
     event = config.algorithm(problem).encoder(0).event()
@@ -231,7 +231,7 @@ def test_a_model_that_takes_no_single_examples_is_refused_in_one_line(tmp_path: 
 
 @pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
 def test_no_image_makes_features_that_would_be_refused() -> None:
-    """A refusal is seen, and no event charges for it."""
+    """A refusal is visible, and no event charges for it."""
     largest = float(np.finfo(np.float32).max)
     hard = np.zeros((6, 1, 8, 8), np.float32)
     hard[1] = largest

@@ -1,4 +1,4 @@
-"""Personalised systems at their boundary: every client keeps to its own budget, and reports."""
+"""Personalised systems at their boundary: every client keeps its own budget, and reports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def settings(**changes: Any) -> dict[str, Any]:
 def test_a_client_reports_however_few_examples_it_has(
     kind: type[RunConfig], changes: dict[str, Any], probability: float
 ) -> None:
-    """A refusal would tell the number, which no event charges for."""
+    """A refusal would reveal the number, for which no event charges."""
     shares = {"partition": "power-law:3", "sampling_probability": probability, "epsilon": 1.0}
     made = kind(**settings(**shares, **changes))
     result = simulate(made, dataset=own_data([0, 1] * 11))
@@ -87,7 +87,7 @@ def test_all_that_a_client_sends_keeps_to_its_own_epsilon_at_its_own_delta(
         epsilon, delta = noise(made).budget(client)
         composed = compose_mu([event.mu] * max(1, noise(made).rounds_of(client)))
         assert gaussian_epsilon(composed, delta) <= epsilon
-        # Two reports of opposite directions, before noise: as far apart as the clip lets them be.
+        # Two reports with opposite directions, before noise, are as far apart as the clip allows.
         ends = np.full(10, 1e3)
         mechanism = noise(made).gaussian(client)
         apart = np.linalg.norm(mechanism.bound(ends) - mechanism.bound(-ends))
@@ -111,7 +111,7 @@ def test_who_is_selected_follows_from_public_settings_alone() -> None:
     same = sound(selects_first=True, **changes).with_schedule(draws)
     assert selected(made, 5) == selected(same, 5)
     assert made.turns == same.turns
-    # A changed copy selects by its own settings, not by what the first one found.
+    # A changed copy selects by its own settings, not by what the first one computed.
     stale = made.changed(rounds=2)
     with pytest.raises(ConfigError, match="leave turns out"):
         stale.with_schedule(draws)

@@ -1,4 +1,4 @@
-"""What a target is solved for may be left out of an own recipe, in every system that needs it."""
+"""A setting that a target solves for may be left out, in every system that needs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
 
-# What can be proven of a system's reports, or of what others see of them.
+# What can be proven about a system's reports, or about what others see of them.
 TARGETS: dict[str, dict[str, Any]] = {
     "central_dp": {"unit": "client-run", "epsilon": 8.0, "adversary": "downlink"},
     "dp_sgd": {"unit": "record", "epsilon": 2.0},
@@ -25,7 +25,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 
 
 def configs() -> dict[str, RunConfig]:
-    """Return a configuration on digits of each system that needs what is solved for."""
+    """Return a configuration on digits for each system that needs the solved setting."""
     found = {}
     for recipe in recipes().values():
         config = recipe.config

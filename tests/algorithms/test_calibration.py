@@ -1,4 +1,4 @@
-"""Calibration: a budget of a whole run, for all clients alike or as each chooses."""
+"""Calibration: a budget for a whole run, one for all clients or as each chooses."""
 
 from __future__ import annotations
 

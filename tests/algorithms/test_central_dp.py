@@ -33,7 +33,7 @@ def config_of(**settings: Any) -> RunConfig:
 
 
 def step(config: RunConfig, updates: NDArray[np.float64], *, round: int = 1) -> NDArray[Any]:
-    """Return what one server step adds to the weights, given each client's change of them."""
+    """Return the server step's change of the weights, given each client's change."""
     start = np.linspace(-1, 1, SIZE).astype(np.float32)
     reports = [
         Report(round=round, size=SIZE, payload=(start + u).astype("<f4").tobytes(), chunk=SIZE)
@@ -83,7 +83,7 @@ def test_the_noise_has_deviation_sigma_s_over_m(clip: float | None) -> None:
 
 
 def test_the_noise_is_the_servers_own_and_not_the_configurations() -> None:
-    """Whoever knew where it comes from could take it off."""
+    """Anyone who knew the noise's source could subtract it."""
     halves = Halves(
         config_of(clip=1.0, noise_multiplier=5.0, num_clients=1, clients_per_round=1), PROBLEM
     )
@@ -161,13 +161,13 @@ def test_a_fixed_clip_guarantees_what_sampled_gaussian_rounds_do() -> None:
     assert everyone["epsilon"] > line["epsilon"]
 
 
-# Against clients that pool what they know
+# Against clients that pool their knowledge
 
 
 def pooled_delta(
     clients: int, drawn: int, pooling: int, multiplier: float, epsilon: float
 ) -> float:
-    """Return the delta of one round's broadcast, for those who see it and know their own part.
+    """Return the delta of one round's broadcast for adversaries who know their own part.
 
     All who do not pool have the vector -1, but one has 1, or -1. Each sample is drawn in turn; what
     is seen beside the noisy sum is how many of those who pool are in it, with vectors of 0.
@@ -195,7 +195,7 @@ def pooled_delta(
 def pooled_epsilon(
     clients: int, drawn: int, pooling: int, multiplier: float, delta: float
 ) -> float:
-    """Return the epsilon of the same, by bisection."""
+    """Return the epsilon of the same broadcast, by bisection."""
     low, high = 0.0, 20.0
     for _ in range(25):
         middle = (low + high) / 2
@@ -211,7 +211,7 @@ def downlink_of(**settings: Any) -> dict[str, Any]:
 
 
 def test_broadcasts_cost_more_where_clients_pool_what_they_know() -> None:
-    """Issue 9: with 4 untrusted of 10, the line said 0.881, and 0.99548 is true."""
+    """Issue 9: with 4 untrusted clients of 10, the line said 0.881, and the truth is 0.99548."""
     settings = {
         "num_clients": 10, "clients_per_round": 5, "noise_multiplier": 8.0, "delta": 1e-8,
     }  # fmt: skip
@@ -298,7 +298,7 @@ def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
     assert "\n" not in str(refused.value)
 
 
-# With exact noise on exact sums
+# Exact noise on exact sums
 
 
 def discrete_of(**settings: Any) -> RunConfig:
@@ -312,7 +312,7 @@ def test_exact_noise_guarantees_what_gaussian_rounds_do_without_sampling() -> No
         )
         found = lines(config)
         line = found["client-run", "downlink"]
-        # Neighbours are two clips apart: mu = 2 sqrt(T)/sigma, in whichever rounds one is drawn.
+        # Neighbours are two clips apart: mu = 2 sqrt(T)/sigma, in any rounds in which one is drawn.
         mu = 2 * math.sqrt(15) / 4.0 * (1 - 1e-6)  # the clip is rounded down to whole steps
         assert gaussian_delta(line["epsilon"], mu) <= 1e-3
         assert gaussian_delta(line["epsilon"] * (1 - 1e-4), mu) > 1e-3
@@ -340,7 +340,7 @@ def test_exact_noise_is_on_the_clipped_sum_and_new_for_another_sum() -> None:
         draw = draws_of_secret(bytes([secret]) * 32, "run")(1)
         return halves.server.aggregate(state, reports, draw)[0].weights
 
-    # What comes by itself is clipped again, whatever its sender says.
+    # A report that arrives singly is clipped again, whatever its sender says.
     np.testing.assert_allclose(following(updates), scaled.mean(axis=0), atol=4e-3)
     np.testing.assert_array_equal(following(updates), following(updates))
     noise = [following(rows) - rows.mean(axis=0) for rows in (scaled, scaled * (1 - 1e-6))]

@@ -1,4 +1,4 @@
-"""CLDP-Fed: the law of its reports, what a round adds, and claim against truth."""
+"""CLDP-Fed: the distribution of its reports, the effect of a round, and claim against truth."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def added(both: Halves, updates: np.ndarray) -> np.ndarray:
 
 
 def test_at_the_papers_settings_a_round_adds_the_mean_change_with_next_to_no_noise() -> None:
-    """alpha 1 with ten digits: noise of some 1e-10."""
+    """With alpha 1 and ten digits, noise is about 1e-10."""
     updates = np.random.default_rng(0).normal(0, 0.01, (4, 650))
     both = halves(alpha=1.0, clip=1.0, precision=10)
     np.testing.assert_allclose(added(both, updates), updates.mean(axis=0), atol=1e-6)

@@ -1,4 +1,4 @@
-"""The distributed discrete Gaussian: what a round does, and what its sums and reports reveal."""
+"""The distributed discrete Gaussian: the effect of a round, and what sums and reports reveal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reports_of(both: Halves, updates: np.ndarray, *, start: np.ndarray = START) 
 
 
 def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
-    """Return what a round adds to the weights, given each client's change of them."""
+    """Return a round's change of the weights, given each client's change."""
     both = Halves(config_of(num_clients=len(updates), **settings), PROBLEM)
     following, _ = both.aggregate(reports_of(both, updates), State(weights=START))
     return following.weights - START.astype(np.float64)
@@ -183,12 +183,12 @@ def test_untrusted_clients_lower_the_summands_and_so_raise_the_noise_of_the_othe
 
 
 def test_where_fewer_answer_the_sum_protects_less() -> None:
-    """Budgets that refuse leave sums with fewer shares, which the plan counts."""
+    """If budgets refuse, sums have fewer shares, and the plan counts that."""
     config = config_of(clients_per_round=60, rounds=2)
     event = config.algorithm(PROBLEM).release(0).mechanism.event(1024)
     once = event.squared_distance / (2 * event.variance)
     limited = config.changed(client_budget=ClientBudget(kind="zcdp", limit=1.5 * once))
-    # Of the 60 of the second round 20 were in the first, and refuse.
+    # Of the 60 clients in the second round 20 were in the first, and refuse.
     expected = gaussian_epsilon(_mu_at(8.0) / math.sqrt(2) * math.sqrt(60 / 40), 1e-5)
     assert epsilon_of_run(limited) == pytest.approx(expected, rel=1e-5)
     result = simulate(limited)
@@ -260,7 +260,7 @@ def test_epsilon_is_said_to_be_about_sums() -> None:
     )
 
 
-# As a user meets it
+# From the command line
 
 
 def test_account_and_run_tell_of_sums_in_plain_words(

@@ -1,4 +1,4 @@
-"""DP-SGD in a federation: sums against single gradients, samples, and what is guaranteed."""
+"""DP-SGD in a federation: sums compared with single gradients, samples, and guarantees."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def model_of(name: str, shape: tuple[int, ...] = (1, 8, 8)) -> nn.Module:
 
 
 def change(step: PrivateSgd, examples: Examples, *, seed: int = 0) -> NDArray[np.float64]:
-    """Return what one round of a client adds to its weights."""
+    """Return one client's change of its weights in one round."""
     start = Broadcast(round=1, weights=read_weights(step.model).copy())
     found = trained(step, start, client_of(examples, seed=seed))
     load_weights(step.model, layout_of_module(step.model), start.weights)
@@ -57,7 +57,7 @@ def change(step: PrivateSgd, examples: Examples, *, seed: int = 0) -> NDArray[np
 
 
 def sum_of_clipped(model: nn.Module, examples: Examples, clip: float) -> NDArray[np.float64]:
-    """Add up gradients taken one by one, each scaled down to the norm ``clip``."""
+    """Sum gradients that are taken one by one, each scaled down to the norm ``clip``."""
     total = np.zeros(sum(p.numel() for p in model.parameters()))
     for features, label in zip(examples.features, examples.labels, strict=True):
         logits = model(torch.from_numpy(features[None]))
@@ -127,7 +127,7 @@ def test_opacus_s_own_gradients_add_up_to_the_same() -> None:
         max_grad_norm=0.5,
         expected_batch_size=8,
     )
-    # Torch's hooks on the first layer want inputs with a gradient.
+    # Torch's hooks on the first layer require inputs with a gradient.
     logits = model(torch.from_numpy(examples.features).requires_grad_())
     loss = functional.cross_entropy(logits, torch.from_numpy(examples.labels), reduction="sum")
     loss.backward()
@@ -154,7 +154,7 @@ def test_the_noise_comes_from_the_client_s_stream(name: str) -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e8, 1e38, math.inf])
 def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(scale: float) -> None:
-    """With the same noise and the same sample, and whatever the example is."""
+    """With the same noise and the same sample, for every example."""
     step = PrivateSgd(model_of("mlp"), replace(SUMS, noise_multiplier=1.0), 1.0, CPU)
     examples, others = examples_of(4), examples_of(4, seed=1)
     replaced = Examples(examples.features.copy(), examples.labels.copy())
@@ -196,7 +196,7 @@ def test_the_steps_of_an_epoch_take_each_example_about_once() -> None:
     assert sums.sampling_rate == pytest.approx(24 / 143.7)
 
 
-# What is refused
+# Refusals
 
 
 def test_larger_batches_than_clients_have_examples_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Public features of every preset: mapped one by one, the same everywhere, free of charge."""
+"""Public features of every preset: mapped one by one, equal everywhere, free of charge."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_system_has_them_or_says_that_it_has_others(config: RunConfig) -> 
 
 @every_system
 def test_they_change_no_line_of_a_statement_but_by_the_size(config: RunConfig) -> None:
-    """Beside a model of the same size: what is released is what leaves a client."""
+    """Compared with a model of the same size, because what is released is what leaves a client."""
     if config.system in WITH_THEIR_OWN:
         return
     problem = problem_of(config, None)
@@ -167,14 +167,14 @@ def test_a_client_maps_its_own_examples_alone_or_together() -> None:
         assert found.tobytes() == mapping(IMAGES[own]).tobytes()
     assert people[0][0] is whose  # and each with its rows
     assert [found.tolist() for found in people[0][1]] == [[2, 0], [1]]
-    assert MapOnce(mapping)(examples) is MapOnce(mapping)(examples)  # of another run, too
+    assert MapOnce(mapping)(examples) is MapOnce(mapping)(examples)  # of another run too
     assert MapOnce(None)(examples) is examples
     sent = pickle.dumps(update.once)
     assert len(sent) < IMAGES.nbytes  # the map alone
 
 
 def test_a_run_trains_tests_and_is_used_on_features(tmp_path: Path) -> None:
-    """The same numbers as a run on data that were mapped beforehand."""
+    """The result equals a run's on data that were mapped beforehand."""
     made = small(features="oriented-gradients", learning_rate=3.0, rounds=3)
     result = fedldp.run(made, out=tmp_path / "run")
     data = load_dataset("digits")
@@ -208,7 +208,7 @@ def test_any_number_of_workers_gives_the_same_bits() -> None:
 
 @pytest.mark.slow
 def test_what_pose_brings_at_the_same_epsilon() -> None:
-    """One message of each of 1,000 clients, epsilon 4 for its whole run, any server."""
+    """One message from each of 1,000 clients, epsilon 4 for its whole run, any server."""
     try:
         data = load_dataset("mnist")
     except DataMissing as error:

@@ -1,4 +1,4 @@
-"""Features that are read from a file: public by their user's word, the same file everywhere."""
+"""Features from a file: public by their user's word, and the same file everywhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIGITS = [
     node("mm.default", ["product"], self=tensor("flat"), mat2=tensor("turned")),
     node("relu.default", ["out"], self=tensor("product")),
 ]
-"""Of a network that maps the four pixels of each half row of a digit to two numbers."""
+"""A network that maps the four pixels of each half row of a digit to two numbers."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_a_file_is_taken_apart_once_while_its_digest_is_the_same(folder: Path) -
     problem = problem_of(made, None)
     first = made.composition.features.mapping(problem)
     assert made.composition.features.mapping(problem) is first
-    (folder / "axes.npy").write_bytes((folder / "axes.npy").read_bytes())  # at another time
+    (folder / "axes.npy").write_bytes((folder / "axes.npy").read_bytes())  # with another time
     assert made.composition.features.mapping(problem) is first
     np.save("axes.npy", 2 * np.eye(64)[:, :12])
     assert made.composition.features.mapping(problem) is not first

@@ -1,4 +1,4 @@
-"""A broadcast that makes training overflow for some examples only tells nothing of them.
+"""A broadcast that makes training overflow on some examples only reveals nothing about them.
 
 Its weights are finite: 3e38 for two pixels of one class. Where both are bright in one image, that
 image's logit is beyond float32 and training gives NaN. A client that refused would tell whether the
@@ -45,7 +45,7 @@ COUNT = 20
 PROBLEM = Problem((1, 8, 8), 10, 3 * COUNT)
 CLASS, FIRST, SECOND = 4, 27, 36
 PLACE = 7
-"""The image whose second pixel is to stay hidden."""
+"""The image whose second pixel must stay hidden."""
 
 NOISY = {"epsilon": 1.0, "clip": 1.0}
 SAMPLED = {"rounds": 1, "sampling_probability": 0.99}
@@ -74,7 +74,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 every_system = pytest.mark.parametrize("name", SETTINGS)
 of_nan = pytest.mark.parametrize("name", [name for name in SETTINGS if name != "dp_sgd"])
-"""DP-SGD leaves out gradients that are not finite."""
+"""DP-SGD ignores gradients that are not finite."""
 
 
 def halves_of(name: str) -> Halves:
@@ -83,7 +83,7 @@ def halves_of(name: str) -> Halves:
 
 
 def told(both: Halves, size: float = 3e38) -> Broadcast:
-    """Return the hostile broadcast: all weights 0, but two of them."""
+    """Return the hostile broadcast, in which all weights but two are 0."""
     weights = np.zeros(both.layout.size, np.float32)
     dense = weights[: both.layout.sizes[0]].reshape(both.layout.shapes[0])
     dense[CLASS, [FIRST, SECOND]] = size
@@ -91,7 +91,7 @@ def told(both: Halves, size: float = 3e38) -> Broadcast:
 
 
 def examples_with(pixel: float, *, label: int = CLASS) -> Examples:
-    """Return images in which the first pixel is 1, and the second 0 but in one of them."""
+    """Return images with a first pixel of 1, and a second pixel of 0 except in one image."""
     features = np.random.default_rng(0).random((COUNT, 64), dtype=np.float32)
     features[:, FIRST], features[:, SECOND] = 1, 0
     features[PLACE, SECOND] = pixel
@@ -111,9 +111,9 @@ DARK, BRIGHT = [0.0, 0.05, 0.1], [0.2, 0.6, 1.0]
 
 @pytest.mark.parametrize("name", [n for n in SETTINGS if n != "priority, sensitivity"])
 def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> None:
-    """The images are of the class that all of them get: without the overflow nothing changes.
+    """All images have the class that the model predicts: without overflow nothing changes.
 
-    How the accuracy depends on a pixel, which priority by sensitivity releases, does change.
+    The accuracy's dependence on a pixel, which priority by sensitivity releases, does change.
     """
     both = halves_of(name)
     for pixels, finite in ((DARK, True), (BRIGHT, name == "dp_sgd")):
@@ -127,7 +127,7 @@ def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> 
 
 @of_nan
 def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
-    """Whatever the examples are, also some of another class."""
+    """This holds for any examples, including some of another class."""
     both = halves_of(name)
     public = both.encode(None, told(both), sender_of(COUNT))
     for label in (CLASS, CLASS + 1):
@@ -156,7 +156,7 @@ def test_an_answer_has_one_length_whatever_training_gives(name: str) -> None:
 
 
 def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Report | Refusal:
-    """Return what a client answers, in bytes, to a question with these weights."""
+    """Return a client's answer, in bytes, to a request with these weights."""
     runtime = ClientRuntime.of_one(
         index=0,
         examples=examples_with(1.0),
@@ -191,7 +191,7 @@ def test_a_client_answers_the_largest_weights_that_it_agreed_to(name: str, tmp_p
     assert isinstance(answered(both, weights, both.step, tmp_path), Report)
 
 
-# In a simulation the user is to see it
+# A simulation shows it to its user
 
 
 OVERFLOWING = ["nbafl", "priority", "cldp-fed", "privunit-fl", "central-dp"]

@@ -1,4 +1,4 @@
-"""LDPFL: what a client keeps, trains on, sends and is tested on; against slow oracles."""
+"""LDPFL: what a client keeps, trains on, sends and is tested on, compared with slow oracles."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_the_encoder_is_trained_on_nine_tenths_and_never_on_the_test(
 def test_an_own_encoder_that_diverges_gives_features_of_zeros(
     client: Callable[..., Client],
 ) -> None:
-    """A refusal would tell of the examples: so would anything that no other example gives."""
+    """A refusal would reveal something, and so would any output that no other example gives."""
     settings = config(randomisation="symmetric", epsilon=1e9)
     both, codes = built(settings)
     own = client(examples=Examples(OWN.features * np.float32(3e38), OWN.labels))
@@ -271,7 +271,7 @@ def test_a_client_notes_how_its_own_network_does_and_shows_it_only_with_its_scor
     known = client(7)
     codes.for_training(both.broadcast, known)
     body = dict(known.store.arrays("encoder", dict))
-    del body["own right"]  # as in a folder from before it was noted
+    del body["own right"]  # as in a folder from before it was recorded
     older = client(8)
     older.store.arrays("encoder", lambda: body)
     assert codes.own_right(older) is None
@@ -416,7 +416,7 @@ def test_labels_in_clear_leave_no_guarantee_and_the_line_says_what_the_bits_cost
 
 
 def test_scores_on_a_clients_own_examples_are_charged() -> None:
-    """They tell how many of its held-out examples are classified right, and the exact loss."""
+    """They reveal how many held-out examples are classified correctly, and the exact loss."""
     for encoder in ("public", "own"):
         found = lines(config(**PAPER, encoder=encoder, label_epsilon=1.0, evaluation="clients"))
         for line in found.values():
@@ -447,7 +447,7 @@ def test_an_own_encoder_has_no_finite_line_whatever_scores_are_of(
 def test_scores_through_an_own_encoder_tell_neighbours_apart_that_send_the_same(
     encoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # At so small a budget a bit is as likely 1 whatever it was, but for 1e-9.
+    # At so small a budget a bit is 1 with probability 1/2 whatever it was, up to 1e-9.
     settings = config(
         encoder=encoder, evaluation="common", label_epsilon=0.1, randomise_tests=False,
         randomisation="theorem_1", epsilon=1e-6, rounds=1,

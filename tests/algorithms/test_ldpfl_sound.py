@@ -1,4 +1,4 @@
-"""Sound LDPFL: every example is randomised once, and the statement says what was asked for."""
+"""Sound LDPFL: every example is randomised once, and the statement says what was requested."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROBLEM = Problem((1, 8, 8), 10, 1437)
 FMNIST = Problem((1, 28, 28), 10, 60_000)
 OWN = Examples(DIGITS.train.features[:30], DIGITS.train.labels[:30])
 ALMOST_NONE = 1e4
-"""A budget at which PrivUnit hardly randomises: it sends the gradient, but for 1 %."""
+"""A budget at which PrivUnit hardly randomises: it sends the gradient up to 1 %."""
 
 
 def config(**changes: Any) -> Settings:
@@ -73,7 +73,7 @@ def features_of(settings: Settings, examples: Examples) -> np.ndarray:
 
 
 def moved(place: int) -> Examples:
-    """Return the examples with another one, of another label, at one place."""
+    """Return the examples with one of them replaced by an example with another label."""
     features, labels = OWN.features.copy(), OWN.labels.copy()
     features[place], labels[place] = DIGITS.train.features[700], (labels[place] + 3) % 10
     return Examples(features, labels)
@@ -119,7 +119,7 @@ def test_every_example_is_randomised_once_in_the_run(
     for round in (1, 2, 3):
         trained_by(step, replace(start, round=round), client(round=round))
     assert len(seen) == len(OWN)
-    # A gradient is (p - label) x features, so its features say whose it is.
+    # A gradient is (p - label) x features, so its features identify the example.
     rows = features_of(settings, OWN)
     owners = []
     for values in seen:
@@ -172,7 +172,7 @@ def test_without_noise_it_is_clipped_gradient_descent(client: Callable[..., Clie
 def test_an_example_that_is_not_finite_is_used_like_one_without_a_slope(
     client: Callable[..., Client], value: float
 ) -> None:
-    """A refusal would tell of it; and it spoils none of the others' features."""
+    """A refusal would reveal it; and it does not spoil the features of the others."""
     features, flat = OWN.features.copy(), OWN.features.copy()
     features[3, 0, 2, 2] = value
     flat[3] = 0.25

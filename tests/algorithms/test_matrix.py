@@ -1,4 +1,4 @@
-"""Parts that do not go together are refused, and what is refused would have said too much."""
+"""Parts that do not go together are refused, because they would have revealed too much."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
              "participation": "balanced"},
             "channel = central and participation = balanced: .* set participation = all",
         ),
-        # A report that carries its budget is no summand, so no sum hides it.
+        # A report that carries its budget cannot be summed, so no sum hides it.
         (
             "ldp_fl",
             {"epsilon": [1.0] * 10, "channel": "sum"},
             "channel = sum and epsilon is a list: .* set channel = named",
         ),
-        # All reports would be read by the randomiser of client 0.
+        # The randomiser of client 0 would read all reports.
         (
             "composed",
             {"epsilon": [0.2] * 5 + [8.0] * 5, "weighting": "examples"},
@@ -73,7 +73,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             {"epsilon": 1.0, "channel": "shuffle", "mechanism": "laplace", "bound": "norm"},
             "channel = shuffle and mechanism = laplace: .* or set channel = named",
         ),
-        # What is a system elsewhere is a setting here.
+        # Systems of other settings are a setting here.
         (
             "composed",
             {"epsilon": 1.0, "channel": "sum", "mechanism": "gaussian", "bound": "norm"},
@@ -85,7 +85,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             {"channel": "sum", "mechanism": "none"},
             "channel = sum and mechanism = none: .* take mechanism = codes, or",
         ),
-        # Noise on exact sums over people is for these, and these for it.
+        # The noise on exact sums over people is only for these sums, and these sums only for it.
         (
             "composed",
             {"local_update": "person_gradients", "epsilon": 1.0},
@@ -126,13 +126,13 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             {"epsilon": 1.0, "steps_per_round": 2},
             "steps_per_round = 2: local_update = sgd takes no gradients of people; leave it out",
         ),
-        # Each of the categories could be hidden, all of them together are a fingerprint.
+        # Each category could be hidden; all of them together are a fingerprint.
         (
             "composed",
             {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_rr"},
             "channel = shuffle and mechanism = k_rr: .* take mechanism = k_closest",
         ),
-        # Reports of other budgets have other weights, so they hide nobody.
+        # Reports with other budgets have other weights, so they hide nobody.
         (
             "composed",
             {"epsilon": [1.0] * 10, "channel": "shuffle", "mechanism": "k_closest",
@@ -210,7 +210,7 @@ def test_no_site_is_told_of_a_shuffler_of_whole_reports(target: dict[str, Any] |
 
 
 class Own(KClosest):
-    """A mechanism of a user's own that says something else of its category."""
+    """A user's own mechanism that misstates its category."""
 
     name: ClassVar[str] = "own"
     says: ClassVar[dict[str, int] | None]
@@ -255,7 +255,7 @@ def test_a_shuffler_of_bits_does_not_carry_categories() -> None:
     *SHUFFLER,
 )
 def shuffled(settings: Settings) -> Composition:
-    """A preset of a user's own whose reports always go through a shuffler."""
+    """A user's own preset whose reports always go through a shuffler."""
     calibration = PerReport(settings=settings)
     return Composition(
         local=Sgd(momentum=0.0),

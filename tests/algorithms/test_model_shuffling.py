@@ -1,4 +1,4 @@
-"""Model shuffling, LDP-FL with one message for a report: the same model, less protection."""
+"""Model shuffling, LDP-FL with one message for each report: the same model, less protection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_it_trains_the_same_model_as_parameter_shuffling_and_sends_no_labels() -
     parts = fedldp.run(fedldp.recipe("quickstart", **short))
     for name, weights in parts.weights.items():
         np.testing.assert_array_equal(weights, whole.weights[name])
-    # Apart, each bit has a label of ten bits.
+    # Sent apart, each bit has a label of ten bits.
     assert [r.uplink_bits_per_client for r in whole.rounds] == [650, 650]
     assert [r.uplink_bits_per_client for r in parts.rounds] == [650 * 11, 650 * 11]
 

@@ -1,4 +1,4 @@
-"""NbAFL: what is sent, with which noise, what is claimed of it and what holds."""
+"""NbAFL: what is sent, with which noise, what is claimed about it and what holds."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_claim_is_quoted_with_its_unit() -> None:
 
 @pytest.mark.parametrize(("name", "epsilon"), [("eps0.5", 0.5), ("eps1", 1), ("eps10", 10)])
 def test_what_the_clip_proves_at_the_papers_settings(name: str, epsilon: float) -> None:
-    """mu = 2 C/sigma for a client's whole input, whatever m is."""
+    """mu = 2 C/sigma for a client's whole input, for any m."""
     config = fedldp.recipe(f"nbafl-mnist-fig5-{name}")
     assert isinstance(config, nbafl)
     sigma = 1.38728190182689 * 0.5 / epsilon

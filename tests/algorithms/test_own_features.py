@@ -1,4 +1,4 @@
-"""Features of a user's own: one example at a time, and an assumption of every line."""
+"""A user's own features: one example at a time, and an assumption of every line."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_line_says_what_it_rests_on() -> None:
     assert any(line["kind"] != "none" for line in found["guarantees"])
     for line in found["guarantees"]:
         assert line["kind"] == "none" or line["assumptions"][-1].startswith(alone)
-        assert line["stated_by"] == "fedldp"  # it states nothing of what is released
+        assert line["stated_by"] == "fedldp"  # it states nothing about releases
     assert found["warnings"][-1].startswith(alone)
     assert not any("maps each" in text for text in known["warnings"])
 

@@ -1,4 +1,4 @@
-"""One round for each client: exact cohorts, that nobody can foresee, and what they cost."""
+"""One round for each client: exact cohorts that nobody can foresee, and their cost."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ def test_a_client_is_charged_one_round(system: str, given: dict[str, Any], adver
         given = {**given, "min_client_examples": 1}
     once, whole = made(system, **given, participation="once"), made(system, **given, rounds=1)
     found, expected = lines(once), lines(whole)
-    if system == "nbafl":  # its noise is another in a run of other rounds
+    if system == "nbafl":  # its noise differs with the number of rounds
         assert found["client-run", adversary, True] == found["client-round", adversary, True]
         return
     assert found == expected
     four = lines(made(system, **given, participation="all"))
     worse = [key for key in found if found[key] != four[key]]
-    if system != "personalized_sound":  # whose budget is for the run
+    if system != "personalized_sound":  # whose budget covers the run
         assert ("client-run", adversary, True) in worse
         assert all(unit == "client-run" for unit, _, _ in worse)
 
@@ -301,7 +301,7 @@ def test_auto_is_once_where_reports_are_pure_and_local(
     chosen = found.changed(participation=names[kind])
     assert found.round_size == chosen.round_size
     assert lines(found) == lines(chosen)
-    if found.composition.channel.kind != "shuffle":  # no site is told of one
+    if found.composition.channel.kind != "shuffle":  # sites are not told about a shuffler
         assert without_simulation(found).answers_once is found.answers_once
 
 

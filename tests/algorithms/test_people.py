@@ -65,7 +65,7 @@ def lines(made: Any, dataset: Dataset | None = None) -> dict[tuple[str, str], di
 
 
 def visits(seed: int = 0) -> Dataset:
-    """Return 60 people of one to four rows, at three sites."""
+    """Return 60 people with one to four rows each, at three sites."""
     rng = np.random.default_rng(seed)
     sites = []
     for site in range(3):
@@ -104,7 +104,7 @@ def test_a_person_at_several_sites_is_protected_as_one_at_one(channel: str) -> N
 
 
 def test_a_heading_says_person_where_the_statement_does_and_no_more_than_the_target() -> None:
-    """Of groups the settings know nothing; what a target solves for is above it by a last digit."""
+    """Settings know no groups; a solved target exceeds them by a last digit."""
     made = config(num_clients=3, epsilon=2.0)
     stated = plan(made, problem_with(made, visits(), None)).privacy["guarantees"]
     assert made.epsilon_in_words(stated) == "epsilon 2 per person (proven)"
@@ -114,7 +114,7 @@ def test_a_heading_says_person_where_the_statement_does_and_no_more_than_the_tar
     assert solved.config.epsilon > 1
     found = solved.config.epsilon_in_words(solved.privacy["guarantees"])
     assert found == "epsilon 1 per person (proven)"
-    other = [{**line, "epsilon": 0.3} for line in stated]  # at another delta, say
+    other = [{**line, "epsilon": 0.3} for line in stated]  # as at another delta
     assert made.epsilon_in_words(other) == "epsilon 2 per person (proven)"
 
 
@@ -136,7 +136,7 @@ def test_in_a_sum_a_report_by_itself_has_a_share_and_says_what_that_is_worth() -
 
 
 def test_who_does_not_add_noise_is_not_counted_on() -> None:
-    """Of five sites two may collude: three shares are the noise, so each is larger."""
+    """Two of five sites may collude: three shares make the noise, so each share is larger."""
     made = [config(channel="sum", untrusted_clients=number) for number in (0, 2)]
     problem = problem_of(made[0], None)
     scales = []
@@ -171,7 +171,7 @@ def test_without_much_noise_all_channels_give_the_same_weights(model: str) -> No
 
 
 def test_the_server_takes_the_step_of_plain_gradient_descent() -> None:
-    """With a clip that binds nobody and hardly any noise: beside a slow twin in numpy."""
+    """With a clip that never binds and hardly any noise, compared with a slow twin in numpy."""
     made = config(
         rounds=3, epsilon=1e4, clip=20.0, learning_rate=0.5, server_optimizer="none", average=0.0
     )
@@ -216,7 +216,7 @@ def client_of(features: np.ndarray) -> Batch:
 
 
 def test_what_leaves_after_several_steps_follows_from_the_noisy_sums_alone() -> None:
-    """The sums are recorded and the data deleted: the same weights come out."""
+    """If the sums are recorded and the data deleted, the same weights result."""
     seen: list[np.ndarray] = []
     update = noisy_steps(seen)
     start = np.linspace(-1, 1, 6).astype(np.float32)
@@ -315,7 +315,7 @@ def test_several_steps_sample_anew_and_cost_as_many() -> None:
 
 
 def test_what_is_stated_of_samples_is_of_the_noise_that_is_added() -> None:
-    """One vector and the noise, both on the coarse grid; the others' sum is known."""
+    """One vector and the noise, both on the coarse grid; the sum of the others is known."""
     made = config(sample_rate=0.25, channel="sum")
     algorithm = made.algorithm(problem_of(made, None))
     mechanism, event = algorithm.release(0).mechanism, algorithm.encoder(0).event().record
@@ -354,7 +354,7 @@ def test_a_step_takes_all_rows_of_a_person_or_none_each_time_anew(steps: int) ->
 
 
 def test_sums_of_samples_are_divided_by_what_is_expected() -> None:
-    """With half of the people and hardly any noise a step is that of all, on average."""
+    """With half of the people and hardly any noise, a step equals that of all, on average."""
     whole, half = (
         trained(config(epsilon=1e4, rounds=10, sample_rate=rate, server_optimizer="none"))
         for rate in (1.0, 0.5)
@@ -397,7 +397,7 @@ def test_samples_are_for_simulations_alone() -> None:
 
 
 def as_part(**more: Any) -> Any:
-    """Return the recipe's configuration, made of the parts of ``composed``."""
+    """Return the recipe's configuration, built from the parts of ``composed``."""
     given = config(**more).model_dump(exclude={"system"}, exclude_unset=True)
     parts = {"local_update": "person_gradients", "mechanism": "integer_gaussian"}
     return find_system("composed").model_validate({"system": "composed", **given, **parts})
@@ -463,7 +463,7 @@ def one_site(examples: Examples, key: int = 0) -> Batch:
 
 
 def test_whoever_is_replaced_moves_the_sum_by_at_most_twice_the_norm() -> None:
-    """Who trains or votes, with one row or several, and by whomever: in exact integers."""
+    """For any person who trains or votes, with any number of rows: in exact integers."""
     rng = np.random.default_rng(2)
     weights = rng.normal(size=10).astype(np.float32)
     whose = np.repeat(np.arange(12), 3)
@@ -555,7 +555,7 @@ def test_a_person_counts_once_by_the_shares_of_its_labels() -> None:
 
 @pytest.mark.parametrize("held_out", [0.0, 0.4])
 def test_whoever_is_replaced_moves_counts_by_at_most_twice_the_norm(held_out: float) -> None:
-    """Of any rows and labels, in exact integers; and no feature nor weight has a part in it."""
+    """For any rows and labels, in exact integers; no feature or weight has an effect."""
     rng = np.random.default_rng(4)
     update = replace(voters(held_out), count_rounds=2, num_classes=5)
 
@@ -588,7 +588,7 @@ def test_weights_that_a_server_tells_are_within_bounds_whatever_they_are() -> No
 
 
 def rare(seed: int = 0) -> Dataset:
-    """Return 1,200 rows at three sites, a tenth of them positive, hard to tell from the others."""
+    """Return 1,200 rows at three sites, a tenth of them positive and hard to separate."""
     rng = np.random.default_rng(seed)
 
     def rows(number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What personalised LDP costs, beside what it claims."""
+"""What personalised LDP costs, compared with what it claims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedldp.simulation.plan import plan, problem_of
 
 
 def lines(settings: personalized) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the first line of each unit and kind."""
+    """Return the first line for each unit and kind."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for line in plan(settings, problem_of(settings, None)).privacy["guarantees"]:
         found.setdefault((line["unit"], line["kind"]), line)
@@ -64,7 +64,7 @@ def test_no_two_clipped_vectors_are_further_apart_than_the_event_says(
     try:
         mechanism = noise(settings).of_size(0, size)
     except ConfigError:
-        return  # more noise, or less, than the mechanism draws
+        return  # more noise, or less, than the mechanism can draw
     event = mechanism.event(size)
     assert isinstance(event, GaussianReport)
     generator = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Personalised LDP as published: its noise, its three aggregations, and what they really cost."""
+"""Personalised LDP as published: its noise, its three aggregations, and their real cost."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def descend(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarra
     return weights
 
 
-# Nonsense
+# Invalid settings
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> No
 
 
 def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
-    """It is told its own choices only."""
+    """It is told only its own choices."""
     settings = config(clip=[1.0, 1.0, 1e9])
     for client in range(2):
         settings.for_client(client).algorithm(DIGITS).encoder(client)

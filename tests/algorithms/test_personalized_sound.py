@@ -88,7 +88,7 @@ def test_the_reports_of_a_run_cost_a_client_its_budget_and_hardly_less(
     try:
         event = noise(settings).gaussian(0).event(SIZE)
     except ConfigError:
-        return  # more noise than the mechanism draws
+        return  # more noise than the mechanism can draw
     assert isinstance(event, GaussianReport)
     mu = compose_mu([event.mu] * rounds)
     assert gaussian_epsilon(mu, delta) <= epsilon
@@ -135,7 +135,7 @@ def test_two_clipped_changes_are_as_far_apart_as_the_noise_is_made_for() -> None
 
 
 def selections(settings: personalized_sound) -> list[list[int]]:
-    """Return who takes part in each round, as the seed's server draws it."""
+    """Return who takes part in each round, as the server's seed draws it."""
     draws = draws_of_seed(settings.seed)
     found = [
         settings.composition.participation.clients(round, draws)
@@ -161,7 +161,7 @@ def test_the_unselected_send_nothing_and_pay_nothing() -> None:
     assert [record.clients for record in result.rounds] == counts
     assert min(counts) >= 1
     assert len(set(counts)) > 1
-    # The client with the largest budget is among those whom any omega selects.
+    # The client with the largest budget is among those that any omega selects.
     assert noise(settings).rounds_of(2) == 8 > noise(settings).rounds_of(0)
 
 
@@ -253,7 +253,7 @@ def test_signs_are_post_processing_of_the_gaussian_report() -> None:
 
 
 def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
-    """E b = 2 Phi(x/sigma) - 1, and what the server makes of it lies within 1/6 (x/sigma)^2."""
+    """E b = 2 Phi(x/sigma) - 1, and the server's estimate from it is within 1/6 (x/sigma)^2."""
     settings = config(report="sign", num_clients=1, epsilon=40.0, rounds=1, num_examples=100)
     sigma = noise(settings).sigma(0)
     change = np.full(SIZE, 2 / math.sqrt(SIZE))
@@ -269,7 +269,7 @@ def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
     assert abs(expected - change[0]) <= change[0] ** 3 / sigma**2 / 6
 
 
-# Nonsense
+# Invalid settings
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
         settings.for_client(1).algorithm(DIGITS).encoder(1)
 
 
-# In sums
+# Secure sums
 
 
 def in_sums(**changes: Any) -> personalized_sound:

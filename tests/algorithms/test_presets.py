@@ -1,4 +1,4 @@
-"""Presets: a function from settings to parts is a configuration, its own module's as well."""
+"""A function from settings to parts becomes a configuration, in a user's own module too."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_preset_of_ones_own_is_found_by_its_address(own: str) -> None:
     assert find_system(own).model_validate(config.model_dump()) == config
     names = list(config.model_dump())
     assert names[-3:] == ["clip", "noise", "momentum"]
-    assert "server_optimizer" not in names  # left out at its default, and offered all the same
+    assert "server_optimizer" not in names  # left out at its default, but offered
     assert found(**SHARED, noise=1.0, server_optimizer="adam", server_rate=0.1)
 
 

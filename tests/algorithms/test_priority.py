@@ -1,4 +1,4 @@
-"""Feature priority as published: which weights get which noise, and that this proves nothing."""
+"""Feature priority as published: which weights get which noise, and that it proves nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def examples() -> Examples:
 
 
 class Sent:
-    """The noise that many clients with the same weights and importance send, by weight."""
+    """The noise, by weight, that many clients with equal weights and importance send."""
 
     def __init__(self, config: priority, change: np.ndarray, count: int = 30) -> None:
         halves = Halves(config, DIGITS)
@@ -74,7 +74,7 @@ class Sent:
         self.hidden = halves.layout.shapes[0][0]
 
     def feature_deviations(self) -> np.ndarray:
-        """The deviation of the noise on each feature's weights, shape (64,)."""
+        """The standard deviation of the noise on each feature's weights, shape (64,)."""
         noise = self.values - self.values.mean(axis=0)
         first = noise[:, : self.hidden * FEATURES].reshape(len(noise), self.hidden, FEATURES)
         return first.std(axis=(0, 1))
@@ -176,7 +176,8 @@ def test_equal_epsilons_are_nbafl() -> None:
     )
     one, other = (fedldp.run(c.changed(rounds=2)) for c in (config, nbafl))
     for name, weights in one.weights.items():
-        # One trains its clients together, the other one by one: they agree to float rounding.
+        # One trains its clients together, the other one after another: they agree to float
+        # rounding.
         np.testing.assert_allclose(weights, other.weights[name], atol=1e-6)
 
 
@@ -199,7 +200,7 @@ def test_nothing_is_proven_for_the_mask_is_private(recipe: str) -> None:
 
 
 def test_the_noise_level_shows_which_features_are_important() -> None:
-    """The attack: from one report alone, with 256 weights for a feature."""
+    """The attack uses a single report, with 256 weights for each feature."""
     config = config_of(model="mlp", epsilon_low=0.5, epsilon_high=50.0)
     change = np.random.default_rng(3).normal(size=19_210) / 1000
     sent = Sent(config, change, count=1)

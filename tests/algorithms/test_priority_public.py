@@ -90,7 +90,7 @@ def test_a_whole_run_keeps_its_budget(
 
 @pytest.mark.parametrize("noise_ratio", [1.0, 7.0])
 def test_the_statement_has_it_for_the_least_noise(noise_ratio: float) -> None:
-    """privacy: of a mixed vector that is clipped as a whole, that of the smallest sigma, 2 C."""
+    """A mixed vector that is clipped as a whole is as private as the smallest sigma, 2 C."""
     config = config_of(epsilon=64.0, rounds=5, noise_ratio=noise_ratio)
     found = plan(config, DIGITS).privacy
     assert found["claim"] is None
@@ -139,7 +139,7 @@ def test_in_the_first_round_nobody_gets_more() -> None:
 
 
 def test_the_servers_step_uses_public_values_only() -> None:
-    """It reads reports and its own state: the same ones give the same next broadcast."""
+    """It reads reports and its own state: equal ones give an equal next broadcast."""
     config = config_of()
     first, second = (
         halves(config).aggregate(reports_of(config, known(), np.zeros(SIZE), 3), known())[0]
@@ -187,7 +187,7 @@ def test_importance_estimates_the_square_change_without_bias(send: str) -> None:
     error = estimates.std(axis=0) / math.sqrt(len(found))
     truth = np.linspace(0, 2, FEATURES) ** 2
     assert (np.abs(estimates.mean(axis=0) - truth) < 5 * error).all()
-    # The estimates are noisier where the noise is.
+    # The estimates vary more where there is more noise.
     noisy = picked_in(config, state)
     assert estimates[:, noisy].std(axis=0).mean() > 2 * estimates[:, ~noisy].std(axis=0).mean()
 

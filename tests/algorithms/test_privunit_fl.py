@@ -1,4 +1,4 @@
-"""PrivUnit FL: what a round adds to the weights, and what the statement says of it."""
+"""PrivUnit FL: a round's change of the weights, and what the statement says about it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROBLEM = Problem((1, 8, 8), 10, 1437)
 
 
 def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
-    """Return what a round adds to the weights, given each client's change of them."""
+    """Return a round's change of the weights, given each client's change."""
     both = Halves(fedldp.recipe("privunit-fl-digits", **settings), PROBLEM)
     start = State(weights=np.linspace(-1, 1, 650).astype(np.float32))
     told = publish_weights(start)

@@ -74,7 +74,7 @@ def test_each_report_is_the_one_that_its_client_sends_alone(
     if more:
         assert [report.weight for report in together] == [5.0, 6.0, 0.0, 8.0]
         assert [report.client for report in together] == [0, 1, 2, 3]
-    np.testing.assert_array_equal(sealed.open().rows, given)  # what was given is not written to
+    np.testing.assert_array_equal(sealed.open().rows, given)  # the input is not changed
 
 
 @pytest.mark.parametrize("name", RELEASES)

@@ -1,4 +1,4 @@
-"""Secure aggregation as a system: the mean of those who stayed, and nothing else in sight."""
+"""Secure aggregation as a system: the mean of the clients that stayed, and nothing else visible."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def weights_of(client: int, size: int) -> np.ndarray[Any, Any]:
 
 
 class Wire:
-    """What passes between the server and clients with given weights.
+    """The messages between the server and clients with given weights.
 
-    Clients are made anew for every question, as after a restart; what they keep is in ``folder``.
+    Clients are made anew for every request, as after a restart; their files are in ``folder``.
     """
 
     def __init__(self, halves: Halves, folder: Path) -> None:
@@ -80,7 +80,7 @@ class Wire:
 
 @dataclass
 class Outcome:
-    """A round: all that passed, the next state, the system's own figures, and what was summed."""
+    """A round: all its messages, the next state, the system's own metrics, and the sum's inputs."""
 
     wire: Wire
     after: State
@@ -138,7 +138,7 @@ def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> Non
         code = setup.words(codes.codes(weights_of(client, setup.size)))
         masked = np.frombuffer(message[-code.nbytes :], setup.dtype)
         assert not (masked == code).any()
-        # Uniform words below the modulus: their bits are fair, and say nothing of the code's.
+        # Uniform words below the modulus: their bits are fair, and reveal nothing about the code.
         bits = masked[:, None] >> np.arange(setup.bits, dtype=np.uint32) & 1
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)
         correlation = np.corrcoef(masked.astype(float), code.astype(np.int32).astype(float))[0, 1]
@@ -157,7 +157,7 @@ def test_a_run_equals_plain_averaging_but_for_the_codes_rounding() -> None:
 
 
 def test_the_statement_says_that_the_sum_is_unprotected() -> None:
-    """It has no epsilon however many clients hide in it."""
+    """It has no epsilon, however many clients hide in it."""
     privacy = fedldp.run(config(rounds=1)).privacy
     assert {line["kind"] for line in privacy["guarantees"]} == {"none"}
     assert "exact sum" in privacy["guarantees"][0]["method"]
@@ -165,7 +165,7 @@ def test_the_statement_says_that_the_sum_is_unprotected() -> None:
 
 @pytest.fixture(scope="module")
 def without_a_sum(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Phase], Outcome]:
-    """Return what gives a round of which so many leave that too few are there for a phase."""
+    """Return the result of a round in which so many leave that a phase has too few clients."""
     halves = halves_of(config(dropout=0.28))
 
     @cache
@@ -210,7 +210,7 @@ def test_nothing_of_a_round_without_a_sum_comes_again(
 def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
     without_a_sum: Callable[[Phase], Outcome],
 ) -> None:
-    """Among those that were asked who is left, all were told the same, and answered once."""
+    """The clients that remain were all told the same, and answered once."""
     wire = without_a_sum(Phase.UNMASK).wire
     answers = wire.seen[Phase.UNMASK].values()
     sharers = wire.seen[Phase.SHARE_KEYS]
@@ -219,7 +219,7 @@ def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
 
 
 class CuriousServer(Algorithm):
-    """A server that asks a client who does not take part, and so was not charged."""
+    """A server that asks a client that does not take part, and so was not charged."""
 
     def server(self) -> ServerRole:
         def dialogue(

@@ -1,6 +1,6 @@
-"""What a client of secure aggregation remembers: of a round it answers one question a phase.
+"""The memory of a client of secure aggregation: one answer in each phase of a round.
 
-Clients are made anew for every question, as after a restart: all that they know is on their disk.
+Clients are made anew for every request, as after a restart: they know only what is on disk.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def rows(told: Broadcast, name: str, kind: SumKind, width: int) -> dict[int, byt
 
 
 def with_rows(told: Broadcast, name: str, kind: SumKind, found: dict[int, bytes]) -> Broadcast:
-    """Return the broadcast with another message of the server under one name."""
+    """Return the broadcast with another message from the server under one name."""
     message = np.frombuffer(pack(kind, told.round, found), np.uint8)
     return replace(told, public={**told.public, name: message})
 
 
 def without(told: Broadcast, name: str, client: int) -> Broadcast:
-    """Return the broadcast with one client fewer in one message of the server."""
+    """Return the broadcast with one client missing from one of the server's messages."""
     kind, width = {
         "sum_keys": (SumKind.ALL_KEYS, KEYS_BYTES),
         "sum_shares": (SumKind.OWN_SHARES, SEALED_BYTES),
@@ -71,7 +71,7 @@ def without(told: Broadcast, name: str, client: int) -> Broadcast:
 
 
 class Sites:
-    """Clients with runtimes of their own: keys from a secret, and a ledger that only counts."""
+    """Clients with their own runtimes: keys from a secret, and a ledger that only counts."""
 
     def __init__(self, halves: Halves, folder: Path) -> None:
         self.halves, self.folder = halves, folder
@@ -93,7 +93,7 @@ class Sites:
         return found
 
     def talk(self, round: int, last: Phase = Phase.UNMASK) -> Told:
-        """Hold a round's dialogue, up to the phase ``last``; return what client 0 was told."""
+        """Hold a round's dialogue up to the phase ``last``; return what client 0 was told."""
         told: Told = {}
 
         def ask(
@@ -144,7 +144,7 @@ def test_a_client_trains_for_one_of_the_four(
 def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
     halves: Halves, tmp_path: Path
 ) -> None:
-    """A server that is told all at once, or the end first, gets what the phase gives."""
+    """A server that asks for everything at once, or the end first, gets only the phase's part."""
     told = Sites(halves, tmp_path).talk(1)
     new, same = Sites(halves, tmp_path / "new"), Sites(halves, tmp_path / "same")
     public = {name: array for each in told.values() for name, array in each.public.items()}
@@ -159,7 +159,7 @@ def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
 def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewhere(
     halves: Halves, tmp_path: Path
 ) -> None:
-    """So a disk that is restored from a copy of an earlier round masks nothing as before."""
+    """So a disk that was restored from an earlier round's copy does not repeat masks."""
 
     def advertised(round: int, folder: str, seed: int = 0) -> bytes:
         sender = sender_of(1, 2, round=round, seed=seed, folder=tmp_path / folder)
@@ -186,7 +186,7 @@ def test_without_its_secrets_of_a_round_a_client_goes_no_further(
     assert "its secrets are lost" in str(sites.errors[-1])
 
 
-# What it was asked
+# The earlier requests
 
 
 def test_each_message_comes_once_and_the_weights_come_where_clients_train(
@@ -210,7 +210,7 @@ def test_each_message_comes_once_and_the_weights_come_where_clients_train(
 def test_who_asks_otherwise_after_a_restart_is_refused(
     last: Phase, name: str, halves: Halves, tmp_path: Path
 ) -> None:
-    """Also where the answer never reached the ledger: what was told is on the client's disk."""
+    """Even if the answer never reached the ledger, what was told is on the client's disk."""
     sites = Sites(halves, tmp_path)
     told = sites.talk(1, last)[last]
     sites.ledger = MemoryLedger()
@@ -227,7 +227,7 @@ def test_who_asks_otherwise_after_a_restart_is_refused(
 def test_weights_other_than_those_that_the_digest_told_of_are_refused(
     halves: Halves, tmp_path: Path
 ) -> None:
-    """So a server that gives clients different weights has no sum of what they make of them."""
+    """So a server that sends clients different weights gets no sum of their answers."""
     told = Sites(halves, tmp_path / "whole").talk(1)[Phase.MASKED_INPUT]
     sites = Sites(halves, tmp_path)
     sites.talk(1, Phase.SHARE_KEYS)
@@ -252,13 +252,13 @@ def test_a_client_that_lost_what_it_was_told_drops_out(
     for path in (tmp_path / "0").rglob(f"sum-{lost}.safetensors"):
         path.unlink()
     again = {**told.public, f"sum_{lost}": told.public.get("sum_survivors", told.weights)}
-    for public in (told.public, again):  # it takes no other in its place
+    for public in (told.public, again):  # it accepts no other instead
         assert isinstance(sites.answer(0, phase, replace(told, public=public)), Refusal)
         assert f"what it was told ({lost}) is lost" in str(sites.errors[-1])
 
 
 def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: Path) -> None:
-    """A client whose machine fails before the answer left trains anew, and sends what it had."""
+    """A client whose machine fails before the answer leaves trains again, and sends what it had."""
     sites = Sites(halves, tmp_path)
     broadcast, folder = sites.talk(1)[Phase.MASKED_INPUT], tmp_path / "0" / "store"
     first = sites.answer(0, Phase.MASKED_INPUT, broadcast)
@@ -278,7 +278,7 @@ def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: P
 def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
     halves: Halves, tmp_path: Path
 ) -> None:
-    """Refused questions of a later round, whatever is told in them, leave this one's memory."""
+    """Refused requests of a later round do not change this round's memory, whatever they tell."""
     sites = Sites(halves, tmp_path)
     told = sites.talk(1, Phase.MASKED_INPUT)
     for phase in list(Phase)[1:]:

@@ -1,4 +1,4 @@
-"""Settings of a server's step: for every system, without moving a line of its statement."""
+"""Settings of a server's step: available in every system, with no effect on its statement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ADAM = {"server_optimizer": "adam", "server_rate": 0.05}
 
 
 def stepped(config: RunConfig, **changes: Any) -> RunConfig:
-    """Return a short configuration with a step, but where weights are signs."""
+    """Return a short configuration with a step, except where weights are signs."""
     epochs = {n: 1 for n in type(config).model_fields if "epochs" in n and getattr(config, n)}
     signs = getattr(config, "perturbation", "gaussian") in ("sign", "bare-sign")
     step = {} if signs else ADAM
@@ -190,7 +190,7 @@ def test_the_model_is_the_average_and_what_clients_are_told_is_not(tmp_path: Pat
     config = short("fedavg-quickstart")
     last = simulate(config, out=tmp_path / "last")
     mean = simulate(config.changed(average=0.5), out=tmp_path / "mean")
-    # Nothing that leaves a client changes, nor a round before those that are averaged.
+    # Nothing that leaves a client changes, nor does any round before the averaged ones.
     assert [r.accuracy for r in mean.rounds[:3]] == [r.accuracy for r in last.rounds[:3]]
     states = [RunFolder(tmp_path / name).read_checkpoint() for name in ("last", "mean")]
     assert states[0] is not None

@@ -1,4 +1,4 @@
-"""Estimates and steps of a server, against their formulas written out."""
+"""A server's estimates and steps, compared with their formulas written out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plain(gives: Any) -> Weighted:
 
 
 def go(update: ServerUpdate, rounds: list[Any], start: np.ndarray = START) -> list[State]:
-    """Return the states after each round, in which one client reports these values."""
+    """Return the states after rounds in each of which one client reports these values."""
     states = [update.side(lambda draw: State(weights=start)).initial(draw)]
     for values in rounds:
         states.append(update(states[-1], [sent(values)], draw)[0])
@@ -107,7 +107,7 @@ def test_steps_are_the_papers_formulas(step: Step) -> None:
 
 
 def test_without_a_step_the_estimate_itself_is_taken() -> None:
-    """By W + rate (mean - W) some weights would come out as others in the last place."""
+    """By W + rate (mean - W) some weights would differ in the last place."""
     values = np.float32([1e-9, 3e7, 1 / 3, -7e-3, 0.1])
     weights = go(ServerUpdate(estimate=plain("weights")), [values])[-1].weights
     assert weights.tobytes() == values.tobytes()
@@ -136,7 +136,7 @@ def noise(size: int, draw: Any) -> np.ndarray:
 
 
 def test_the_servers_noise_is_on_what_a_step_is_given() -> None:
-    """So whatever the step keeps and makes of it is computed from the noised estimate alone."""
+    """So everything the step computes and keeps follows from the noisy estimate alone."""
     zero = np.zeros(SIZE)
     straight = ServerUpdate(estimate=plain("update"), noise=noise)
     np.testing.assert_allclose(go(straight, [zero])[-1].weights, START + 0.5, rtol=1e-6)
@@ -204,7 +204,7 @@ def test_a_side_tells_no_client_what_its_step_keeps() -> None:
     assert side.publish(state).public == {}
     np.testing.assert_array_equal(side.publish(state).weights, state.weights)
     np.testing.assert_array_equal(side.tested(state).weights, update.result(state))
-    # Who reads one report reads it without what the server has of earlier rounds.
+    # A reader of single reports does not use the server's memory of earlier rounds.
     np.testing.assert_allclose(side.read(state, [sent(START * 3)], draw), START * 3)
 
 

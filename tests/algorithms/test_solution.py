@@ -155,7 +155,7 @@ def test_what_is_summed_of_two_clients_is_never_farther_apart_than_is_charged() 
     found = own(told, batch).open().aux[STATISTICS]
     assert np.linalg.norm(found, axis=1).max() == pytest.approx(math.sqrt(1.5))
     steps = np.array([mechanism._clipped(row) for row in bound.apply(found, told)])
-    rounded = np.trunc(steps)  # what is sent where rounding at random is too long
+    rounded = np.trunc(steps)  # sent if random rounding is too long
     assert (np.square(rounded).sum(1) <= mechanism.squared_norm).all()
     apart = np.square(rounded[:, None] - rounded[None]).sum(-1)
     assert 0.3 * event.squared_distance < apart.max() <= event.squared_distance
@@ -186,7 +186,7 @@ def test_of_clients_of_one_label_that_label_and_its_weights_are_sent() -> None:
     sent = release.bound.apply(rows, told).reshape(3, 10, 65)
     assert [np.flatnonzero(each.any(1)).tolist() for each in sent[:2]] == [[7], [0]]
     np.testing.assert_allclose(np.linalg.norm(sent, axis=(1, 2)), 1)
-    assert sent[2].all()  # a zero solution: a public direction
+    assert sent[2].all()  # a zero solution sends a public direction
     for row, each in zip(rows, sent[:2], strict=False):
         back = release.bound.restore(each.ravel(), State(weights=told.weights))
         np.testing.assert_allclose(
@@ -238,7 +238,7 @@ def test_statistics_behind_a_sum_keep_the_budget_of_a_run() -> None:
 
 
 def test_further_rounds_go_on_from_the_last_weights() -> None:
-    # Without noise, steps towards solutions come to rest at the regression on all examples.
+    # Without noise, steps towards solutions converge to the regression on all examples.
     shared = {"local_update": "solution", "mechanism": "none", "ridge": 0.3, "num_clients": 4}
     first, last = (simulate(made(**shared, rounds=rounds)).accuracy for rounds in (1, 30))
     assert first is not None
@@ -247,7 +247,7 @@ def test_further_rounds_go_on_from_the_last_weights() -> None:
 
 
 def test_a_weighted_mean_is_read_in_the_chart_of_what_was_sent() -> None:
-    # Clients of equal numbers of examples: weighing them by these changes nothing.
+    # All clients have equally many examples, so weighing by them changes nothing.
     shared: dict[str, Any] = {"num_clients": 3, "partition": "iid", "num_examples": 1200}
     shared |= {"learning_rate": 0.05, "epsilon": 20.0, "range_radius": 0.01, "seed": 1}
     for more in ({}, {**SOLUTION, "learning_rate": None, "range_radius": None}):

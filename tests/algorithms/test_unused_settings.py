@@ -1,4 +1,4 @@
-"""A setting that changes nothing is refused, so that nobody relies on what no line counts."""
+"""A setting without effect is refused, so that nobody relies on what no line counts."""
 
 from __future__ import annotations
 

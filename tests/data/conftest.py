@@ -16,7 +16,7 @@ from fedldp.data.sources import SOURCES, Source
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Source]:
-    """Write a small version of a data set into tmp_path and let its sizes be the published ones."""
+    """Write a small version of a data set to tmp_path, and make its sizes the published ones."""
 
     def write(name: str) -> Source:
         source = SOURCES[name]

@@ -33,7 +33,7 @@ def idx_bytes(values: np.ndarray) -> bytes:
 def cifar_bytes(
     pixels: np.ndarray, labels: list[int], module: str = "numpy.core.multiarray"
 ) -> bytes:
-    """Write what Python 2 wrote; Python 3's pickler stores byte strings in another way."""
+    """Write what Python 2 wrote; Python 3's pickler stores byte strings differently."""
 
     def string(text: bytes) -> bytes:
         return b"T" + struct.pack("<i", len(text)) + text
@@ -113,7 +113,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 
 
 class Malicious:
-    """Runs a command when it is unpickled without care."""
+    """Runs a command when it is unpickled carelessly."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker

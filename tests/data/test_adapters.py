@@ -1,4 +1,4 @@
-"""Examples of torch and of tables in memory: read once, in an order that nothing draws."""
+"""Examples from torch and from tables in memory: read once, in an order that nothing draws."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_clients_are_those_that_are_listed() -> None:
     assert "measured on rows" not in " ".join(tested.privacy["warnings"])
     assert tested.confusion is not None
     assert tested.confusion.sum() == 10
-    # A pair is no list of clients, whatever holds it.
+    # A pair is not a list of clients, whatever container holds it.
     assert as_dataset(list(rows(20))).clients is None
     assert as_dataset((arrays[0][0].tolist(), arrays[0][1].tolist())).clients is None
     assert as_dataset(loaders[0], tensors(10)).clients is None

@@ -16,7 +16,7 @@ IMAGES = numbered_generator(9, 0).random((3, 9, 7))
 
 
 def blob(slant: float = 0.0, size: float = 1.0, right: int = 0, side: int = 28) -> np.ndarray:
-    """Return an image of an upright ellipse that was sheared, blown up and moved."""
+    """Return an image of an upright ellipse, sheared, enlarged and moved."""
     y, x = np.indices((side, side)) - (side - 1) / 2
     x = x - right - slant * y
     return np.asarray(np.exp(-((x / (1.5 * size)) ** 2) - (y / (3 * size)) ** 2))

@@ -68,7 +68,7 @@ def test_the_norm_is_one_or_the_image_has_no_slope() -> None:
 def test_an_image_that_is_not_finite_gives_zeros_and_spoils_no_other(
     value: float, place: tuple[int, int, int]
 ) -> None:
-    """A refusal would tell of it."""
+    """A refusal would reveal it."""
     encoder = OrientedGradients((2, 9, 7), 3, 8)
     images = IMAGES.copy()
     images[(2, *place)] = value

@@ -48,7 +48,7 @@ def test_each_value_of_the_client_column_is_a_client(tmp_path: Path) -> None:
     assert data.features == ("age", "sex=f", "sex=m")
     assert data.classes == ("ill", "well")
     assert data.clients is not None
-    # 20 rows are the north's and 10 the south's; a fifth of each is held out.
+    # 20 rows belong to the north and 10 to the south; a fifth of each is held out.
     assert data.clients.sizes.tolist() == [16, 8]
     assert len(data.test) == 6
     rows = np.concatenate([data.clients[0], data.clients[1]])

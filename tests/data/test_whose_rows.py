@@ -1,4 +1,4 @@
-"""Whose rows are: persons in files and arrays, splits by person, and persons at several clients."""
+"""The persons of rows: in files and arrays, splits by person, and persons at several clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def visits(persons: int, hospital: str = "north", first: int = 0) -> str:
-    """Return rows of persons who have one to five visits; the age is the person's number."""
+    """Return rows of persons with one to five visits; the age is the person's number."""
     return "".join(
         f"{visit},p{who},{hospital},{who},{'ill' if who % 4 == 0 else 'well'}\n"
         for who in range(first, first + persons)
@@ -52,12 +52,12 @@ def refused(error: type[FedldpError], says: str, path: Path, **changes: Any) -> 
 
 
 def ages(examples: Examples) -> set[int]:
-    """Return who is in examples, as their one feature says it."""
+    """Return the persons in examples, from their only feature."""
     return {int(age) for age in examples.features[:, 0]}
 
 
 def persons(whole: Examples) -> int:
-    """Return how many there are, after a look at whether each has rows of its own age alone."""
+    """Return how many persons there are, after checking that each has rows of its own age alone."""
     assert whole.people is not None
     pairs = np.unique(np.stack([whole.people, whole.features[:, 0]], 1), axis=0)
     assert len(pairs) == len(np.unique(pairs[:, 0])) == len(np.unique(pairs[:, 1]))
@@ -87,7 +87,7 @@ def test_without_a_client_column_a_fifth_of_the_persons_is_held_out(tmp_path: Pa
     data = loaded(path, client=None, ignored=("visit", "hospital"))
     assert not ages(data.train) & ages(data.test)
     assert (persons(data.train), persons(data.test)) == (40, 10)
-    # By label, as far as persons have one: 13 of 50 are ill.
+    # By label, as far as a person has one: 13 of 50 are ill.
     assert sum(age % 4 == 0 for age in ages(data.test)) in (2, 3)
 
 
@@ -155,7 +155,7 @@ def test_nobody_is_in_a_table_and_in_its_test_file(tmp_path: Path) -> None:
     mixed = table(tmp_path, visits(5, first=17), name="mixed.csv")
     with pytest.raises(DataError, match="3 persons are in the training and in the test set"):
         load_dataset(str(path), columns=columns, test_file=str(mixed))
-    # One that does not say whose its rows are is taken at its word.
+    # A table that does not name persons is believed.
     rows = "1,ill\n2,well\n"
     nameless = table(tmp_path, rows, name="nameless.csv", header="age,outcome\n")
     data = load_dataset(str(path), columns=columns, test_file=str(nameless))
@@ -268,7 +268,7 @@ def test_a_person_at_two_clients_is_held_out_at_both_or_at_none(seed: int, share
 
 
 def test_the_fifth_of_few_persons_is_not_nothing() -> None:
-    """Of 50 clients with 3 persons each a fifth, rounded down, would be nobody."""
+    """Of 50 clients with 3 persons each, a fifth rounded down would be nobody."""
     people = np.repeat(np.arange(150), 2)
     for seed in range(20):
         held = held_of_each(people, people // 3, 0.2, np.random.default_rng(seed))
@@ -289,7 +289,7 @@ def test_no_person_is_in_both_parts_whatever_the_seed(seed: int) -> None:
 
 
 def test_rows_without_persons_are_split_as_ever() -> None:
-    """What was measured on them stays what it was; see also tests/gate."""
+    """Earlier measurements on them stay valid; see also tests/gate."""
     features, labels = np.arange(40.0)[:, None], np.arange(40) % 2
     data = Dataset.from_arrays(features, labels)
     assert sorted(ages(data.test)) == [0, 6, 11, 13, 15, 24, 29, 30]

@@ -1,4 +1,4 @@
-"""Clients that answer at once: what each answers alone, charged as each is."""
+"""Clients that answer at once: each answers, and is charged, as if it were alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TOGETHER = {
     "personalized-digits": {"rounds": 30},
     "privunit-fl-digits": {"model": "logistic"},
 }
-"""A run of each step that trains many at once, with settings with which that pays."""
+"""A run for each step that trains many clients at once, with settings for which that pays."""
 
 
 def population_of(name: str, folder: Path, **settings: Any) -> Population:
@@ -82,7 +82,7 @@ def some_of(population: Population) -> list[int]:
 def packed(
     population: Population, message: bytes, clients: Sequence[int], ledger: MemoryLedger
 ) -> list[bytes]:
-    """Return every answer's bytes, in the clients' order."""
+    """Return the bytes of every answer, in the clients' order."""
     found, asked = [], []
     for some, block in population.runtime(ledger).answers(message, clients):
         asked += list(some)
@@ -114,7 +114,7 @@ def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path)
 def test_the_fused_adam_is_adam(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A fused optimizer that is given a gradient of other strides steps in a wrong direction.
+    # A fused optimizer that receives a gradient with other strides steps in a wrong direction.
     settings = {"optimizer": "adam", "learning_rate": 0.001, "model": model}
     population = population_of("ldpfl-digits-public", tmp_path, **settings)
     step = population.local_update
@@ -275,11 +275,11 @@ def test_a_system_without_such_a_step_answers_one_by_one(tmp_path: Path) -> None
     assert len(packed(population, message, [0, 1], MemoryLedger())) == 2
 
 
-# Groups are of those who are asked, and what differs within one is told apart after training
+# Groups consist of the clients asked; differences within a group are separated after training
 
 
 class Counting:
-    """A local update that notes who trains at once."""
+    """A local update that records which clients train at once."""
 
     def __init__(self, step: LocalUpdate) -> None:
         self.step, self.groups = step, list[list[int]]()
@@ -329,7 +329,7 @@ def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
         assert isinstance(report, Report)
         assert report.epsilon == epsilons[index]
         assert ledger.history("run", index) == {population.encoders[index].event(): 1}
-    # Each is what its own encoder makes of its row of what they trained together.
+    # Each equals its own encoder's output for its row of what they trained together.
     group = list(range(64))
     update = population.local_update(broadcast, population.batch(group, 1), GROUP)
     for index in (0, 1, 3, 63):

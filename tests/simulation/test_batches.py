@@ -1,4 +1,4 @@
-"""Batches come back in order, few lie in wait, and what nobody waits for is cancelled."""
+"""Batches come back in order, few wait at a time, and unwanted ones are cancelled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedldp.simulation.batches import LARGEST, in_order
 
 
 class Workers:
-    """Do nothing, and remember who was asked."""
+    """Do nothing, and record the clients that were asked."""
 
     def __init__(self) -> None:
         self.begun: list[Sequence[int]] = []

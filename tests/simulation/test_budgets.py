@@ -37,7 +37,7 @@ EVERYONE_REFUSES = (
 
 
 def run_line(statement: dict[str, Any]) -> dict[str, Any]:
-    """Return what a statement says of all that a client sends in the run, to the server."""
+    """Return the statement's lines for all that a client sends in the run, to the server."""
     (line,) = (
         line
         for line in statement["guarantees"]
@@ -82,7 +82,7 @@ def test_a_budget_that_covers_the_run_changes_nothing(tmp_path: Path, fedldp_com
         outcome = fedldp_command("run", *SENT, *extra, "--rounds", 3, "--out", tmp_path / name)
         assert outcome.status == 0, outcome.err
     kept = [record | {"budgets": []} for record in metrics(tmp_path / "with")]
-    assert kept == metrics(tmp_path / "without")  # but for what is left of the budget
+    assert kept == metrics(tmp_path / "without")  # except what is left of the budget
     model, privacy = (
         [(tmp_path / name / file).read_bytes() for name in ("with", "without")]
         for file in ("model.safetensors", "privacy.json")
@@ -128,7 +128,7 @@ def test_a_budget_that_makes_no_sense_is_one_line(
     assert not (tmp_path / "run").exists()
 
 
-# Some refuse, and the round goes on without them
+# Some clients refuse, and the round continues without them
 
 
 SOME: dict[str, Any] = {
@@ -141,7 +141,7 @@ SHUFFLED: dict[str, Any] = SOME | {
 
 
 def expected(config: RunConfig, most: int) -> list[tuple[list[int], int]]:
-    """Return who takes part in each round, and how many refuse, if all can answer so often."""
+    """Return who takes part in each round, and how many refuse, if all can answer that often."""
     answered: Counter[int] = Counter()
     found = []
     for round in range(1, config.rounds + 1):
@@ -153,7 +153,7 @@ def expected(config: RunConfig, most: int) -> list[tuple[list[int], int]]:
 
 
 def weights_without_refusals(config: RunConfig, most: int) -> np.ndarray:
-    """Return the last weights where each round's mean is of those who can pay, computed by hand."""
+    """Return the last weights, by hand, if each round's mean covers the clients who can pay."""
     inputs = Inputs.of(config, None, None)
     halves = Halves(config, inputs.problem)
     last = halves.first
@@ -178,7 +178,7 @@ def as_vector(result: Result) -> np.ndarray:
 def test_a_round_goes_on_without_those_who_refuse(settings: dict[str, Any]) -> None:
     config = quick(**settings)
     turns = expected(config, 2)
-    assert {refusals for _, refusals in turns} >= {0, 2, 3}  # of four who are asked
+    assert {refusals for _, refusals in turns} >= {0, 2, 3}  # of four clients that are asked
     assert all(there for there, _ in turns)
     result = fedldp.run(config)
     assert [(record.clients, record.refused) for record in result.rounds] == [
@@ -269,11 +269,11 @@ def test_what_is_drawn_once_is_paid_for_once(tmp_path: Path, fedldp_command: Any
     assert "refused: over-budget" in refused.err.splitlines()[-1]
 
 
-# For each person, or each row
+# Budgets for each person, or each row
 
 
 def test_a_budget_for_each_row_that_does_not_last_is_refused_before_the_run() -> None:
-    """No round has begun, and the line says what would do."""
+    """No round has begun, and the message says what would suffice."""
     config = fedldp.recipe("quickstart", mechanism="laplace", epsilon=1.0, shuffle=False,
                            num_clients=6, rounds=4, target=None)  # fmt: skip
     assert "person_budget" not in config.model_dump()

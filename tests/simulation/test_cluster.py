@@ -28,13 +28,13 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterator[Any]:
-    """Two nodes, to which this process is connected: so their workers stay."""
+    """Two nodes to which this process stays connected, so that their workers stay too."""
     with two_nodes(tmp_path_factory.mktemp("modules"), marks) as found:
         yield found
 
 
 def assert_same(one: Result, other: Result) -> None:
-    """Check that two runs agree bit for bit in weights and figures, and in their ledgers."""
+    """Check that two runs agree bit for bit in weights and metrics, and in their ledgers."""
     assert one.weights.keys() == other.weights.keys()
     for name, weights in one.weights.items():
         assert weights.tobytes() == other.weights[name].tobytes(), name
@@ -80,7 +80,7 @@ def test_a_worker_that_is_killed_changes_no_bit_and_json_stays_alone(
     assert_same(alone, fedldp.load(tmp_path / "run"))
 
 
-# What clients keep travels with their tasks: all of a run (bits drawn once), and a round's.
+# Clients' files travel with their tasks: those of a run (bits drawn once), and of a round.
 @installed
 @pytest.mark.parametrize(
     ("recipe", "less"),
@@ -102,7 +102,7 @@ def test_what_clients_keep_comes_back(
 
 
 def kept(folder: Path) -> dict[str, bytes]:
-    """Return all files that clients keep, by their paths."""
+    """Return all files that clients keep, by path."""
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
@@ -172,7 +172,7 @@ def test_the_command_connects_and_an_interrupt_is_one_line(
 @installed
 def test_an_address_where_nothing_answers_is_one_line(tmp_path: Path, fedldp_command: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]  # free again, and nobody's
+        port = taken.getsockname()[1]  # free again, and not in use
     line = fedldp_command(
         "run", "--cluster", f"127.0.0.1:{port}", "--out", tmp_path / "run"
     ).assert_refused()

@@ -1,4 +1,4 @@
-"""The shuffler that counts, against the one that puts every message in order."""
+"""The shuffler that counts, compared with the one that orders every message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIZE = 21
 
 
 class Given:
-    """A transport that delivers what it was made with."""
+    """A transport that delivers what it was constructed with."""
 
     def __init__(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries = deliveries
@@ -63,7 +63,7 @@ def random_bits(clients: int, size: int = SIZE) -> np.ndarray:
 
 
 def of_block(reports: Sequence[Report]) -> Delivery:
-    """Return the delivery of reports that are alike as one block."""
+    """Return the delivery of reports with common fields as one block."""
     first = reports[0]
     payloads = np.stack([np.frombuffer(each.payload, np.uint8) for each in reports])
     together = Reports(
@@ -91,7 +91,7 @@ def test_what_tells_its_sender_does_not_pass(kind: type[Any], columns: dict[str,
 @pytest.mark.parametrize("chunk", [1, 4, 20, 21])
 @pytest.mark.parametrize("budgets", [[None] * 5, [2.0, 0.5, 2.0, 0.5, 8.0]])
 def test_the_server_is_told_the_same(chunk: int, budgets: list[float | None]) -> None:
-    """Counts, uplink, T, T_S and T_W, from single reports and from blocks of them."""
+    """Counts, uplink, T, T_S and T_W, from single reports and from blocks of reports."""
     reports = [
         report(bits, chunk, budget) for bits, budget in zip(random_bits(5), budgets, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""The round loop against plain loops written here, and the same bits from any number of workers."""
+"""The round loop compared with plain loops written here; any number of workers, same bits."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def ldp_fl(**settings: Any) -> RunConfig:
 
 
 class Clients:
-    """Simulated clients with given examples, whom this process asks."""
+    """Simulated clients with given examples, which this process asks."""
 
     def __init__(
         self, config: RunConfig, data: Dataset, members: Sequence[np.ndarray], folder: Path
@@ -92,11 +92,11 @@ class Clients:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was answered."""
+        """Forget the answers so far."""
         self.executor = Serial(self.population, MemoryLedger())
 
     def ask(self, broadcast: Broadcast, clients: Sequence[int]) -> list[Any]:
-        """Return what clients answer, in their order."""
+        """Return the answers of clients, in order."""
         question = RoundRequest(run="run", phase=0, broadcast=broadcast)
         exchanged = InProcess(self.executor.answers).exchange(question, clients)
         deliveries = list(one_by_one(exchanged))
@@ -126,7 +126,7 @@ def assert_same(one: Result, other: Result) -> None:
 def descend(
     weight: np.ndarray, bias: np.ndarray, x: np.ndarray, y: np.ndarray, rate: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return softmax regression's parameters after full-batch gradient steps from the given."""
+    """Return softmax regression's parameters after full-batch gradient steps from a start."""
     x, target = x.reshape(len(x), -1).astype(np.float64), np.eye(len(bias))[y]
     for _ in range(steps):
         logits = x @ weight.T + bias
@@ -164,7 +164,7 @@ def test_the_recorded_accuracy_and_loss_are_those_of_the_final_weights() -> None
 
 
 def test_metrics_do_not_depend_on_how_the_test_set_is_cut() -> None:
-    # The digits' 360 test examples, repeated beyond one piece of the evaluation.
+    # The digits' 360 test examples, repeated so that the evaluation takes more than one piece.
     base = fedldp.run(fedavg(num_clients=2, rounds=1))
     digits = fedldp.data.load_dataset("digits")
     many = Dataset.from_arrays(

@@ -1,4 +1,4 @@
-"""Runs on tables of persons with several rows: as their owner types them."""
+"""Runs on tables of persons with several rows, as their owner types them."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def test_a_run_tells_of_persons_in_rounded_counts(fedldp_command: Any, place: Pa
     assert read_schema(Path("mine")).people == 50
     assert "up to 100 rows of up to 50 persons" in Path("mine/config.json").read_text()
     assert problem_of(config(), None).people == 32
-    # Another number of persons among as many rows is other data, for a resume.
+    # For a resume, another number of persons with equally many rows is other data.
     data = Inputs.of(config(), None, None)
     assert "32 persons" in str(data.exact_data)
-    # New tables say nothing of persons.
+    # New tables do not name persons.
     Path("later.csv").write_text("age,outcome\n3,ill\n4,well\n")
     assert fedldp_command("evaluate", "mine", "--data", "later.csv").status == 0
     assert (
@@ -165,7 +165,7 @@ def test_there_are_no_more_clients_than_persons() -> None:
 
 
 def test_equal_shares_of_persons_are_not_equal_shares_of_rows() -> None:
-    """What is charged for a number of rows would be charged for too few."""
+    """Charging for the stated number of rows would charge for too few."""
     inputs = of_no_client(num_clients=5)
     assert config().equal_share(inputs.problem, 5) is None
     assert len(set(inputs.members.sizes.tolist())) > 1
@@ -204,7 +204,7 @@ def test_which_rows_are_kept_is_drawn_from_the_seed_once() -> None:
 
     assert len(kept(0)) == 48
     assert kept(0) == kept(0) != kept(1)
-    # Where nobody has more, nothing is drawn, and the data are the same.
+    # If nobody has more, nothing is drawn, and the data stay the same.
     assert data.with_rows_per_person(9, np.random.default_rng(0)) is data
 
 
@@ -283,7 +283,7 @@ def test_a_budget_that_can_never_pay_is_refused_before_the_run(budget: str, said
 
 
 def test_a_file_may_leave_out_what_is_given_beside_it() -> None:
-    """As the file of an agreement does: its clients are the sites of the roster."""
+    """The file of an agreement does so: its clients are the sites of the roster."""
     text = Path("mine.toml").read_text()
     for line in ("num_clients = 2\n", 'client_column = "hospital"\n'):
         text = text.replace(line, "")

@@ -1,4 +1,4 @@
-"""The simulated shuffler: nothing lost, nothing added, and order that says nothing of senders."""
+"""The simulated shuffler: it loses and adds nothing, and its order reveals nothing of senders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedldp.simulation.shuffler import Shuffler
 
 
 class Given:
-    """A transport that gives what it was made with."""
+    """A transport that delivers what it was constructed with."""
 
     def __init__(self, contents: Sequence[Any]) -> None:
         self.contents = contents
@@ -85,7 +85,7 @@ def random_bits(clients: int, size: int, seed: int = 0) -> np.ndarray:
 
 
 def only(marked: int, clients: int, size: int) -> np.ndarray:
-    """Return the bits of clients of whom one sends ones and the others zeros."""
+    """Return the bits of clients, one of which sends ones and the others zeros."""
     bits = np.zeros((clients, size), np.uint8)
     bits[marked] = 1
     return bits
@@ -210,7 +210,7 @@ def test_two_proposals_meet_in_the_middle() -> None:
 
 @pytest.mark.parametrize("kind", [Shuffler, Counting])
 def test_the_delay_is_agreed_by_all_clients_and_for_all_rounds(kind: type[Any]) -> None:
-    """Who takes part, and when, changes T_S, and never T: one median of all clients' proposals."""
+    """Who takes part, and when, changes T_S, but never T: one median of all clients' proposals."""
     times = delays(latency_spread=1.0)
     agreed = agree_delay(times, 20, streams()(0, SERVER, "delay").generator())
     found = []
@@ -233,11 +233,11 @@ def test_streams_decide_all_times() -> None:
     assert not np.array_equal(first[0], joined(shuffle(later)[0])[0])
 
 
-# What the order tells of the senders
+# What the order reveals about the senders
 
 
 def sender_test(times: Delays, marked: int, seed: int = 0) -> float:
-    """Return the p-value that the messages of one client arrive as those of the others do."""
+    """Return the p-value that one client's messages arrive as those of the others do."""
     reports = [report(bits, 1) for bits in only(marked, 8, 2000)]
     _, bits, arrivals = joined(shuffle(reports, times, seed)[0])
     mine = bits[:, 0] == 1
@@ -307,7 +307,7 @@ def test_a_clients_times_do_not_depend_on_its_budget_group() -> None:
 
 
 def exchanged(contents: Sequence[Any]) -> tuple[list[Delivery], Shuffler]:
-    """Return all that a shuffler delivers where clients 0, 1, ... answer with ``contents``."""
+    """Return everything that a shuffler delivers if clients 0, 1, ... answer with ``contents``."""
     shuffler = Shuffler(Given(contents), delays(), 9, streams())
     return list(shuffler.exchange(question(), range(len(contents)))), shuffler
 
@@ -326,7 +326,7 @@ def test_a_report_that_tells_its_sender_is_not_passed_on(field: dict[str, Any]) 
 
 
 def test_refusals_pass_with_their_senders_and_are_not_waited_for() -> None:
-    """Of the others every message comes out, and each is told to have taken part once."""
+    """Every message of the others comes out, and each is reported as having taken part once."""
     sent, refusal = random_bits(3, 20), Refusal(1, Reason.OVER_BUDGET)
     first, second, third = (report(row, 1) for row in sent)
     delivered, _ = exchanged([first, refusal, second, third, refusal])

@@ -1,4 +1,4 @@
-"""What every round's record says was spent: of each unit, and of each budget."""
+"""What every round's record says was spent, for each unit and each budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spending(name: str, rounds: int, **settings: Any) -> Spending:
 
 
 def stated(name: str, rounds: int, **settings: Any) -> dict[tuple[str, str], float]:
-    """Return the best epsilon of a whole run, of each unit and adversary."""
+    """Return the best epsilon of a whole run, for each unit and adversary."""
     found: dict[tuple[str, str], float] = {}
     for line in fedldp.account(name, rounds=rounds, **settings)["guarantees"]:
         key = line["unit"], line["adversary"]
@@ -51,7 +51,7 @@ def epsilons(found: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
     ],
 )
 def test_a_round_has_what_a_run_that_ends_there_would_state(name: str) -> None:
-    """For noise that does not depend on the number of rounds."""
+    """This is for noise that does not depend on the number of rounds."""
     same = not name.startswith(("person", "distributed"))
     counts = spending(name, 4)
     for round in range(1, 5):

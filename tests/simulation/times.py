@@ -1,4 +1,4 @@
-"""The time model of a small LDP-FL run, as its shuffler is given it."""
+"""The time model of a small LDP-FL run, for its shuffler."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_rows_of_different_lengths_are_filled_up() -> None:
 
 
 def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
-    """It is read-only, and its weights stay as they are."""
+    """It is read-only, and its weights do not change."""
     model = build_model("logistic", (1, 8, 8), 10)
     step = LocalSgd(model, 1, 5, 0.1, CPU)
     sent = RoundRequest(
@@ -99,7 +99,7 @@ def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
     broadcast = read_request(pack_request(sent)).broadcast
     assert not broadcast.weights.flags.writeable
     before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # else torch says it once for each process
+    torch.set_warn_always(True)  # else torch warns once for each process
     try:
         step(broadcast, clients_of(load_dataset("digits").train, SIZES), GROUP)
     finally:

@@ -1,4 +1,4 @@
-"""Class weights: a factor on each example's loss, the same on every path, and nothing else."""
+"""Class weights: a factor on each example's loss, equal on every path, and nothing else."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_path_weighs_the_loss_of_each_example(name: str, shape: tuple[int,
 
 
 def test_a_single_gradient_is_scaled_by_the_weight_of_its_class() -> None:
-    """Torch's mean over one example would divide the weight away again."""
+    """Torch's mean over one example would cancel the weight."""
     model, examples = build_model("mlp", (1, 8, 8), 3), data((1, 8, 8))
     inputs, labels = torch.from_numpy(examples.features), torch.from_numpy(examples.labels)
     plain = single_gradients(model, inputs, labels)
@@ -100,7 +100,7 @@ def test_weights_that_nothing_would_use_are_refused() -> None:
 
 
 def test_gradients_of_people_are_weighed_too() -> None:
-    """Their largest factor acts on the clip, so that the others are at most 1."""
+    """Their largest factor affects the clip, so that the others are at most 1."""
     config = find_recipe("person-dp-sgd-digits").config.changed(class_weights=[0.5] * 9 + [4.0])
     update: Any = config.algorithm(Problem((1, 8, 8), 10, 1437)).local_update(CPU)
     assert update.summed.class_weights == (0.125,) * 9 + (1.0,)

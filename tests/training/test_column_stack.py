@@ -1,4 +1,4 @@
-"""SGD by matrix products against autograd, which it must agree with to float rounding."""
+"""SGD by matrix products compared with autograd, with which it must agree to float rounding."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_local_sgd_agrees_with_and_without(monkeypatch: pytest.MonkeyPatch, numb
 
 
 class Own(nn.Sequential):
-    """A user's, which may do anything."""
+    """A user's own optimizer, which may do anything."""
 
 
 def convolution(

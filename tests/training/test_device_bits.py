@@ -1,4 +1,4 @@
-"""Bits made on a device, against those of the processor. Run on the processor's tensors alone."""
+"""Bits made on a device, compared with those of the CPU; here both run on CPU tensors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_same_weights_give_the_same_bits(
 
 
 class Given(Stream):
-    """A stream whose words are given; what is drawn after them are zeros."""
+    """A stream with given words; zeros follow them."""
 
     def __init__(self, words: np.ndarray) -> None:
         self.words = words

@@ -1,4 +1,4 @@
-"""Importance of features against plain loops over formulas and copies of a model."""
+"""Importance of features, compared with plain loops over formulas and copies of a model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model_of(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
 
 
 def one_by_one(model: nn.Module, examples: Examples, shift: float) -> np.ndarray:
-    """Return the importance as section III-C says it: a new model for every feature."""
+    """Return the importance as section III-C defines it: a new model for every feature."""
     features, labels = torch.from_numpy(examples.features), torch.from_numpy(examples.labels)
 
     def accuracy(evaluated: nn.Module) -> float:
@@ -73,7 +73,7 @@ def test_sensitivity_is_that_of_a_plain_loop_on_digits(name: str, shift: float) 
     expected = one_by_one(model, examples, shift)
     found = sensitivity_importance(model, examples, shift, CPU)
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    # A softmax layer alone is blind to a shift of all logits; the others are not.
+    # A softmax layer alone is blind to a shift of all logits; deeper models are not.
     assert (expected.max() > 0) == (name != "logistic")
 
 
@@ -202,7 +202,7 @@ def test_models_that_begin_with_one_are_taken(name: str) -> None:
 
 
 def test_a_layout_without_a_weight_for_every_pixel_is_refused() -> None:
-    """That much is known before there is a model."""
+    """This much is known before there is a model."""
     for shape in ((1, 8, 7), (3, 8, 8)):
         with pytest.raises(ConfigError, match="model = some: its first layer is not a dense one"):
             FirstLayer.of(layout_of_module(model_of("mlp", (1, 8, 8), 10)), "some", shape)

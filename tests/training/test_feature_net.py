@@ -1,4 +1,4 @@
-"""The clients' convolutional networks, and those of the public."""
+"""The convolutional networks of clients, and public ones."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_features_do_not_depend_on_who_is_computed_together(size: int) -> None:
 
 
 def test_an_example_that_overflows_has_features_like_any_other() -> None:
-    """A refusal would tell of it."""
+    """A refusal would reveal it."""
     net = build(SMALL, draw("weights"))
     examples = digits(3).features.copy()
     few = net.features(examples, CPU)
@@ -253,7 +253,7 @@ def test_a_public_encoder_travels_in_the_broadcast() -> None:
 def test_a_public_encoder_that_diverges_ends_the_run_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing private is in it: here whoever starts the run is to know."""
+    """Nothing in it is private, so whoever starts the run should know."""
     data = replace(load_dataset("digits"), train=diverging())
     monkeypatch.setattr("fedldp.training.public_encoder.load_dataset", lambda *_, **__: data)
     with pytest.raises(RunError, match=r"^[^\n]*became NaN or infinite; scale the features down"):
@@ -291,7 +291,7 @@ def test_another_data_set_is_public(name: str, private: str) -> None:
 def test_augmented_images_are_moved_by_a_tenth_of_their_side_and_mirrored_if_told(
     flips: bool,
 ) -> None:
-    """Each is one of the 5 x 5 moves of itself with its edges repeated, or of its mirror image."""
+    """Each is one of its own 5 x 5 shifts with repeated edges, or of its mirror image's."""
     images = torch.rand(200, 2, 20, 24)
     found = augmented(images, np.random.default_rng(3), flips=flips)
     seen = set()

@@ -1,4 +1,4 @@
-"""SGD with momentum: by matrix products, by autograd, and of many clients together, as torch's."""
+"""SGD with momentum equals torch's: by matrix products, by autograd, and for many clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 SIZES = (14, 9)
 EPOCHS, BATCH, RATE = 3, 5, 0.01
 KINDS = [("cnn", (1, 28, 28)), ("cnn_32", (1, 28, 28)), ("mlp", (1, 8, 8)), ("vgg", (1, 8, 8))]
-"""The first two have a stack of columns, the others have none."""
+"""The first two have a stack of columns; the others have none."""
 
 
 def data(shape: tuple[int, ...]) -> Examples:
@@ -32,7 +32,7 @@ def data(shape: tuple[int, ...]) -> Examples:
 
 
 def by_torch(model: nn.Module, start: np.ndarray, client: object, momentum: float) -> np.ndarray:
-    """Return what torch's own optimizer makes of a client's batches."""
+    """Return the weights that torch's own optimizer computes from a client's batches."""
     from fedldp.models import layout_of_module
 
     load_weights(model, layout_of_module(model), start)
@@ -61,7 +61,7 @@ def test_every_path_is_torchs(name: str, shape: tuple[int, ...]) -> None:
     oracle = build_model(name, shape, 10)
     for client, row in zip(clients, together, strict=True):
         expected = by_torch(oracle, start, client, 0.5)
-        # The second client begins from rest, and so does a client that is asked again.
+        # The second client begins at rest, and so does a client that is asked again.
         for _ in range(2):
             np.testing.assert_allclose(trained(step, broadcast, client), expected, atol=2e-5)
         np.testing.assert_allclose(row, expected, atol=2e-5)

@@ -1,4 +1,4 @@
-"""Sums over people: whose vector is what, to the bit, and how long it is at most."""
+"""Sums over people: which vector each gives, to the bit, and how long it is at most."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def weights_of(model: str, seed: int, scale: float = 0.3) -> np.ndarray:
 
 
 def people(count: int, seed: int, most_rows: int = 3, scale: float = 1.0) -> Examples:
-    """Return people of one row to ``most_rows``, in a mixed order."""
+    """Return people with one to ``most_rows`` rows each, in mixed order."""
     rng = np.random.default_rng(seed)
     whose = np.repeat(np.arange(count), rng.integers(1, most_rows + 1, count))
     rng.shuffle(whose)
@@ -89,7 +89,7 @@ def test_everybody_has_the_same_bits_whoever_else_is_there(model: str, clip: flo
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_row_has_the_same_bits_in_every_place_of_a_large_batch(model: str) -> None:
-    """Whoever is added, left out, or takes another place, changes nobody else's part."""
+    """Adding, removing or moving a person changes nobody else's part."""
     rng = np.random.default_rng(5)
     many = Examples(
         rng.normal(size=(301, *SHAPE)).astype(np.float32), rng.integers(0, CLASSES, 301)
@@ -119,7 +119,7 @@ def test_no_vector_is_longer_than_the_norm(model: str, scale: float, clip: float
 
 @pytest.mark.parametrize("model", MODELS)
 def test_it_is_the_clipped_gradient_of_the_mean_loss(model: str) -> None:
-    """Beside a slow twin in float64, by torch, which knows nothing of a grid."""
+    """Compared with a slow twin in float64, by torch, which knows no grid."""
     for seed, clip in enumerate((0.05, 1.0, 50.0)):
         examples, weights = people(30, seed), weights_of(model, seed)
         with torch.random.fork_rng():
@@ -137,7 +137,7 @@ def test_it_is_the_clipped_gradient_of_the_mean_loss(model: str) -> None:
             expected += gradient * min(1, clip / np.linalg.norm(gradient))
         for summed in both(model, clip):
             found = summed(weights, examples) * (clip / NORM)
-            # Aimed at is 255/256 of the clip, and inputs have 12 bits after the point.
+            # The target is 255/256 of the clip, and inputs have 12 bits after the point.
             assert np.linalg.norm(found - expected) < 0.01 * np.linalg.norm(expected) + 1e-3
 
 
@@ -195,7 +195,7 @@ def test_exp_is_that_of_the_library() -> None:
     np.testing.assert_allclose(_exp(values), np.exp(values), rtol=1e-13)
 
 
-# Attacks: every product of several rows is exact, whatever people have and servers send
+# Attacks: every product of several rows is exact, for any rows and any weights
 
 
 def deep(*sizes: int, clip: float, bias: bool = True) -> DenseGradients:
@@ -216,7 +216,7 @@ def deep(*sizes: int, clip: float, bias: bool = True) -> DenseGradients:
 
 
 def largest(one: np.ndarray, other: np.ndarray) -> float:
-    """Return how large a sum in part of a matrix product may become, in whole units of it."""
+    """Return the largest partial sum of a matrix product, in whole units of it."""
     return float((np.abs(one) @ np.abs(other)).max())
 
 
@@ -228,7 +228,7 @@ def test_what_passes_a_layer_is_exact_whatever_the_weights(
     for seed in range(some(12)):
         rng = np.random.default_rng(seed)
         summed = deep(*sizes, clip=1.0)
-        # Weights of one sign are worst.
+        # Weights of one sign are the worst case.
         weights = np.abs(rng.normal(0, scale, summed.layout.size)).astype(np.float32)
         matrices = summed._parameters(weights)
         features = rng.normal(0, 10.0 ** rng.integers(-3, 30), (64, sizes[0])).astype(np.float32)
@@ -243,7 +243,7 @@ def test_what_passes_a_layer_is_exact_whatever_the_weights(
 
 @pytest.mark.parametrize("inputs", [10_000, 8192, 8193, 20_000])
 def test_the_norm_of_a_long_input_is_exact(inputs: int) -> None:
-    """Of features that are all as large as may be: in whole steps its square is below 2^53."""
+    """If all features are as large as possible, the square in whole steps is below 2^53."""
     summed = deep(inputs, 2, clip=1.0)
     seen: list[np.ndarray] = []
 
@@ -270,7 +270,7 @@ def long_rows(inputs: int) -> Examples:
 def test_sums_are_exact_of_people_whose_rows_cancel_each_other(
     sizes: tuple[int, ...], clip: float, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each row is far longer than the mean of all of one person's, and many people have such."""
+    """Each row is far longer than the mean of one person's rows, and many people have such rows."""
     summed = deep(*sizes, clip=clip)
     whole = np.tensordot
 
@@ -296,7 +296,7 @@ def test_sums_are_exact_of_people_whose_rows_cancel_each_other(
 @settings(max_examples=some(120), deadline=None, derandomize=True)
 @given(data=st.data())
 def test_nobody_changes_anothers_vector_nor_has_a_longer_one(data: st.DataObject) -> None:
-    """People are put in another order, left out and lengthened; everybody's bits are compared."""
+    """People are reordered, left out and lengthened; everybody's bits are compared."""
     finite = st.floats(width=32, allow_nan=True, allow_infinity=True)
     sizes = data.draw(st.sampled_from([(2, 2), (3, 4, 2), (2, 3, 3, 2)]))
     clip = data.draw(st.sampled_from([1e-4, 0.3, 1e4]))
@@ -317,7 +317,7 @@ def test_nobody_changes_anothers_vector_nor_has_a_longer_one(data: st.DataObject
         assert (found == np.rint(found)).all()
         assert sum(int(each) ** 2 for each in found) <= NORM**2
     np.testing.assert_array_equal(summed(weights, examples), sum(own.values()))
-    # A stable order keeps a person's rows in theirs.
+    # A stable order keeps a person's rows in their order.
     order = np.argsort(np.array(data.draw(st.permutations(range(4))))[whose], kind="stable")
     np.testing.assert_array_equal(summed(weights, examples.taken(order)), sum(own.values()))
     left, longer = whose[0], data.draw(st.integers(2, 5))
@@ -337,7 +337,7 @@ def test_nobody_changes_anothers_vector_nor_has_a_longer_one(data: st.DataObject
 def test_more_people_than_are_exact_in_float64_are_cut_to_what_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So no sum is rounded, and two that were 2 NORM apart are no further apart."""
+    """So no sum is rounded, and two sums that were 2 NORM apart are no further apart."""
     summed = deep(1, 2, clip=1.0, bias=False)
     monkeypatch.setattr(
         DenseGradients, "_one_row", lambda self, passed: np.array([2.0**51 + 1, -(2.0**50) - 1])
@@ -351,7 +351,7 @@ def test_more_people_than_are_exact_in_float64_are_cut_to_what_is(
 
 
 class Choosy(nn.Module):
-    """A model that fails on some rows, uses a layer for some only, and draws numbers."""
+    """A model that fails on some rows, uses a layer for some only, and draws random numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -372,7 +372,7 @@ def choosy() -> ModelGradients:
 
 
 def test_a_model_that_fails_on_one_persons_rows_fails_on_nobody_elses() -> None:
-    """Else a sum of many people would become zeros because of one of them."""
+    """Otherwise one of many people could turn their sum into zeros."""
     summed, rng = choosy(), np.random.default_rng(0)
     examples = people(12, 0)
     examples.features[:] = rng.random(examples.features.shape)

@@ -1,4 +1,4 @@
-"""Portions of a client's examples, scikit-learn's rate, and selections, against slow oracles."""
+"""Portions of a client's examples, scikit-learn's rate, and selections, with slow oracles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 
 
 def numbered(count: int) -> Examples:
-    """Return examples whose one feature is their number."""
+    """Return examples whose only feature is their number."""
     return Examples(np.arange(count, dtype=np.float32)[:, None], np.zeros(count, np.int64))
 
 
@@ -48,7 +48,7 @@ def sampled(step: PortionSgd, count: int, round: int, *, seed: int = 0) -> list[
 
 @pytest.mark.parametrize("alpha", [1e-4, 1e-3, 0.05, 0.7])
 def test_the_rate_is_what_scikit_learn_takes(alpha: float) -> None:
-    """One example at a time: what a step adds over the slope of the loss is its size."""
+    """One example at a time: a step's change divided by the loss's slope is its size."""
     model = SGDClassifier(
         loss="log_loss", penalty=None, alpha=alpha, learning_rate="optimal", fit_intercept=False
     )
@@ -93,7 +93,7 @@ def test_a_real_client_uses_no_example_in_two_rounds_also_if_it_is_started_anew(
 
 @pytest.mark.parametrize("round", [-1, 0, 8])
 def test_a_round_that_is_none_of_the_run_has_no_portion(round: int) -> None:
-    """Counted from the end, round 0 would be the last one, under a name of its own."""
+    """Counted from the end, round 0 would be the last round under a second name."""
     with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 7 only"):
         sampled(portions(7), 40, round)
 
@@ -168,7 +168,7 @@ def stream(number: int) -> Stream:
 
 
 def test_clients_are_selected_as_often_as_one_omega_says() -> None:
-    """P(P_i > omega) given that somebody is selected is P_i/max P, and selections are nested."""
+    """P(P_i > omega), given that somebody is selected, is P_i/max P, and selections are nested."""
     rho = np.array([1.0, 4.0, 2.0, 4.0])
     count, times, redrawn = 4000, np.zeros(4), 0
     for number in range(count):

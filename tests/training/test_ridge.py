@@ -1,4 +1,4 @@
-"""Ridge regressions in closed form, against scikit-learn and by hand."""
+"""Ridge regressions in closed form, compared with scikit-learn and by hand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def solved(model: LinearModel, batch: Batch, broadcast: Broadcast) -> NDArray[An
 def oracle(
     model: LinearModel, examples: Examples, ridge: float, before: NDArray[Any]
 ) -> NDArray[Any]:
-    """Return the weights of scikit-learn's ridge regression on what is left of the labels."""
+    """Return the weights of scikit-learn's ridge regression on the centred labels."""
     flat = examples.features.reshape(len(examples), -1).astype(np.float64)
     if model.intercept:
         flat = np.hstack([flat, np.ones((len(flat), 1))])
@@ -54,7 +54,7 @@ def oracle(
     known = before[:split].reshape(CLASSES, FEATURES)
     if model.intercept:
         known = np.hstack([known, before[split:, None]])
-    centred = known - known.mean(axis=0)  # what all classes have in common is no contrast
+    centred = known - known.mean(axis=0)  # what all classes share is not a contrast
     regression = Ridge(alpha=len(flat) * ridge, fit_intercept=False)
     change = regression.fit(flat, labels - flat @ centred.T).coef_
     return np.concatenate([change[:, :FEATURES].ravel(), change[:, FEATURES:].ravel()]) + before

@@ -1,4 +1,4 @@
-"""Schedule, weight decay, gradient clip, losses, early stopping: as torch's, on every path."""
+"""Schedule, weight decay, gradient clip, losses, early stopping: equal to torch's everywhere."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SHAPES = {"mlp": (1, 8, 8), "cnn_32": (1, 16, 16)}
 
 
 def by_torch(name: str, start: np.ndarray, client: Any, given: dict[str, Any]) -> np.ndarray:
-    """Return what torch's own optimizer, loss and clip make of a client's batches in round 3."""
+    """Return the weights after torch's own optimizer, loss and clip on round 3's batches."""
     model = build_model(name, SHAPES[name], 3)
     load_weights(model, layout_of_module(model), start)
     rate = 0.1 * {"linear": 0.5, "cosine": 0.5, None: 1}[given.get("rate_schedule")]

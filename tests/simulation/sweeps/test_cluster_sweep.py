@@ -1,4 +1,4 @@
-"""A sweep on a Ray cluster of two nodes is the sweep of one process, bit for bit."""
+"""A sweep on a Ray cluster of two nodes equals the sweep of one process, bit for bit."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterator[Any]:
-    """Two nodes, to which this process is connected: so their workers stay."""
+    """Two nodes to which this process stays connected, so that their workers stay too."""
     with two_nodes(tmp_path_factory.mktemp("modules"), marks) as found:
         yield found
 
 
 @pytest.fixture
 def a_round_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every stretch end after one round."""
+    """End every stretch after one round."""
     monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
 
 
 def both(tmp_path: Path, recipe: Any = "quickstart", **given: Any) -> tuple[Any, Any]:
-    """Return what a sweep gives on the cluster and in this process, and compare their folders."""
+    """Return a sweep's result on the cluster, after comparing its folder with this process's."""
     on_cluster, alone = (
         fedldp.sweep(recipe, out=tmp_path / name, **given, **where)
         for name, where in (("cluster", {"cluster": "auto"}), ("alone", {"workers": 1}))
@@ -68,7 +68,7 @@ def both(tmp_path: Path, recipe: Any = "quickstart", **given: Any) -> tuple[Any,
 
 
 def kept(folder: Path) -> dict[str, bytes]:
-    """Return all files that clients keep, by their paths."""
+    """Return all files that clients keep, by path."""
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
@@ -98,7 +98,7 @@ def test_what_is_refused_or_fails_stands_in_the_result_and_others_run(
     assert sum("NaN" in failure["reason"] for failure in found.failed) == 1
 
 
-# What clients keep stays from stretch to stretch: all of a run (bits drawn once), and a round's.
+# Clients' files travel from stretch to stretch: those of a run (bits drawn once), and of a round.
 @pytest.mark.parametrize(
     ("recipe", "less"),
     [("ldpfl-digits", {"encoder_epochs": 1}), ("secure-aggregation-digits", {})],
@@ -134,7 +134,7 @@ def test_data_of_your_own_are_sent(cluster: Any, tmp_path: Path) -> None:
 
 
 def published(folder: Path, name: str) -> None:
-    """Write files that a data folder takes for those of a published data set."""
+    """Write files that a data folder accepts as a published data set."""
     import gzip
     import struct
 
@@ -189,7 +189,7 @@ def test_a_worker_that_is_killed_changes_no_bit_and_json_stays_alone(
         *(f"--set={key}={value}" for key, value in settings.items()),
     )  # fmt: skip
     assert (marks / "killed").exists()
-    assert "(raylet)" in found.err  # which Ray would print on stdout
+    assert "(raylet)" in found.err  # Ray would print this on stdout
     (run,) = json.loads(found.out)["runs"]
     fedldp.sweep(out=tmp_path / "alone", workers=1, **settings)
     folder = Path(run["run_dir"])

@@ -1,4 +1,4 @@
-"""Runs in stretches, as tasks give them back, with this process in the place of a cluster."""
+"""Runs in stretches, as tasks return them, with this process instead of a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
 
 
 class Here:
-    """A cluster of one CPU, which pickles what goes to its tasks and comes from them."""
+    """A cluster of one CPU, which pickles the input and output of its tasks."""
 
     def __init__(self) -> None:
         self.tasks = 0
@@ -116,7 +116,7 @@ def test_a_run_that_fails_at_once_leaves_no_folder_and_others_go_on(tmp_path: Pa
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Return all files of a folder by their paths."""
+    """Return all files of a folder, by path."""
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 

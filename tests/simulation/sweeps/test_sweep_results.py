@@ -38,7 +38,7 @@ def test_what_is_proven_is_the_least_of_a_clients_run_against_the_server() -> No
 
 
 def test_of_a_system_that_hides_no_client_it_is_of_a_person_or_a_row() -> None:
-    """And against whoever sees less than the server, where nothing is known against the server."""
+    """It also covers those who see less than the server, if nothing is known against the server."""
     nothing = line(None)
     row, person = line(0.5, unit="record"), line(2.0, unit="person", delta=1e-5)
     sums = line(1.0, unit="person", adversary="summing-server")
@@ -184,7 +184,7 @@ def test_where_one_class_has_most_of_the_test_auc_comes_first() -> None:
         "AUC and balanced accuracy come first: 87.00 % of the test are of one class, which "
         "accuracy rewards"
     )
-    # JSON and its means stay of the accuracy.
+    # JSON and its means still show the accuracy.
     assert found.table[0]["mean"] == pytest.approx(0.88)
     pytest.importorskip("matplotlib")
     axes = found.plot().axes[0]
