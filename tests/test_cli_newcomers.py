@@ -35,15 +35,15 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 DEEP = "[" * 100_000
 
 SETTINGS = {
-    "epsilom=1": "epsilom is no setting of ldp_fl; did you mean epsilon? `fedldp show ldp_fl`",
-    "a.b.c=1": "a is no setting of ldp_fl",
-    "local_update=solution": "local_update is no setting of ldp_fl; closed forms are in system = "
-    "composed: take it, or leave local_update out",
+    "epsilom=1": "epsilom is not a setting of ldp_fl; did you mean epsilon? `fedldp show ldp_fl`",
+    "a.b.c=1": "a is not a setting of ldp_fl",
+    "local_update=solution": "local_update is not a setting of ldp_fl; closed forms are in "
+    "system = composed: take it, or leave local_update out",
     "epsilon.x=1": "epsilon = {'x': 1}: give a number",
     ".epsilon=1": "set .epsilon=1: write it as KEY=VALUE",
     "target.unit.x=1": "target.unit = {'x': 1}: choose weight, record, person, client-round or cl",
     "target=1": "target = 1: it has settings of its own: give target.unit, target.epsilon",
-    f"epsilon={DEEP}": "set epsilon: its value is nested too deep",
+    f"epsilon={DEEP}": "set epsilon: its value is nested too deeply",
     f"epsilon={'[' * 300}{']' * 300}": "give a number",
     f"seed={'9' * 5000}": "set seed: it has thousands of digits",
     f"seed=0x{'f' * 5000}": "seed = ",

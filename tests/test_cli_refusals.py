@@ -96,7 +96,7 @@ OF_BOTH: list[tuple[str, str]] = [
     ("quickstart batch_size=1000000000000000000000", "batch_size = 10+: .* at most"),
     ("quickstart learning_rate=1e38", r"learning_rate = 1e\+38: .* at most 1e\+30"),
     ("quickstart target.unit=client-run", "target.epsilon is not set, .* add target.epsilon"),
-    ("quickstart target.epsilon=1 target.unit=client-run target.x=1", "target.x is no setting"),
+    ("quickstart target.epsilon=1 target.unit=client-run target.x=1", "target.x is not a setting"),
     ("quickstart target.epsilon=0 target.unit=client-run", "target.epsilon = 0: give a number"),
     ("quickstart delta=1e-320", "delta = 1e-320: give a number of at least 1e-300$"),
     ("quickstart rounds=", "rounds = None: "),

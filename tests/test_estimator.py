@@ -155,7 +155,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         ({**PRIVATE, "epsilon": -1}, {}, "target.epsilon"),
         ({**PRIVATE, "random_state": None}, {}, "random_state = None: give a whole number"),
         ({**PRIVATE, "settings": {"seed": 1}}, {}, "settings: seed is set by random_state"),
-        ({**PRIVATE, "settings": {"rouns": 1}}, {}, "rouns is no setting of person_dp_sgd"),
+        ({**PRIVATE, "settings": {"rouns": 1}}, {}, "rouns is not a setting of person_dp_sgd"),
         ({**PRIVATE, "classes": ["ill"]}, {}, "classes: y has the label 'well'"),
         (
             {**PRIVATE, "unit": "person"},

@@ -84,14 +84,14 @@ def test_numbers_of_numpy_and_tuples_are_settings() -> None:
 @pytest.mark.parametrize(
     ("mistake", "line"),
     [
-        (lambda: fedldp.run("quickstart", epsilom=1), "epsilom is no setting of ldp_fl"),
-        (lambda: fedldp.run("quickstart", worker=2), "worker is no setting"),
+        (lambda: fedldp.run("quickstart", epsilom=1), "epsilom is not a setting of ldp_fl"),
+        (lambda: fedldp.run("quickstart", worker=2), "worker is not a setting"),
         (lambda: fedldp.run("qickstart"), "did you mean quickstart"),
         (lambda: fedldp.run(""), "recipe '' is empty"),
         (lambda: fedldp.run("quickstart", out=""), "out = '': give the path of a folder"),
         (lambda: fedldp.run("quickstart", data_dir=" "), "data_dir = ' '"),
-        (lambda: fedldp.run("quickstart", dataset=3), "dataset: int is no data"),
-        (lambda: fedldp.run("quickstart", dataset=([[1.0]],)), "dataset: tuple is no data"),
+        (lambda: fedldp.run("quickstart", dataset=3), "dataset: int is not data"),
+        (lambda: fedldp.run("quickstart", dataset=([[1.0]],)), "dataset: tuple is not data"),
         (lambda: fedldp.run("quickstart", dataset="mine.csv"), "there is no file mine.csv"),
         (lambda: fedldp.account("quickstart", epsilon="1"), "epsilon = 1: give a number"),
         (lambda: fedldp.load(""), "run_dir = ''"),
@@ -468,7 +468,7 @@ def test_workers_of_a_program_that_is_no_file_are_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-"], input=f"import fedldp\n{RUN}\n", capture_output=True, text=True
     )
-    assert "the program <stdin> is no file" in done.stderr.splitlines()[-1]
+    assert "the program <stdin> is not a file" in done.stderr.splitlines()[-1]
 
 
 def test_the_table_of_rounds_is_that_of_the_contract() -> None:

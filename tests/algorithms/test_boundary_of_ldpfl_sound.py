@@ -203,7 +203,7 @@ def test_what_is_drawn_round_by_round_is_not_said_to_be_drawn_before_the_first()
 def test_a_mechanism_whose_epsilon_is_no_budget_of_the_whole_gradient_is_refused(
     mechanism: str,
 ) -> None:
-    with pytest.raises(ConfigError, match="epsilon is no pure budget of a whole vector"):
+    with pytest.raises(ConfigError, match="epsilon is not a pure budget of a whole vector"):
         halves(sound(mechanism=mechanism)).encoder()
 
 

@@ -117,7 +117,7 @@ def test_what_is_no_kind_and_what_is_no_image_is_refused() -> None:
     made = small(features="oriented-gradients")
     problem = problem_of(made, None)
     for shape, match in (
-        ((54,), r"examples, of shape \(54,\), are no images; leave features out"),
+        ((54,), r"examples, of shape \(54,\), are not images; leave features out"),
         ((1, 3, 9), "images of 3x9 are too small"),
     ):
         with pytest.raises(ConfigError, match=match):

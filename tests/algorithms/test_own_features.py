@@ -53,7 +53,7 @@ def test_no_example_is_refused() -> None:
     ("name", "match"),
     [
         ("missing", "AttributeError"),
-        ("nothing", "it is no function"),
+        ("nothing", "it is not a function"),
         ("broken", "it failed with ValueError: no features today"),
         ("matrix", "it must return a vector of finite numbers"),
         ("counted", "let it depend on the example alone"),

@@ -86,7 +86,9 @@ def test_a_preset_of_ones_own_is_found_by_its_address(own: str) -> None:
 def test_a_preset_refuses_like_every_configuration(own: str) -> None:
     with pytest.raises(ConfigError, match=r"^clip = -1.0: give a number of at least 1e-09$"):
         find_system(own)(**SHARED, noise=1.0, clip=-1.0)
-    with pytest.raises(ConfigError, match="noises is no setting of own_preset:noisy; did you mean"):
+    with pytest.raises(
+        ConfigError, match="noises is not a setting of own_preset:noisy; did you mean"
+    ):
         find_system(own)(**SHARED, noise=1.0, noises=1.0)
     with pytest.raises(ConfigError, match="untrusted_clients = 1: no line of own_preset:noisy"):
         find_system(own)(**SHARED, noise=1.0, untrusted_clients=1)

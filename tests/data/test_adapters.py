@@ -232,7 +232,7 @@ def test_a_table_is_tested_on_another() -> None:
         ({"label": [0]}, "no column but 'label' is left"),
         (table(sex=["f"] * 20), "column 'sex' holds texts"),
         (table(image=np.zeros((20, 2, 2))), "column 'image' holds arrays, and stands beside age"),
-        ([1, 2], "list is no table"),
+        ([1, 2], "list is not a table"),
     ],
 )
 def test_a_column_that_is_no_feature_is_named(given: Any, line: str) -> None:

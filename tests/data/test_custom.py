@@ -220,7 +220,7 @@ def test_csv_malformed(tmp_path: Path, text: str, says: str) -> None:
 def test_csv_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_bytes(b"a,label\n\xff\xfe,1\n")
-    with pytest.raises(DataError, match="is no text in UTF-8; save it as such"):
+    with pytest.raises(DataError, match="is not text in UTF-8; save it in UTF-8"):
         load_dataset(str(path))
 
 

@@ -278,7 +278,7 @@ def archived(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., PublishedFile]:
-    """Serve a small CIFAR-10 archive, changed as told; its files are not in the data folder."""
+    """Serve a small CIFAR-10 archive, changed as requested; the data folder lacks its files."""
     source = install("cifar10")
     members = {}
     for file in source.files:

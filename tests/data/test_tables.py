@@ -85,7 +85,10 @@ def test_declared_classes_have_their_places(tmp_path: Path) -> None:
     assert (data.num_classes, data.classes) == (3, ("well", "ill", "dead"))
     assert np.bincount(np.concatenate([data.train.labels, data.test.labels])).tolist() == [8, 22]
     refused(
-        DataError, table(tmp_path), "line 2: .*'well', which is none of classes", classes=("a", "b")
+        DataError,
+        table(tmp_path),
+        "line 2: .*'well', which is not one of classes",
+        classes=("a", "b"),
     )
 
 

@@ -71,8 +71,8 @@ FILE = {"filename": {"as_string": "secret.csv"}, "shared": {"as_bool": True}, "s
 @pytest.mark.parametrize(
     ("planted", "match"),
     [
-        (called("from_file.default", **FILE), "none of torch's core operators"),
-        (called("empty.memory_format", size={"as_ints": [1, 9]}), "none of torch's core operators"),
+        (called("from_file.default", **FILE), "not one of torch's core operators"),
+        (called("empty.memory_format", size={"as_ints": [1, 9]}), "one of torch's core operators"),
         (called("relu_.default", self=tensor("x")), "changes a tensor or is random"),
         (called("rand.default", size={"as_ints": [1, 2]}), "changes a tensor or is random"),
         (called("grid_sampler_2d.default", input=tensor("x")), "does not check its arguments"),
@@ -81,7 +81,7 @@ FILE = {"filename": {"as_string": "secret.csv"}, "shared": {"as_bool": True}, "s
         (called("nonzero.default", self=tensor("x")), "whose size follows from the example"),
         (called("div.Tensor_mode", rounding_mode={"as_string": "trunc"}), "export it with floor"),
         (called("no_such.default", self=tensor("x")), "this version of torch does not have"),
-        (called("__class__.default", self=tensor("x")), "is no operator of ATen"),
+        (called("__class__.default", self=tensor("x")), "is not an operator of ATen"),
         (called("relu.default", self={"as_graph": {}}), "is given as_graph"),
         ({"takes": (1, 1, 4, 1)}, r"takes a batch of 1x1x4x1, and .* torch.zeros\(1, 1, 2, 2\)"),
         ({"major": 9}, "version 9 of torch's format"),
@@ -94,7 +94,7 @@ def test_what_is_no_function_of_an_example_is_refused(planted: dict[str, Any], m
 
 
 def normalised(count: int) -> list[dict[str, Any]]:
-    """Return a batch normalisation of the four rows of ``WEIGHT``, turned, by ``count`` numbers."""
+    """Return a batch normalisation of the rows of ``WEIGHT``, transposed, by ``count`` numbers."""
     sizes = {"as_ints": [count]}
     ones = node("full.default", ["ones"], size=sizes, fill_value={"as_float": 1.0})
     given = {name: tensor("ones") for name in ("weight", "bias", "running_mean", "running_var")}
@@ -126,14 +126,14 @@ def test_how_many_features_an_index_picks_does_not_follow_from_the_example() -> 
 
 def test_another_target_than_an_operator_is_refused() -> None:
     nodes = [{**node("relu.default", ["out"]), "target": "torch.hub.load"}]
-    with pytest.raises(ConfigError, match=r"calls torch.hub.load, which is no operator"):
+    with pytest.raises(ConfigError, match=r"calls torch.hub.load, which is not an operator"):
         encoder(exported(nodes=nodes))
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", exported()[:-30]])
 def test_a_damaged_file_is_refused_in_one_line(content: bytes) -> None:
     with pytest.raises(
-        ConfigError, match=r"^features = encoder:net.pt2: it is no file of"
+        ConfigError, match=r"^features = encoder:net.pt2: it is not a file of"
     ) as error:
         encoder(content)
     assert "\n" not in str(error.value)

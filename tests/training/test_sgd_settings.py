@@ -124,7 +124,7 @@ def test_a_setting_of_plain_sgd_changes_a_run_or_is_refused(name: str) -> None:
     [
         ({"loss": "hinge"}, 'loss = hinge: choose cross_entropy or "module:function"'),
         ({"loss": "losses_of_ones_own:missing"}, "loss = losses_of_ones_own:missing: Attrib"),
-        ({"loss": "losses_of_ones_own:number"}, "it is no function"),
+        ({"loss": "losses_of_ones_own:number"}, "it is not a function"),
         ({"loss": "losses_of_ones_own:mean"}, "for 2 examples it returns the shape ()"),
         ({"loss": "losses_of_ones_own:detached"}, "loss = losses_of_ones_own:detached: Runtime"),
         ({"loss": "losses_of_ones_own:raising"}, "RuntimeError: first line; it takes logits"),

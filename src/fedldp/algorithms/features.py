@@ -249,7 +249,7 @@ def _mapping(kind: str, dim: int | None, dataset: str, input_shape: tuple[int, .
     if len(input_shape) != 3:
         raise ConfigError(
             f"features = {kind} and dataset = {dataset}: its examples, of shape {input_shape}, are "
-            "no images; leave features out, or choose a data set of images"
+            "not images; leave features out, or choose a data set of images"
         )
     if min(input_shape[1:]) < _SMALLEST:
         raise ConfigError(

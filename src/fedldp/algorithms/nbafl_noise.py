@@ -41,12 +41,12 @@ def smallest_share(
     if partition != "iid":
         raise ConfigError(
             f"min_client_examples is not set: with partition = {partition} the smallest local data "
-            "set is no public fact; set a bound"
+            "set is not a public fact; set a bound"
         )
     if num_people is not None:
         raise ConfigError(
             "min_client_examples is not set: clients get whole persons, who have different numbers "
-            "of rows, and the smallest local data set is no public fact; set a bound"
+            "of rows, and the smallest local data set is not a public fact; set a bound"
         )
     if share == 0:
         raise ConfigError(

@@ -51,7 +51,7 @@ class OwnFeatures:
         if isinstance(function, type):
             function = self._made(function)
         if not callable(function):
-            raise ConfigError(f"features = {self.address}: it is no function; check the name")
+            raise ConfigError(f"features = {self.address}: it is not a function; check the name")
         object.__setattr__(self, "_function", function)
         object.__setattr__(self, "size", self._tried())
 

@@ -91,7 +91,7 @@ class RandomisedGradients(Local):
         record = self.mechanism(size).event(size)
         if not is_pure(record) or coordinate_of(record) is not None:
             raise ConfigError(
-                f"mechanism = {settings.mechanism}: epsilon is no pure budget of a whole vector "
+                f"mechanism = {settings.mechanism}: epsilon is not a pure budget of a whole vector "
                 f"with it; choose {SUITABLE}"
             )
         whole = (

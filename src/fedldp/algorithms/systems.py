@@ -37,7 +37,7 @@ def find_system(name: str) -> type[RunConfig]:
     found = load(name, "system")
     if not (isinstance(found, type) and issubclass(found, RunConfig)):
         raise ConfigError(
-            f"system = {name}: it is no preset; write @preset above its function, see "
+            f"system = {name}: it is not a preset; write @preset above its function, see "
             "fedldp.algorithms.preset"
         )
     if found.name() != name:

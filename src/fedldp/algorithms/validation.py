@@ -65,8 +65,10 @@ def describe(
         if name == "epsilon" and "target" in fields:
             hint = "its noise is solved for a guarantee: set target.epsilon instead. "
         if owner == system:
-            return f"{name} is no setting of {owner}; {hint}`fedldp show {system}` lists them all"
-        return f"{name} is no setting of {owner}; {hint}It has {', '.join(fields)}"
+            return (
+                f"{name} is not a setting of {owner}; {hint}`fedldp show {system}` lists them all"
+            )
+        return f"{name} is not a setting of {owner}; {hint}It has {', '.join(fields)}"
     own = first["type"] == "missing" and len(loc) > 1 and str(loc[0]) not in nested
     if first["type"] == "missing" and not own:
         return f"{name} is not set, and {owner} needs it: add {name} = ..."

@@ -204,7 +204,7 @@ def _columns_of(table: Any, context: str) -> dict[str, NDArray[Any]]:
     if isinstance(table, Mapping) or _is_frame(table):
         return {name: np.asarray(table[name]) for name in table.keys()}  # noqa: SIM118 (of a frame)
     raise DataError(
-        f"{context} {type(table).__name__} is no table; give a Hugging Face Dataset, a pandas "
+        f"{context} {type(table).__name__} is not a table; give a Hugging Face Dataset, a pandas "
         "DataFrame, or a mapping of names to arrays"
     )
 
@@ -337,7 +337,7 @@ def _as_arrays(item: Any, context: str) -> tuple[NDArray[Any], ...]:
     try:
         return tuple(map(_as_array, item))
     except (TypeError, ValueError) as error:
-        raise DataError(f"{context} it is no array: {error}") from None
+        raise DataError(f"{context} it is not an array: {error}") from None
 
 
 def _as_array(given: Any) -> NDArray[Any]:

@@ -124,7 +124,7 @@ def encode_examples(
     )
     if columns.classes is None and not all(_is_integer(text) for text in found.labels):
         raise DataError(
-            f"{path}: some labels are no integers; give integers from 0, the same at all "
+            f"{path}: some labels are not integers; give integers from 0, the same at all "
             "parties, or the public list of classes"
         )
     if leave_out and not found.labels:

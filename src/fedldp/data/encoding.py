@@ -210,7 +210,7 @@ def _no_category(text: str, name: str, values: Sequence[str]) -> str:
             "category"
         )
     return (
-        f"which is none of its declared categories ({', '.join(values)}); add it to "
+        f"which is not one of its declared categories ({', '.join(values)}); add it to "
         f"categories.{name}, or drop the row"
     )
 
@@ -250,8 +250,8 @@ def _kept_labels(
             if is_missing(text):
                 raise DataError(f"{where}, an empty label; fill it in or drop the row")
             raise DataError(
-                f"{where}, which is none of classes ({', '.join(columns.classes or ())}); add it "
-                "to classes, or drop the row"
+                f"{where}, which is not one of classes ({', '.join(columns.classes or ())}); add "
+                "it to classes, or drop the row"
             )
         kept[row] = False
     return found

@@ -734,6 +734,6 @@ def _as_dataset(given: Any, test: Rows | None) -> Dataset:
             held = replace(held, people=held.people + train.people.max() + 1)
         return _with_names(of_examples(train, test=held), read)
     raise ConfigError(
-        f"dataset: {type(given).__name__} is no data; give features and labels as a pair of "
+        f"dataset: {type(given).__name__} is not data; give features and labels as a pair of "
         "arrays, a list of clients' pairs or DataLoaders, a fedldp.Dataset, a name or a path"
     )

@@ -17,6 +17,6 @@ def check_images(input_shape: tuple[int, ...], dataset: str = "of the clients") 
     """
     if len(input_shape) != 3:
         raise ConfigError(
-            f"dataset = {dataset}: examples of shape {input_shape} are no images, and the clients' "
-            "encoders take nothing else; choose a data set of images, or another system"
+            f"dataset = {dataset}: examples of shape {input_shape} are not images, and the "
+            "clients' encoders take nothing else; choose a data set of images, or another system"
         )

@@ -44,7 +44,7 @@ def read_public(name: str, setting: str, data_dir: Path | None) -> PublicFile:
                 found = path.stat()
                 return _read(name, path.resolve(), found.st_mtime_ns, found.st_size)
             except OSError as error:
-                raise ConfigError(f"{setting}: {path}: {error.strerror}; see to the file") from None
+                raise ConfigError(f"{setting}: {path}: {error.strerror}; check the file") from None
     raise ConfigError(
         f"{setting}: there is no file {name} here, and none in the data folder, {folder}; put it "
         "there"

@@ -111,7 +111,7 @@ def _read_csv(path: Path) -> Table:
                     rows.append(row)
                     lines.append(reader.line_num)
     except UnicodeDecodeError:
-        raise DataError(f"{path} is no text in UTF-8; save it as such") from None
+        raise DataError(f"{path} is not text in UTF-8; save it in UTF-8") from None
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as .csv: {one_line(error)}") from None
     if len(header) == 1 and (";" in header[0] or "\t" in header[0]):

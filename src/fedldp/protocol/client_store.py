@@ -96,7 +96,7 @@ class FolderStore:
                 shutil.rmtree(gone)
             except OSError as error:
                 raise RunError(
-                    f"state {self.folder}: it cannot be removed ({error.strerror}); see to the "
+                    f"state {self.folder}: it cannot be removed ({error.strerror}); check the "
                     "folder, and who may write in it"
                 ) from error
         _synced.difference_update({path for path in _synced if path.is_relative_to(self.folder)})

@@ -201,8 +201,8 @@ def check_can_start() -> None:
     script = getattr(sys.modules["__main__"], "__file__", None)
     if script is not None and not Path(script).exists():
         raise ConfigError(
-            f"workers: the program {script} is no file, which each worker would import; put it "
-            "into one, or give workers = 1"
+            f"workers: the program {script} is not a file that each worker could import; put "
+            "it into one, or give workers = 1"
         )
 
 

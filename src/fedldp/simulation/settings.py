@@ -151,9 +151,9 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
     except OSError as error:
         raise ConfigError(f"recipe {path}: {error.strerror}; check the path") from error
     except RecursionError as error:
-        raise ConfigError(f"recipe {path}: its values are nested too deep; see to it") from error
+        raise ConfigError(f"recipe {path}: its values are nested too deeply; flatten it") from error
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
-        raise ConfigError(f"recipe {path}: this is no TOML: {error}") from error
+        raise ConfigError(f"recipe {path}: this is not TOML: {error}") from error
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
     return from_mapping(_with_clients(more | beside(path, settings)))
 
@@ -263,7 +263,9 @@ def value_of(text: str, key: str = "") -> Any:
     except tomllib.TOMLDecodeError:
         return text.strip()
     except RecursionError as error:
-        raise ConfigError(f"set {key}: its value is nested too deep; give a value") from error
+        raise ConfigError(
+            f"set {key}: its value is nested too deeply; give a flat value"
+        ) from error
     except ValueError as error:  # a number of thousands of digits
         raise ConfigError(f"set {key}: it has thousands of digits; give fewer") from error
 

@@ -100,7 +100,7 @@ class ExportedEncoder:
             raise ConfigError(f"{named}: {error}") from None
         except Exception as error:  # a damaged file raises nearly any error
             raise ConfigError(
-                f"{named}: it is no file of torch.export.save, or damaged "
+                f"{named}: it is not a file of torch.export.save, or it is damaged "
                 f"({type(error).__name__}: {first_line(error)}); write it anew"
             ) from error
         object.__setattr__(self, "_run", run)
@@ -136,7 +136,7 @@ class ExportedEncoder:
         except Exception as error:
             raise ConfigError(
                 f"{named}: it fails on an example of shape {self.input_shape} with "
-                f"{type(error).__name__}: {first_line(error)}; export it for such a one"
+                f"{type(error).__name__}: {first_line(error)}; export it for that shape"
             ) from error
         if not 1 <= found[0].size <= _MOST or not np.isfinite(found).all():
             raise ConfigError(
@@ -318,7 +318,7 @@ def _call(node: Any) -> _Call:
 def _operator(target: str) -> Any:
     """Return a core operator of ATen that creates tensors and does nothing else."""
     if (named := _OPERATOR.fullmatch(target)) is None:
-        raise _Unreadable(f"it calls {target}, which is no operator of ATen; export it without")
+        raise _Unreadable(f"it calls {target}, which is not an operator of ATen; export it without")
     name, overload = named.groups()
     try:
         operator = getattr(getattr(torch.ops.aten, name), overload)
@@ -347,8 +347,8 @@ def _operator(target: str) -> Any:
     tensors = not set(makes) - {"Tensor", "List[Tensor]"}
     if not (known and tensors) or name.startswith(_UNINITIALISED):
         raise _Unreadable(
-            f"it calls {target}, which is none of torch's core operators that make tensors; export "
-            "it with .run_decompositions(), or without"
+            f"it calls {target}, which is not one of torch's core operators that make tensors; "
+            "export it with .run_decompositions(), or without"
         )
     return operator
 

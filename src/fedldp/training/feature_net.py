@@ -124,7 +124,7 @@ def restore(architecture: Architecture, body: Body) -> FeatureNet:
     try:
         net.body.load_state_dict({n: torch.from_numpy(value) for n, value in body.items()})
     except RuntimeError as error:
-        raise RunError("an encoder that is no network of the agreed architecture") from error
+        raise RunError("the encoder is not a network of the agreed architecture") from error
     return net
 
 

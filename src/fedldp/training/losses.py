@@ -45,7 +45,7 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
     """
     function = load(address, "loss")
     if not callable(function):
-        raise ConfigError(f"loss = {address}: it is no function; check the name")
+        raise ConfigError(f"loss = {address}: it is not a function; check the name")
     logits = torch.zeros(2, num_classes, requires_grad=True)
     try:
         found = function(logits, torch.tensor([0, num_classes - 1]))

@@ -84,8 +84,8 @@ def test_people_get_a_table_and_exit_status_2_where_one_is_refused(fedldp_comman
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (("--grid", "epsilo=1,2"), "epsilo is no setting of ldp_fl"),
-        (("--set", "epsilo=1"), "epsilo is no setting of ldp_fl"),
+        (("--grid", "epsilo=1,2"), "epsilo is not a setting of ldp_fl"),
+        (("--set", "epsilo=1"), "epsilo is not a setting of ldp_fl"),
         (("--grid", "epsilon=1", "--set", "epsilon=1"), "leave out one"),
         (("--grid", "seed=1,2"), "--seeds"),
         (("nothere",), "recipe nothere: there is no such recipe"),

@@ -75,8 +75,8 @@ def test_malformed_seeds_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("made", "line"),
     [
-        ({"grid": {"epsilo": [1]}}, "epsilo is no setting of ldp_fl"),
-        ({"settings": {"epsilo": 1}}, "epsilo is no setting of ldp_fl"),
+        ({"grid": {"epsilo": [1]}}, "epsilo is not a setting of ldp_fl"),
+        ({"settings": {"epsilo": 1}}, "epsilo is not a setting of ldp_fl"),
         ({"grid": {"seed": [1]}}, "seed: give a sweep's seeds"),
         ({"grid": {"epsilon": [1]}, "settings": {"epsilon": 1}}, "epsilon: .* leave out one"),
         ({"grid": {"epsilon": []}}, "there is no value"),
