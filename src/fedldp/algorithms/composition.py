@@ -394,7 +394,7 @@ class Algorithm:
         """Return the model, with some weights that a broadcast's will replace.
 
         Its frozen part is as in any run: from the setting ``initial``, or else made by the model's
-            own code, whose random numbers have a publicly known key.
+        own code, whose random numbers have a publicly known key.
 
         Args:
             begun: whether ``initial`` is read; if not, the frozen part will be replaced too.

@@ -1,8 +1,8 @@
 """Participation: which clients are asked in a round, and in how many rounds at most.
 
 Every kind is public: who takes part follows from the configuration and the server's randomness,
-    never from a client's data. If a client's noise covers fewer rounds than the run has,
-    ``max_rounds`` gives the number, and the client's own ledger enforces it.
+never from a client's data. If a client's noise covers fewer rounds than the run has, ``max_rounds``
+gives the number, and the client's own ledger enforces it.
 """
 
 from __future__ import annotations

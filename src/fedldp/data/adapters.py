@@ -1,8 +1,8 @@
 """Examples from users' own objects: torch's data sets and loaders, tables with named columns.
 
 It imports no library: a user can only pass an object of torch, of Hugging Face's ``datasets`` or of
-    ``flwr_datasets`` if its library is loaded. Everything is read once, before a run, in an order
-    that no random state decides.
+``flwr_datasets`` if its library is loaded. Everything is read once, before a run, in an order that
+no random state decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Features of handwriting: soft gradients relative to random strokes, in an upright pose or not.
 
 No data set is needed: what all handwriting has in common is measured on random strokes, which the
-    code draws from a public seed.
+code draws from a public seed.
 """
 
 from __future__ import annotations

@@ -72,8 +72,7 @@ class FeatureNet(nn.Module):
         """Return the feature vectors of examples, shape (n, num_features), without dropout.
 
         They are finite: an overflow becomes the largest number, and NaN becomes 0. Refusing an
-            example would reveal something about it, and a public encoder may overflow on some
-            examples.
+        example would reveal something about it, and a public encoder may overflow on some examples.
         """
         # The weights' memory layout decides how sums are rounded: use one for trained and restored
         # nets.

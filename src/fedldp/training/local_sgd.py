@@ -75,7 +75,7 @@ class LocalSgd:
         """Return how many clients train at once; see ``batched_sgd``.
 
         With other losses, on a CPU, one: ``batched_sgd`` has matrix products for cross-entropy
-            only.
+        only.
         """
         if self.losses is not None and self.device.type == "cpu":
             return 1

@@ -134,8 +134,7 @@ class PersonGradients:
     what holds for a person in training holds for a person that votes.
 
     The first rounds may count classes: instead of a gradient or a vote, everybody gives ``NORM``
-        divided among the classes by the labels of its rows. Later broadcasts have
-        ``CLASS_WEIGHTS``.
+    divided among the classes by the labels of its rows. Later broadcasts have ``CLASS_WEIGHTS``.
 
     Attributes:
         summed: sums the vectors of people.

@@ -27,7 +27,7 @@ discrete Gaussian that the server adds. The proof covers what is computed, so it
     server_step   W + step (sum + discrete Gaussian of deviation sigma S)/m
 
 A secure sum carries such reports too: the server then sees their exact sum. The line for the
-    broadcasts does not count on sampling: every client is charged for every round.
+broadcasts does not count on sampling: every client is charged for every round.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ picture of Fig. 13, which we do not have (the setting `model`); its image augmen
 described (``encoder_augmentation``).
 
 Besides the bits, these leave a client: labels, in clear in the paper. These do not: the CNN, its
-    batch norms, the tests, and the number of examples, although that decides how far a client
-    trains. Through the CNN, a bit of any example depends on all of the client's examples, unless
-    the encoder is public. So does the score of any test, which nothing randomises.
+batch norms, the tests, and the number of examples, although that decides how far a client trains.
+Through the CNN, a bit of any example depends on all of the client's examples, unless the encoder is
+public. So does the score of any test, which nothing randomises.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Many runs at once on a Ray cluster, each in short tasks on one CPU until it is done.
 
 A task is a stretch of a run: it starts from the run's folder, does rounds for half a minute, and
-    returns what is new in the folder, which this process then writes. It depends on nothing else
-    and changes nothing elsewhere. So if a worker dies, Ray repeats the stretch; if this process
-    dies, the sweep continues after the last stretch. Only this machine needs the data and the disk.
+returns what is new in the folder, which this process then writes. It depends on nothing else and
+changes nothing elsewhere. So if a worker dies, Ray repeats the stretch; if this process dies, the
+sweep continues after the last stretch. Only this machine needs the data and the disk.
 """
 
 from __future__ import annotations
