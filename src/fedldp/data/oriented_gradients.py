@@ -25,7 +25,7 @@ class OrientedGradients:
     neighbours, right less left and below less above. Its length is divided between the two nearest
     of ``orientations`` directions, in proportion. Channels are summed. The mean over all sums is
     subtracted, and the vector is scaled to norm 1. An image without any slope gives zeros, and so
-    does an image that has a NaN or whose slopes are too large for floats, because a refusal would
+    does an image that holds NaN or whose slopes are too large for floats, because a refusal would
     reveal something about it.
 
     Attributes:

@@ -131,7 +131,7 @@ def choose_device(name: str) -> torch.device:
     """Return the device for "auto", "cpu" or "cuda".
 
     Raises:
-        ConfigError: another name, or there is no GPU.
+        ConfigError: the name is unknown, or there is no GPU.
     """
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device = {name}: choose auto, cpu or cuda")

@@ -70,7 +70,7 @@ def delay_of_run(delays: Delays, clients: int, stream: Callable[[int, int, str],
 def draw_schedule(
     delays: Delays, clients: int, delay: float, generator: np.random.Generator
 ) -> Schedule:
-    """Draw the times of a round of ``clients`` clients, who agreed on ``delay``, T, before."""
+    """Draw the times of a round for ``clients`` clients that have agreed on ``delay``, T."""
 
     def around(typical: float, sigma: float) -> NDArray[np.float64]:
         return typical * generator.lognormal(0.0, sigma, clients)
