@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fedldp.algorithms.server_update import (
-    Aggregate,
     BySender,
     Estimate,
+    MechanismMean,
     NoisySum,
     ServerUpdate,
     Step,
@@ -48,7 +48,7 @@ def plain(gives: Any) -> Weighted:
 
 def go(update: ServerUpdate, rounds: list[Any], start: np.ndarray = START) -> list[State]:
     """Return the states after rounds in each of which one client reports these values."""
-    states = [update.side(lambda draw: State(weights=start)).initial(draw)]
+    states = [update.role(lambda draw: State(weights=start)).initial(draw)]
     for values in rounds:
         states.append(update(states[-1], [sent(values)], draw)[0])
     return states
@@ -199,7 +199,7 @@ def test_the_result_is_the_mean_of_the_last_iterates_and_no_step_sees_it() -> No
 def test_a_side_tells_no_client_what_its_step_keeps() -> None:
     step = Step(optimizer="adam", rate=0.1)
     update = ServerUpdate(estimate=plain("weights"), step=step, average_from=1)
-    side = update.side(lambda draw: State(weights=START))
+    side = update.role(lambda draw: State(weights=START))
     state = go(update, [START + 1])[-1]
     assert side.publish(state).public == {}
     np.testing.assert_array_equal(side.publish(state).weights, state.weights)
@@ -214,7 +214,7 @@ def test_a_side_tells_no_client_what_its_step_keeps() -> None:
 def test_estimates_say_what_they_need() -> None:
     ball = Gaussian(1.0, 1.0)
     needs: dict[str, Estimate] = {
-        "sum": Aggregate(empty=Laplace(1.0, 1.0).aggregate, gives="update"),
+        "sum": MechanismMean(empty=Laplace(1.0, 1.0).aggregate, gives="update"),
         "reports": plain("weights"),
         "weight": Weighted(read=read_plain, gives="weights", by_examples=True),
         "sender": BySender(shares=partial(shares, [1.0]), read=read, gives="weights"),

@@ -29,8 +29,8 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.server_update import (
-    Aggregate,
     Estimate,
+    MechanismMean,
     Needs,
     ServerUpdate,
     Step,
@@ -217,9 +217,9 @@ class OwnMean:
 
     scale: Callable[[float, int], float] | None = None
 
-    def __call__(self, release: Release) -> Aggregate:
+    def __call__(self, release: Release) -> MechanismMean:
         """Return the estimate."""
-        return Aggregate(
+        return MechanismMean(
             empty=lambda size: release.mechanism.aggregate(release.bound.size(size)),
             gives=release.bound.send,
             restore=release.bound.restore,
@@ -557,7 +557,7 @@ class Algorithm:
 
             return State(weights=read_weights(self.module(draw("weights"))), arrays=arrays(draw))
 
-        found = update.side(
+        found = update.role(
             first,
             publish=parts.publish or publish,
             downlink=None if parts.downlink is None else parts.downlink(release.size, self.problem),

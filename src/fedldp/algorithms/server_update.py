@@ -125,7 +125,7 @@ class Estimate(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aggregate:
+class MechanismMean:
     """The mean, estimated by the mechanism's own aggregate, which needs only a sum.
 
     Attributes:
@@ -411,7 +411,7 @@ class ServerUpdate:
     finish: Callable[[Values, State], Values] | None = None
     average_from: int | None = None
 
-    def side(
+    def role(
         self,
         first: Initial,
         *,

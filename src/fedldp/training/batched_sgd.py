@@ -77,7 +77,7 @@ def _is_dense(model: nn.Module) -> bool:
 Weights = dict[str, Tensor]
 """Parameters of several clients by name, each of shape (clients, *shape)."""
 
-Source = Callable[[Tensor], tuple[Tensor, Tensor]]
+ExampleSource = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Gives the inputs and labels of examples by their rows, an index array of any shape."""
 
 Gradients = Callable[[Weights, Tensor, Tensor, Tensor], Weights]
@@ -90,7 +90,7 @@ Advance = Callable[[int, Weights, Weights], None]
 def train_together(
     copies: Weights,
     rows: NDArray[np.int64],
-    source: Source,
+    source: ExampleSource,
     gradients: Gradients,
     advance: Advance,
     *,
@@ -279,7 +279,7 @@ def follow(optimizer: torch.optim.Optimizer) -> Advance:
     return advance
 
 
-def of_examples(examples: Examples, device: torch.device) -> Source:
+def of_examples(examples: Examples, device: torch.device) -> ExampleSource:
     """Return a source of examples that stay on a device."""
     features, labels = _resident(examples, device)
 

@@ -41,7 +41,7 @@ class Dense:
     inputs: int
     outputs: int
 
-    def run(self, weights: Tensor, slope: Tensor, values: Tensor) -> Run:
+    def run(self, weights: Tensor, slope: Tensor, values: Tensor) -> LayerRun:
         """Return the layer for a batch whose values are written to ``values``."""
         return _DenseRun(weights, slope, values)
 
@@ -68,12 +68,12 @@ class Conv:
         times = np.bincount(taken.reshape(-1), minlength=rows.size)
         self.starts = torch.from_numpy(np.cumsum(times) - times)
 
-    def run(self, weights: Tensor, slope: Tensor, values: Tensor) -> Run:
+    def run(self, weights: Tensor, slope: Tensor, values: Tensor) -> LayerRun:
         """Return the layer for a batch whose values are written to ``values``."""
         return _ConvRun(self, weights, slope, values)
 
 
-class Run(Protocol):
+class LayerRun(Protocol):
     """A layer on batches of one size; its ``result`` has a last row of ones."""
 
     result: Tensor
@@ -241,7 +241,7 @@ class _Batch:
         first = layers[0]
         inputs = prod(first.shape) if isinstance(first, Conv) else first.inputs
         values = self.values = torch.ones(inputs + 1, examples)
-        self._runs: list[Run] = []
+        self._runs: list[LayerRun] = []
         for layer, own, slope in zip(layers, weights, slopes, strict=True):
             self._runs.append(layer.run(own, slope, values))
             values = self._runs[-1].result

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from fedldp.protocol.wire.frame import (
     FRAME,
     LONGEST_NAME,
-    Kind,
+    MessageKind,
     Reader,
     cannot_pack,
     check_kind,
@@ -71,7 +71,7 @@ def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
         WireError: an array has a different type or shape, or a name is not printable.
     """
     parts = array_parts(arrays)
-    return b"".join([frame(Kind.ARRAYS, FRAME.size + total(parts)), *parts])
+    return b"".join([frame(MessageKind.ARRAYS, FRAME.size + total(parts)), *parts])
 
 
 def read_arrays(message: bytes) -> Arrays:
@@ -83,7 +83,7 @@ def read_arrays(message: bytes) -> Arrays:
     Raises:
         WireError: ``message`` is malformed or of another version.
     """
-    check_kind(message, Kind.ARRAYS)
+    check_kind(message, MessageKind.ARRAYS)
     return arrays_at(Reader(message, FRAME.size))
 
 

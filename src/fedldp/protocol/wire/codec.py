@@ -41,7 +41,7 @@ from fedldp.protocol.wire.arrays import Arrays, array_parts, arrays_at, total
 from fedldp.protocol.wire.frame import (
     FRAME,
     LONGEST_RUN,
-    Kind,
+    MessageKind,
     Reader,
     cannot_pack,
     check_kind,
@@ -98,7 +98,7 @@ def pack_request(question: RoundRequest) -> bytes:
     except struct.error as error:
         raise cannot_pack(f"its round or its phase is out of range ({error})") from error
     parts = [head, raw + bytes(padding(len(raw))), *body]
-    return b"".join([frame(Kind.QUESTION, FRAME.size + total(parts)), *parts])
+    return b"".join([frame(MessageKind.QUESTION, FRAME.size + total(parts)), *parts])
 
 
 def broadcast_digest(broadcast: Broadcast) -> bytes:
@@ -132,7 +132,7 @@ def read_request(message: bytes) -> RoundRequest:
     Raises:
         WireError: ``message`` is malformed or of another version.
     """
-    check_kind(message, Kind.QUESTION)
+    check_kind(message, MessageKind.QUESTION)
     reader = Reader(message, FRAME.size)
     number, length, phase, round = reader.numbers(_HEAD)
     if number:
@@ -206,7 +206,7 @@ def pack_reply(answer: RoundReply, *, run: str, phase: int) -> bytes:
         if isinstance(answer, Refusal):
             number = _REASONS.index(answer.reason)
             head = _HEAD.pack(number, len(raw), phase, answer.round)
-            return b"".join((frame(Kind.REFUSAL, FRAME.size + len(head + raw)), head, raw))
+            return b"".join((frame(MessageKind.REFUSAL, FRAME.size + len(head + raw)), head, raw))
         optional = (answer.weight, answer.epsilon, answer.client)
         number = sum(1 << place for place, value in enumerate(optional) if value is not None)
         head = _HEAD.pack(number, len(raw), phase, answer.round)
@@ -215,7 +215,7 @@ def pack_reply(answer: RoundReply, *, run: str, phase: int) -> bytes:
     except (struct.error, OverflowError) as error:
         raise cannot_pack(f"a number of an answer is out of range ({error})") from error
     length = FRAME.size + len(head) + len(raw) + len(more) + len(answer.payload)
-    return b"".join((frame(Kind.REPORT, length), head, raw, more, answer.payload))
+    return b"".join((frame(MessageKind.REPORT, length), head, raw, more, answer.payload))
 
 
 def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
@@ -227,8 +227,8 @@ def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
         WireError: ``message`` is malformed or of another version.
     """
     kind = kind_of(message)
-    is_report = kind == Kind.REPORT
-    if not is_report and kind != Kind.REFUSAL:
+    is_report = kind == MessageKind.REPORT
+    if not is_report and kind != MessageKind.REFUSAL:
         raise malformed(f"it is of kind {kind}, and no answer")
     reader = Reader(message, FRAME.size)
     number, length, phase, round = reader.numbers(_HEAD)

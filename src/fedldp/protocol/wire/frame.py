@@ -17,7 +17,7 @@ FRAME = struct.Struct("<6sBBQ")
 """The first 16 bytes: MAGIC, the version, the kind, and the length of the whole message."""
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """The kinds of message."""
 
     ARRAYS = 1
@@ -36,7 +36,7 @@ def cannot_pack(what: str) -> WireError:
     return WireError(f"cannot be packed into a message: {what}")
 
 
-def frame(kind: Kind, length: int) -> bytes:
+def frame(kind: MessageKind, length: int) -> bytes:
     """Return the frame of a message of ``length`` bytes, which include the frame."""
     return FRAME.pack(MAGIC, VERSION, kind, length)
 
@@ -64,7 +64,7 @@ def kind_of(message: bytes) -> int:
     return int(kind)
 
 
-def check_kind(message: bytes, kind: Kind) -> None:
+def check_kind(message: bytes, kind: MessageKind) -> None:
     """Raise WireError unless ``message`` has a sound frame and is of ``kind``."""
     found = kind_of(message)
     if found != kind:
