@@ -180,7 +180,7 @@ class DrawnShares(Sequence[NDArray[np.int64]]):
 
     @property
     def largest(self) -> int:
-        """The number of rows of the client with most rows."""
+        """The number of rows of the largest client."""
         return self.per_client
 
     @property

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.core.errors import DataError
 
 _NEARLY_ONE = 1 - 1e-9
-"""Margin with which a running total of shares is rounded up, but a rounding error is not."""
+"""The start of a running total of shares: its floor is the total rounded up, but for errors."""
 
 
 def numbers_of(

@@ -1,6 +1,6 @@
 """Clients in one run: a request comes in as bytes, and their answers go out as bytes.
 
-    question -> policy         did they agree to such a question?
+    request  -> policy         did they agree to such a request?
              -> ledgers        was it answered already (the same bytes again), can it be paid?
              -> local update   on private examples, sealed; where it fails there is a row of NaN
              -> encoder        bound and mechanism: a report for each row
@@ -316,7 +316,7 @@ class ClientRuntime:
         """Yield the clients' answers to a request in their order, one group at a time.
 
         Args:
-            message: the question, packed.
+            message: the request, packed.
             indices: the clients that are asked; no client appears twice in a group.
 
         Raises:
@@ -440,7 +440,8 @@ class _Asked:
         """Return whether the encoder can answer the request, by a trial without an example.
 
         The trial's output is neither kept nor sent. Without it, a failure would show only after
-        training, whose duration tells of the examples, and a server could repeat that for free.
+        training, whose duration depends on the examples, and a server could repeat that for
+        free.
         """
         members, broadcast = self.runtime.members, self.broadcast
         nothing = Stream(bytes(KEY_BYTES), simulated=False)

@@ -298,7 +298,7 @@ def check_rows_per_person(config: RunConfig, dataset: Dataset | None) -> None:
         dataset: the run's data; None for published data.
 
     Raises:
-        ConfigError: ``config`` has such a bound and the data have no names.
+        ConfigError: ``config`` has such a bound, and the data do not name persons.
     """
     if config.rows_per_person is None:
         return

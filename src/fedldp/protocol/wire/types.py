@@ -242,7 +242,7 @@ class Refusal:
     refuse does not.
 
     Attributes:
-        round: the round of the broadcast that it answers; 0 where the question could not be read.
+        round: the round of the broadcast that it answers; 0 if the request could not be read.
         reason: one of a fixed list.
     """
 
