@@ -157,8 +157,8 @@ def test_a_model_that_learned_nothing_is_doubted(fedldp_command: Any) -> None:
     ("setting", "says"),
     [
         ("num_clients=7", "num_clients = 7: the column hospital of patients.csv has 2"),
-        ("partition=shards:2", "client_column = hospital says whose"),
-        ("num_examples=10", "client_column = hospital says whose"),
+        ("partition=shards:2", "client_column = hospital names the client"),
+        ("num_examples=10", "client_column = hospital names the client"),
         ("dataset=digits", "client_column: it is for a .csv or .parquet file"),
         ("test_file=later.npz", "test_file = later.npz"),
         ("categories={}", "column 'sex' holds"),
@@ -383,7 +383,7 @@ def test_a_mechanism_of_ones_own_is_for_ldp_fl(fedldp_command: Any) -> None:
     line = fedldp_command(
         "account", "ldpfl-sound-digits", "--set", "mechanism=own_mechanism:Own"
     ).assert_refused()
-    assert "ldp_fl alone takes one of your own; choose" in line
+    assert "only ldp_fl takes one of your own; choose" in line
 
 
 def test_a_configuration_with_its_comments_is_read_back(folder: Path) -> None:

@@ -251,7 +251,9 @@ def test_a_client_with_more_examples_than_are_charged_is_refused_at_the_start(
 def test_keys_of_another_run_are_refused_at_the_start(tmp_path: Path) -> None:
     """What a client draws once for a run would be what it drew for the other one."""
     keys = replace(secret_keys(0), run="another")
-    refused_at_the_start(sound(), tmp_path, f"^keys: they are not of the run {RUN}$", keys=keys)
+    refused_at_the_start(
+        sound(), tmp_path, f"^keys: they belong to another run; give those of {RUN}$", keys=keys
+    )
 
 
 # Statements of servers and simulations

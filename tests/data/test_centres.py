@@ -117,7 +117,10 @@ def test_a_public_number_stands_where_a_value_is_missing_and_a_feature_says_so(
     [
         ({"filled": {"age": 121.0}}, r"fill_columns.age = 121: it is not from 0 to 120"),
         ({"filled": {"weight": float("inf")}}, r"fill_columns.weight = inf: it is not from"),
-        ({"filled": {"sex": 0.5}}, r"fill_columns: the column 'sex' is there and in categories"),
+        (
+            {"filled": {"sex": 0.5}},
+            r"fill_columns: the column 'sex' is listed there and in categories",
+        ),
         ({"filled": {"label": 1.0}}, r"fill_columns: the column 'label' is .* label_column"),
         ({"filled": {"height": 1.0}}, r"fill_columns names 'height', which .* does not have"),
     ],

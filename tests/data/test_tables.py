@@ -256,7 +256,7 @@ def test_clients_from_python_are_the_runs(tmp_path: Path) -> None:
     assert result.config.num_clients == 3
     assert result.rounds[0].clients == 3
     assert any("up to 10 clients have fewer than 10 examples" in doubt for doubt in result.doubts)
-    with pytest.raises(ConfigError, match="partition = shards:2: the data set custom says whose"):
+    with pytest.raises(ConfigError, match="partition = shards:2: the data set custom names"):
         fedldp.run(config.changed(partition="shards:2"), dataset=data)
 
 

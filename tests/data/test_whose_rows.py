@@ -125,9 +125,11 @@ def test_a_new_table_needs_no_persons(tmp_path: Path) -> None:
 
 def test_the_person_column_is_no_other_column(tmp_path: Path) -> None:
     for other in ("label", "client"):
-        with pytest.raises(ConfigError, match=f"'patient' is there and in {other}_column"):
+        with pytest.raises(ConfigError, match=f"'patient' is listed there and in {other}_column"):
             Columns(**{other: "patient"}, person="patient")
-    with pytest.raises(ConfigError, match="ignore_columns: the column 'patient' is there and in"):
+    with pytest.raises(
+        ConfigError, match="ignore_columns: the column 'patient' is listed there and in"
+    ):
         Columns(person="patient", ignored=("patient",))
     refused(ConfigError, "person_column names 'who'", table(tmp_path, visits(9)), person="who")
 

@@ -49,7 +49,7 @@ class RunConfig(RunSettings):
         if self.early_stopping is not None and self.composition.share_averaged(self):
             raise ConfigError(
                 f"early_stopping = {self.early_stopping}: the last rounds are averaged, and a run "
-                "that stops early does not come to them; leave it out, or set average = 0"
+                "that stops early does not reach them; leave it out, or set average = 0"
             )
         if self.target is not None and self.calibrated in unused:
             raise ConfigError(

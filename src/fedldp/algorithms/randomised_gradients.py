@@ -52,7 +52,7 @@ class RandomisedGradients(Local):
             )
         if is_address(name):
             raise ConfigError(
-                f"mechanism = {name}: ldp_fl alone takes one of your own; choose {SUITABLE}"
+                f"mechanism = {name}: only ldp_fl takes one of your own; choose {SUITABLE}"
             )
         if name not in mechanisms():
             raise ConfigError(f"mechanism = {name}: choose {SUITABLE}")

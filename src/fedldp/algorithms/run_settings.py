@@ -296,7 +296,7 @@ class RunSettings(FrozenConfig):
         if self.client_column is not None and divided:
             raise ConfigError(
                 f"{divided[0]} = {getattr(self, divided[0])}: client_column = "
-                f"{self.client_column} says whose each row is; leave it out"
+                f"{self.client_column} names the client of each row; leave it out"
             )
         self.columns  # noqa: B018 (it refuses columns that contradict themselves)
         return self

@@ -59,8 +59,8 @@ class Columns:
         for name in self.filled:
             if taken.get(name, "scale_columns") != "scale_columns":
                 raise ConfigError(
-                    f"fill_columns: the column {name!r} is there and in {taken[name]}; leave it in "
-                    "one, and list a missing text among its categories, as unknown"
+                    f"fill_columns: the column {name!r} is listed there and in {taken[name]}; "
+                    "leave it in one, and list a missing text among its categories, as unknown"
                 )
         for name, (low, high) in self.scaled.items():
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -108,7 +108,8 @@ def _take(taken: dict[str, str], names: Sequence[str] | Mapping[str, object], se
     for name in names:
         if name in taken:
             raise ConfigError(
-                f"{setting}: the column {name!r} is there and in {taken[name]}; leave it in one"
+                f"{setting}: the column {name!r} is listed there and in {taken[name]}; "
+                "leave it in one"
             )
         taken[name] = setting
 
@@ -120,7 +121,7 @@ def _check_public(
     if not low <= value <= high:  # false for NaN
         raise ConfigError(
             f"{setting}.{name} = {value:g}: it is not from {low:g} to {high:g}; give a "
-            "number that everybody may know of the column"
+            "number that everybody may know about the column"
         )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.core.errors import DataError
 
 _NEARLY_ONE = 1 - 1e-9
-"""The start of a running total of shares: its floor is the total rounded up, but for errors."""
+"""A running total of shares starts here, so that ``int`` rounds it up, but no rounding error."""
 
 
 def numbers_of(

@@ -198,7 +198,7 @@ class OneClient:
 
     def _check_real(self, policy: Policy) -> None:
         if getattr(self.keys, "run", policy.run) != policy.run:
-            raise PrivacyError(f"keys: they are not of the run {policy.run}")
+            raise PrivacyError(f"keys: they belong to another run; give those of {policy.run}")
         most, classes = self.side.most_examples, self.side.num_classes
         if most is not None and len(self.examples) < most:
             # With fewer examples its answers would tell how many: the public, charged number is an

@@ -104,7 +104,7 @@ def simulate(
     if cluster is not None and file is not None:
         raise ConfigError(
             f"cluster = {cluster}: the features are read from the file {file}, which its machines "
-            "may not have, or another one; leave cluster out"
+            "may lack, or have with other content; leave cluster out"
         )
     if inputs is None:
         started_in = None if resume is None else resume.started_in()

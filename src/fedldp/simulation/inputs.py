@@ -119,8 +119,8 @@ class Inputs:
         for name in ("partition", "num_examples"):
             if getattr(config, name) != fields[name].default:
                 raise ConfigError(
-                    f"{name} = {getattr(config, name)}: the data set {dataset.name} says whose "
-                    "each example is; leave it out"
+                    f"{name} = {getattr(config, name)}: the data set {dataset.name} names "
+                    "each example's client; leave it out"
                 )
         config.composition.calibration.check_shares(members.sizes.tolist())
         problem = problem_with(config, dataset, data_dir)

@@ -153,8 +153,8 @@ def _connect(ray: ModuleType, cluster: str) -> bool:
         ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
         raise RunError(
-            f"cluster = {cluster}: cannot connect ({first_line(error)}); see that this machine is "
-            "a node of the cluster (ray status)"
+            f"cluster = {cluster}: cannot connect ({first_line(error)}); check that this machine "
+            "is a node of the cluster (ray status)"
         ) from error
     return True
 

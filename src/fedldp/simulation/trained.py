@@ -139,7 +139,7 @@ def load_trained(folder: Path) -> Trained:
         weights = load_file(folder / "model.safetensors")
     except OSError as error:
         raise RunError(
-            f"{folder}: it has no model.safetensors; give the folder of a run that came to its end"
+            f"{folder}: it has no model.safetensors; give the folder of a finished run"
         ) from error
     except Exception as error:  # a damaged file raises nearly any error
         raise RunError(f"{folder / 'model.safetensors'} is damaged: run it again") from error

@@ -49,7 +49,7 @@ def test_what_is_shown_is_read_back(value: Any) -> None:
         (["epsilon=1,,2"], "grid epsilon=1,,2: a value is empty"),
         (["range_radius=[1,2"], "a bracket has no partner"),
         (["model='a,b"], "a quote has no partner"),
-        (["epsilon=1", "epsilon=2"], "epsilon is there twice"),
+        (["epsilon=1", "epsilon=2"], "epsilon occurs twice"),
     ],
 )
 def test_a_malformed_grid_is_refused(texts: list[str], line: str) -> None:

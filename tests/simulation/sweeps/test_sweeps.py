@@ -175,5 +175,5 @@ def test_a_sweep_on_a_cluster_needs_ray(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_recipes_are_named_once() -> None:
-    with pytest.raises(ConfigError, match="recipe quickstart: it is there twice"):
+    with pytest.raises(ConfigError, match="recipe quickstart: it occurs twice"):
         fedldp.sweep(["quickstart", "quickstart"])

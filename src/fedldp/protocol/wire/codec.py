@@ -229,7 +229,7 @@ def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
     kind = kind_of(message)
     is_report = kind == MessageKind.REPORT
     if not is_report and kind != MessageKind.REFUSAL:
-        raise malformed(f"it is of kind {kind}, and no answer")
+        raise malformed(f"it is of kind {kind}, which is not an answer")
     reader = Reader(message, FRAME.size)
     number, length, phase, round = reader.numbers(_HEAD)
     raw = reader.raw(length)
@@ -309,7 +309,7 @@ def read_reports_to(question: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
     """
     first = read_reply_to(question, rows[0].tobytes())
     if not isinstance(first, Report):
-        raise malformed("it is one of several answers, and no report that is like the others")
+        raise malformed("it is one of several answers, but not a report like the others")
     head = rows.shape[1] - len(first.payload)
     alike = np.ones(head, np.bool_)
     found: dict[str, NDArray[Any]] = {}

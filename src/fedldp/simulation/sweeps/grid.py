@@ -219,7 +219,7 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
         if not equals or not key or not rest.strip():
             raise ConfigError(f"grid {text}: write it as KEY=V1,V2,...")
         if key in found:
-            raise ConfigError(f"grid {text}: {key} is there twice; give all its values at once")
+            raise ConfigError(f"grid {text}: {key} occurs twice; give all its values at once")
         pieces = list(_pieces(rest, text))
         if not all(pieces):
             raise ConfigError(f"grid {text}: a value is empty; write it as KEY=V1,V2,...")

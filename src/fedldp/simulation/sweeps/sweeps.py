@@ -119,7 +119,7 @@ def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> di
     for recipe in recipes:
         name = recipe.system if isinstance(recipe, RunConfig) else recipe
         if name in found:
-            raise ConfigError(f"recipe {name}: it is there twice; leave one out")
+            raise ConfigError(f"recipe {name}: it occurs twice; leave one out")
         found[name] = recipe if isinstance(recipe, RunConfig) else named(recipe, left_out)
     if not found:
         raise ConfigError("recipe: there is none; give one or more")
