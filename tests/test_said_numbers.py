@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 import statistics
 from collections.abc import Callable, Iterable
@@ -15,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from fedldp.algorithms.recipes import find_recipe
-from fedldp.reproduction.comparison import proven
 from fedldp.reproduction.results import published
 
 ROOT = Path(__file__).parents[1]
@@ -73,13 +70,6 @@ def test_a_sentence_has_the_numbers_of_the_results(
     page: str, template: str, values: Callable[[], list[float]]
 ) -> None:
     assert template.format(*values()) in text(page)
-
-
-def test_what_ldp_fl_has_on_mnist_and_what_is_proven(tmp_path: Path) -> None:
-    epsilon, *_ = proven(find_recipe("ldp-fl-mnist").config, tmp_path)
-    assert epsilon is not None
-    assert f"{of('ldp-fl-mnist'):.0f} % accuracy" in text(README)
-    assert text(README).count(f"{math.ceil(epsilon):,}") == 2
 
 
 @pytest.mark.parametrize(

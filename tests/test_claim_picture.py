@@ -1,0 +1,25 @@
+"""The picture of claim and truth, and its words, are made of the package's own statements."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import claim_picture
+
+
+@pytest.mark.slow
+def test_the_picture_is_made_of_the_statements() -> None:
+    assert claim_picture.PICTURE.read_text(encoding="utf-8") == claim_picture.picture()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", claim_picture.PAGES)
+def test_a_page_has_the_picture_and_its_words(page: str) -> None:
+    text = (claim_picture.ROOT / page).read_text(encoding="utf-8")
+    assert text == claim_picture.updated(page)
+    assert claim_picture.block(claim_picture.PAGES[page]) in text
+
+
+def test_a_figure_is_never_rounded_down() -> None:
+    assert claim_picture.rounded(102_689.0001) == "102,690"
+    assert claim_picture.across(0.1) == claim_picture.LEFT
