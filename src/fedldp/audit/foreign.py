@@ -198,9 +198,18 @@ class PlannedForeignGame:
         return 1
 
     @property
+    def setting(self) -> str:
+        """What is looked at."""
+        if self.kind != "reports":
+            return self.kind
+        if self.client.beside:
+            return "beside the arrays"
+        return "two reports" if self.unit == "client-run" else "whole reports"
+
+    @property
     def title(self) -> str:
         """What is played."""
-        return f"{self.client!r}, {self.unit}, {self.kind}"
+        return f"{self.client!r}, {self.unit}, {self.setting}"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield the row."""
@@ -220,6 +229,7 @@ class PlannedForeignGame:
             attack=attack,
             measure="epsilon",
             measured=Estimate.at_least(lower),
+            setting=self.setting,
             size=size,
             unit=self.unit,
             neighbours="replace-client",

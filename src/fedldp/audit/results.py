@@ -138,7 +138,8 @@ class Result:
         measured: the figure with its interval; of epsilon a lower bound. None where the attack
             cannot be made; ``note`` says why.
         baseline: what guessing without a report gives, where somebody guesses.
-        setting: in which configuration, with which clients.
+        setting: in which configuration, with which clients; of a client of somebody else's, what is
+            looked at.
         against: what the adversary sees; of a bound on epsilon, who it is.
         size: d, the coordinates of what is sent; 0 where nothing depends on it.
         unit: what is protected by the figures of epsilon.
@@ -298,7 +299,8 @@ def note_of(
         stated_by: whose word ``proven`` rests on.
         finds: the least epsilon that would have been called a mistake, where it is known.
     """
-    if finds is not None:
+    beyond = proven is not None and proven < lower
+    if finds is not None and not beyond:
         return f"{note_of(proven, lower, stated_by)}; from {finds:.4f} on it would be a bug"
     how = "proven" if stated_by == HOUSE else "stated"
     if proven is None:

@@ -230,7 +230,8 @@ def _show(found: Audit) -> None:
         f"{found.subject}: {found.verdict}. With probability {found.confidence:g} at least, every "
         f"epsilon is at least what stands in its row (seed {found.seed}). How near a bound is to "
         f"the {how} figure says how strong the attack was; a low bound is no sign of privacy. "
-        "After a table: from which epsilon on each row would have called a bug; -: from none.",
+        "After a table: from which epsilon on each row's rarest event would show a bug, whatever "
+        "is in the row; -: from none, or none is known.",
         soft_wrap=True,
     )
 
@@ -244,8 +245,11 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
     of_system = rows[0].game == "system"
     how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"
     columns = ["unit", "d", "delta", "claimed", how, "at least", "bound", "verdict"]
+    named = not of_system and any(row.setting for row in rows)
     if of_system:
         columns.insert(1, "against")
+    if named:
+        columns.insert(0, "looked at")
     table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
     attacks = []
     for row in rows:
@@ -261,12 +265,14 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
         ]
         if of_system:
             cells.insert(1, row.against)
+        if named:
+            cells.insert(0, row.setting)
         table.add_row(*cells)
         if row.verdict != "ok":
             attacks.append(_told(row))
     console.print(table)
     found = ", ".join("-" if row.finds is None else f"{row.finds:.4f}" for row in rows)
-    console.print(f"a bug from: {found}", soft_wrap=True)
+    console.print(f"would show a bug from: {found}", soft_wrap=True)
     for attack in attacks:
         console.print(attack, style="red", markup=False, soft_wrap=True)
 
@@ -278,4 +284,5 @@ def _told(row: Result) -> str:
     if row.verdict == "claim-broken" and taken not in (None, row.unit):
         read = f" (claimed per {taken}; here it is read as of a {row.unit})"
     seen = f"; {row.trials:,} trials" if row.trials else ""
-    return f"{row.unit}, d = {row.size}{read}: {row.attack}{seen}"
+    what = f"{row.setting}, " if row.setting and row.game != "system" else ""
+    return f"{what}{row.unit}, d = {row.size}{read}: {row.attack}{seen}"
