@@ -476,3 +476,46 @@ def test_the_table_of_rounds_is_that_of_the_contract() -> None:
         "round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds",
         "auc", "average_precision", "balanced_accuracy", "brier", "calibration_error",
     )  # fmt: skip
+
+
+GIVEN_ELSEWHERE = """
+import torch, fedldp
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 10))
+
+def stop(record):
+    raise KeyboardInterrupt
+torch.manual_seed(0)
+whole, settings = Net(), {"rounds": 2, "local_epochs": 1, "num_clients": 5}
+fedldp.run("fedavg-quickstart", model=whole, out="whole", **settings)
+fedldp.run("fedavg-quickstart", model=Net, out="class", **settings)
+try:
+    fedldp.run("fedavg-quickstart", model=whole, out="cut", after_round=stop, **settings)
+except KeyboardInterrupt:
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_model_that_another_process_gave_is_given_again(tmp_path: Path) -> None:
+    from torch import nn
+
+    subprocess.run([sys.executable, "-c", GIVEN_ELSEWHERE], check=True, capture_output=True)
+    for name in ("whole", "class"):
+        with pytest.raises(FedldpError, match=r"give it again, fedldp.load\(DIR, model="):
+            fedldp.load(tmp_path / name).model()
+        found = fedldp.load(tmp_path / name, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+        weights = dict(found.trained().model.named_parameters())
+        np.testing.assert_array_equal(weights["1.bias"].detach(), found.weights["1.bias"])
+    whole = fedldp.load(tmp_path / "whole")  # it is known now
+    resumed = fedldp.resume(
+        tmp_path / "cut", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    )  # other weights to begin with: those of the checkpoint count
+    for label, each in whole.weights.items():
+        # That process may have had more threads.
+        np.testing.assert_allclose(resumed.weights[label], each, atol=1e-6)
+    with pytest.raises(FedldpError, match="leave model out"):
+        fedldp.load(tmp_path / "whole", model=nn.Linear(64, 10))

@@ -15,6 +15,7 @@ from fedldp.data import Dataset, Examples, as_dataset
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.examples import checked_rows
 from fedldp.data.sources import SOURCES
+from fedldp.models import give_again
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, unused
 from fedldp.reporting.statement import Statement
@@ -115,6 +116,7 @@ def resume(
     *,
     dataset: Any = None,
     test: Any = None,
+    model: Any = None,
     data_dir: str | Path | None = None,
     device: str = "cpu",
     workers: int = 1,
@@ -124,7 +126,8 @@ def resume(
     """Continue an interrupted run from its last complete round.
 
     The final weights equal those of a run that was never interrupted. Arguments are as for ``run``;
-    ``after_round`` is called with the rounds before the interruption, too.
+    ``after_round`` is called with the rounds before the interruption, too. ``model`` is for a run
+    whose model was given as an object in another process: give the same one.
 
     Raises:
         FedldpError: ``run_dir`` is no run folder, or as for ``run``.
@@ -133,6 +136,7 @@ def resume(
 
     folder = _folder(run_dir)
     document = folder.read_config()
+    _give_model(document["config"], model)
     return simulate(
         from_mapping(document["config"]),
         recipe=document["recipe"],
@@ -146,14 +150,22 @@ def resume(
     )
 
 
-def load(run_dir: str | Path) -> Result:
+def load(run_dir: str | Path, *, model: Any = None) -> Result:
     """Return what a finished run gave, from its folder: model, rounds, statement, configuration.
+
+    Args:
+        run_dir: the run's folder.
+        model: of a run whose model was given as an object in another process, the same one again;
+            its weights are then those of the folder.
 
     Raises:
         RunError: it is no run folder, the run is not finished, or a file is missing or damaged.
+        ConfigError: a model is given, and the run's own is found without it.
     """
     folder = _folder(run_dir)
-    return read_result(folder, from_mapping(folder.read_config()["config"]))
+    config = folder.read_config()["config"]
+    _give_model(config, model)
+    return read_result(folder, from_mapping(config))
 
 
 def evaluate(
@@ -257,6 +269,12 @@ def _configured(
     if own and not isinstance(named, RunConfig):
         settings = {"standardise": False, **settings}
     return recipe(named, dataset=name, **settings), data
+
+
+def _give_model(config: dict[str, Any], model: Any) -> None:
+    """Let a run find a model that only another process had."""
+    if model is not None:
+        give_again(str(config.get("model")), model)
 
 
 def _folder(run_dir: str | Path) -> RunFolder:

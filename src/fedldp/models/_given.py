@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from copy import deepcopy
 from typing import Any
 
 from fedldp.core.errors import ConfigError
 
 _PLACE = "python"
+_SCRIPT = "__main__"
+_PROCESS = f"{time.time_ns():x}"
+"""Tells names of this process from those that another one has written down."""
+
 _GIVEN: dict[str, object] = {}
 """Objects without an address, by the name that each got; they live as long as the process."""
 
@@ -31,7 +36,7 @@ def name_of(model: object) -> str:
     module = getattr(model, "__module__", None)
     if module and getattr(sys.modules.get(module), name, None) is model:
         return f"{module}:{name}"
-    label = f"{_PLACE}:{name.rpartition('.')[2]}-{len(_GIVEN) + 1}"
+    label = f"{_PLACE}:{name.rpartition('.')[2]}-{len(_GIVEN) + 1}-{_PROCESS}"
     _GIVEN[label] = deepcopy(model) if _is_module(model) else model
     return label
 
@@ -42,12 +47,41 @@ def given(name: str) -> object | None:
     Raises:
         ConfigError: it was given in another process.
     """
-    if name.startswith(f"{_PLACE}:") and name not in _GIVEN:
+    if name not in _GIVEN and _is_elsewhere(name):
         raise ConfigError(
             f"model = {name}: it was an object of a Python program, and is not in this process; "
-            "put its class into a file, and name it as module:Class"
+            "in Python give it again, fedldp.load(DIR, model=...) or fedldp.resume(DIR, "
+            "model=...); for commands put its class into a file, and name it as module:Class in "
+            "a new run"
         )
     return _GIVEN.get(name)
+
+
+def give_again(name: str, model: object) -> None:
+    """Keep a model, or what makes one, under the name that another process gave it.
+
+    Args:
+        name: as that process wrote it down.
+        model: the same model: a torch module, or a class or function that makes one.
+
+    Raises:
+        ConfigError: ``model`` is none, or the name finds one without it.
+    """
+    if not callable(model):
+        raise ConfigError(
+            f"model = {model!r}: give a torch module, or a class or function that makes one"
+        )
+    if not _is_elsewhere(name) or name in _GIVEN:
+        raise ConfigError(
+            f"model: that of the run is {name}, which is found without it; leave model out"
+        )
+    _GIVEN[name] = deepcopy(model) if _is_module(model) else model
+
+
+def _is_elsewhere(name: str) -> bool:
+    """Return whether a name is of what only another process has."""
+    place, _, label = name.partition(":")
+    return place == _PLACE or (place == _SCRIPT and not hasattr(sys.modules.get(_SCRIPT), label))
 
 
 def check_travels(name: str, where: str) -> None:
