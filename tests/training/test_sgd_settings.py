@@ -15,6 +15,7 @@ from torch.nn import functional
 import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
+from fedldp.algorithms.systems import KEEPS_NOTHING
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
 from fedldp.models import build_model, layout_of_module
@@ -93,6 +94,15 @@ def test_alone_and_together_it_is_torchs(model: str, given: dict[str, Any]) -> N
         np.testing.assert_allclose(row, expected, atol=2e-5)
 
 
+def test_a_loss_may_be_given_as_it_is_and_the_statement_says_what_it_assumes() -> None:
+    given = fedldp.recipe("fedavg-quickstart", loss=margin)
+    assert given.loss == "losses_of_ones_own:margin"
+    says = f"loss = losses_of_ones_own:margin {KEEPS_NOTHING}"
+    assert any(says in each for each in fedldp.account(given)["warnings"])
+    plain = fedldp.account("fedavg-quickstart")
+    assert not any(KEEPS_NOTHING in each for each in plain["warnings"])
+
+
 @pytest.mark.parametrize("name", ["rate_schedule", "weight_decay", "gradient_clip", "loss",
                                   "label_smoothing"])  # fmt: skip
 def test_a_setting_of_plain_sgd_changes_a_run_or_is_refused(name: str) -> None:
@@ -125,6 +135,8 @@ def test_a_setting_of_plain_sgd_changes_a_run_or_is_refused(name: str) -> None:
         ({"loss": "hinge"}, 'loss = hinge: choose cross_entropy or "module:function"'),
         ({"loss": "losses_of_ones_own:missing"}, "loss = losses_of_ones_own:missing: Attrib"),
         ({"loss": "losses_of_ones_own:number"}, "it is not a function"),
+        ({"loss": lambda logits, labels: logits}, "no record could name it; give a function of a"),
+        ({"loss": torch.nn.functional.cross_entropy}, "for 2 examples it returns the shape ()"),
         ({"loss": "losses_of_ones_own:mean"}, "for 2 examples it returns the shape ()"),
         ({"loss": "losses_of_ones_own:detached"}, "loss = losses_of_ones_own:detached: Runtime"),
         ({"loss": "losses_of_ones_own:raising"}, "RuntimeError: first line; it takes logits"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -37,7 +38,7 @@ from fedldp.algorithms.settings import (
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
-from fedldp.core.registry import is_address
+from fedldp.core.registry import address_of, is_address
 from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
 from fedldp.ledgers.budget import Budget
@@ -67,6 +68,19 @@ LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 WeightDecay = Annotated[float, Field(ge=0, le=1e3)]
 RateSchedule = Literal["constant", "linear", "cosine"]
 ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
+
+
+def _loss_named(loss: Any) -> Any:
+    """Return the address of a function that a Python program gives; whatever else, as it is."""
+    if not callable(loss):
+        return loss
+    address = address_of(loss)
+    if address is None:
+        raise ConfigError(
+            f"loss = {getattr(loss, '__qualname__', type(loss).__name__)}: no record could name "
+            'it; give a function of a module or of the script, or "module:function"'
+        )
+    return address
 
 
 class RunSettings(FrozenConfig):
@@ -241,7 +255,7 @@ class RunSettings(FrozenConfig):
         description="largest L2 norm of a batch's gradient, in clients' training; longer ones are "
         "scaled down to it, which guarantees nothing by itself",
     )
-    loss: Annotated[str, LEFT_OUT] = Field(
+    loss: Annotated[str, BeforeValidator(_loss_named), LEFT_OUT] = Field(
         "cross_entropy",
         description='what clients minimise: cross_entropy, or "module:function", which gives the '
         "loss of each example from logits and labels",

@@ -68,7 +68,7 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
-KEEPS_NOTHING = "keeps nothing of an example that it was used on, but for what its weights learned"
+KEEPS_NOTHING = "keeps nothing of an example that it was used on"
 """Otherwise what it kept of one client or person could reach the report of another."""
 
 
@@ -86,7 +86,10 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
         case None:
             pass
     if is_address(config.model):
-        found.append(Assumed(f"model = {config.model} {KEEPS_NOTHING}", "code of your own"))
+        what = f"model = {config.model} {KEEPS_NOTHING}, but for what its weights learned"
+        found.append(Assumed(what, "code of your own"))
+    if is_address(config.loss):
+        found.append(Assumed(f"loss = {config.loss} {KEEPS_NOTHING}", "code of your own"))
     if config.initial is not None:
         what = f"initial = {config.initial} was trained on none of the clients' examples"
         found.append(Assumed(what, "a file of your own"))

@@ -69,6 +69,14 @@ def is_address(name: str) -> bool:
     return ":" in name
 
 
+def address_of(found: object) -> str | None:
+    """Return the address of a class or function of a module; None of whatever has none."""
+    name = getattr(found, "__qualname__", type(found).__name__)
+    module = getattr(found, "__module__", None)
+    named = module and getattr(sys.modules.get(module), name, None) is found
+    return f"{module}:{name}" if named else None
+
+
 def load(address: str, setting: str) -> Any:
     """Return the object that an address, "module:name", names. This runs the module's code.
 

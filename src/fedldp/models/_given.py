@@ -9,6 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 from fedldp.core.errors import ConfigError
+from fedldp.core.registry import address_of
 
 _PLACE = "python"
 _SCRIPT = "__main__"
@@ -32,10 +33,10 @@ def name_of(model: object) -> str:
         raise ConfigError(
             f"model = {model!r}: give a name, a torch module, or a class or function that makes one"
         )
+    address = address_of(model)
+    if address is not None:
+        return address
     name = getattr(model, "__qualname__", type(model).__name__)
-    module = getattr(model, "__module__", None)
-    if module and getattr(sys.modules.get(module), name, None) is model:
-        return f"{module}:{name}"
     label = f"{_PLACE}:{name.rpartition('.')[2]}-{len(_GIVEN) + 1}-{_PROCESS}"
     _GIVEN[label] = deepcopy(model) if _is_module(model) else model
     return label
