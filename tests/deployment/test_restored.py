@@ -13,6 +13,8 @@ from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import Restored, UnrecordedSpend, charge_lost
+from fedldp.deployment.site_ledger import read_mark, write_mark
+from fedldp.ledgers.sqlite import renewals
 
 
 def cost_of(world: World) -> float:
@@ -97,6 +99,32 @@ def test_each_restore_from_one_copy_is_charged(tmp_path: Path) -> None:
         shutil.copytree(copy, sites)
         charge_lost(world.policies[0], [], restores=restores)
         assert len(world.ledger(0).releases()) == left
+
+
+def test_a_renewal_that_is_lost_is_no_dead_end(tmp_path: Path) -> None:
+    """It is counted, and not made again: only the owner gives the budget back."""
+    world = limited(tmp_path, 2)
+    policy, copy = world.policies[0], tmp_path / "copy"
+    world.agent(0)
+    shutil.copy(policy.ledger, copy)
+    world.serve()
+    ledger = world.ledger(0)
+    entry = ledger.renew()
+    mark, _ = read_mark(policy.mark)
+    assert mark is not None
+    write_mark(policy.mark, replace(mark, number=entry.number, hash=entry.hash))
+    shutil.copy(copy, policy.ledger)
+    with pytest.raises(ConfigError, match="renewed since, say how often: --renewed N"):
+        charge_lost(policy, [])
+    assert world.ledger(0).releases() == []  # nothing was charged by that
+    charge_lost(policy, [], renewed=1)
+    kept = world.ledger(0)
+    assert renewals(kept.releases()) == 0
+    assert kept.remaining() == pytest.approx(0, abs=1e-6)
+    kept.renew()
+    assert kept.remaining() == pytest.approx(2 * cost_of(world))
+    assert kept.spent() == pytest.approx(2 * cost_of(world))  # since the beginning
+    kept.verify()
 
 
 def test_a_second_restore_asks_again(tmp_path: Path) -> None:

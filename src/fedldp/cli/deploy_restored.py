@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,10 @@ def restored(
         int,
         typer.Option(min=1, help="how often the site was restored from this copy, this one too"),
     ] = 1,
+    renewed: Annotated[
+        int,
+        typer.Option(min=0, help="how often the budget was renewed since the copy was made"),
+    ] = 0,
     anew: Annotated[
         bool,
         typer.Option(
@@ -51,7 +56,7 @@ def restored(
     from fedldp.deployment.site_ledger import SiteLedger
 
     if moved is not None:
-        if since or none_since or anew or restores != 1:
+        if since or none_since or anew or restores != 1 or renewed:
             raise ConfigError("--moved: nothing is lost, so nothing is charged; give it alone")
         terms = read_policy(policy)
         with alone(terms.state / "lock", "agent"):
@@ -70,7 +75,7 @@ def restored(
     ):
         raise typer.Exit(1)
     with alone(terms.state / "lock", "agent"):
-        for lost in charge_lost(terms, later, restores=restores, anew=anew):
+        for lost in charge_lost(terms, later, restores=restores, renewed=renewed, anew=anew):
             typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost")
         ledger = SiteLedger(terms).ledger
         all_left = ledger.all_remaining(ledger.releases())
@@ -78,7 +83,9 @@ def restored(
         if left < 0:
             typer.echo(
                 f"they may have passed the limit, by {budget.amount(-left)}: nothing more is "
-                "released with this ledger. Whoever is responsible for the data must know"
+                "released with this ledger, unless the owner of the data renews its budget: "
+                f"fedldp ledger renew {shlex.quote(str(terms.ledger))}. Whoever is responsible for "
+                "the data must know"
             )
         else:
             typer.echo(f"{budget.amount(left, up=False)} is left")

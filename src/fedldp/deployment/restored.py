@@ -48,7 +48,12 @@ class UnrecordedSpend:
 
 
 def charge_lost(
-    policy: SitePolicy, since: Sequence[Agreement], *, restores: int = 1, anew: bool = False
+    policy: SitePolicy,
+    since: Sequence[Agreement],
+    *,
+    restores: int = 1,
+    renewed: int = 0,
+    anew: bool = False,
 ) -> list[UnrecordedSpend]:
     """Charge what may have been released since an older copy of the ledger was made.
 
@@ -60,6 +65,9 @@ def charge_lost(
             it is accepted again.
         restores: how often that copy was restored: after each, all may have been released anew, and
             what was charged then is not in the copy either.
+        renewed: how often the owner of the data had renewed the budget since. These entries are
+            lost, and are not made again: what is charged counts against the budget, until she
+            renews it.
         anew: whether there is no copy: another ledger is begun, and ``since`` is all that was ever
             accepted.
 
@@ -79,7 +87,7 @@ def charge_lost(
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
     # Where budgets stay at their sites, by the largest: what it was before, nothing says.
     placed = [_Placed.of(policy, each) for each in accepted.values()]
-    _check_all_named(mark, placed, entries, restores)
+    _check_all_named(mark, placed, entries, restores, renewed)
     if begins:
         SqliteLedger(policy.ledger, policy.budgets)
     kept, restored = SiteLedger(policy, look=True), Restored(policy)
@@ -176,6 +184,7 @@ def _check_all_named(
     agreements: Sequence[_Placed],
     entries: Sequence[Release],
     restores: int,
+    renewed: int,
 ) -> None:
     """Refuse to charge fewer releases than the site is known to have made.
 
@@ -185,7 +194,7 @@ def _check_all_named(
     if mark.restores or (mark.seen is not None and mark.seen.restores):
         return  # among these are some that a restore charged
     known = mark.number if mark.seen is None else max(mark.number, mark.seen.number)
-    most = len(entries)
+    most = len(entries) + renewed
     for each in agreements:
         of_run = sum(entry.run == each.agreement.run for entry in entries)
         whole = each.rounds * len(each.agreement.events_of(each.place))
@@ -194,7 +203,8 @@ def _check_all_named(
         raise ConfigError(
             f"--since: the site made {known} releases, by its mark or a receipt; the ledger has "
             f"{len(entries)}, and with the agreements that are known there were {most} at most: "
-            "name the file of every agreement that was accepted since the copy was made"
+            "name the file of every agreement that was accepted since the copy was made; if the "
+            "budget was renewed since, say how often: --renewed N"
         )
 
 
