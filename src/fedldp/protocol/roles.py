@@ -311,7 +311,7 @@ class Initial(Protocol):
     def __call__(self, draw: Draw) -> State: ...
 
 
-class Aggregate(Protocol):
+class ServerStep(Protocol):
     """Compute the next state from a stream of reports, in O(d) memory; ``draw`` is the server's."""
 
     def __call__(self, state: State, reports: Incoming, draw: Draw) -> tuple[State, Metrics]: ...
@@ -356,7 +356,7 @@ class ServerRole:
     Attributes:
         initial: see ``Initial``.
         publish: gives the round's broadcast from the state.
-        aggregate: see ``Aggregate``.
+        aggregate: see ``ServerStep``.
         dialogue: of a round with several phases; None for a round of one phase.
         downlink: what one broadcast releases about the clients to someone who sees nothing else and
             trusts the server, where the server adds noise itself.
@@ -367,11 +367,11 @@ class ServerRole:
 
     initial: Initial
     publish: Callable[[State], Broadcast] = publish_weights
-    aggregate: Aggregate
+    aggregate: ServerStep
     dialogue: Dialogue | None = None
     downlink: Event | None = None
     result: Callable[[State], Vector] = last_weights
-    plain: Aggregate | None = None
+    plain: ServerStep | None = None
 
     def tested(self, state: State) -> Broadcast:
         """Return what is tested: the broadcast, with the weights of ``result``."""

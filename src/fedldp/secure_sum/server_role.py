@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.protocol.roles import Aggregate, Arrays, Ask, Draw, Metrics, ServerRole, State
+from fedldp.protocol.roles import Arrays, Ask, Draw, Metrics, ServerRole, ServerStep, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, broadcast_digest
 from fedldp.secure_sum.client_role import KEYS, SHARES, SURVIVORS, TOLD, Phase
@@ -266,7 +266,7 @@ class OfTotals:
         inner: the system's server step.
     """
 
-    inner: Aggregate
+    inner: ServerStep
 
     def __call__(self, state: State, reports: Incoming, draw: Draw) -> tuple[State, Metrics]:
         """Return the next state, and the system's figures with the number of clients in a sum."""
