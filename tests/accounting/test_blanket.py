@@ -260,11 +260,11 @@ def test_where_the_shuffler_adds_nothing_the_local_guarantee_stands(delta: float
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"closest": 3}, "closest = 3: of 4 categories give at most 2, half of them"),
+        ({"closest": 3}, "closest = 3: give at most 2, half of the 4 categories"),
         ({"closest": 0}, "closest = 0"),
         ({"high": 1}, "high = 1: give more than low = 1"),
         ({"low": 0}, "low = 0"),
-        ({"categories": 1}, "closest = 1: of 1 categories give at most 0"),
+        ({"categories": 1}, "closest = 1: give at most 0, half of the 1 categories"),
     ],
 )
 def test_a_law_that_is_none_is_refused(changes: dict[str, int], match: str) -> None:

@@ -94,7 +94,7 @@ def test_it_is_kept_under_its_name_and_read_back() -> None:
         "categories": 4,
     }  # fmt: skip
     assert from_record(to_record(large)) == large
-    with pytest.raises(ConfigError, match="closest = 3: of 4 categories give at most 2"):
+    with pytest.raises(ConfigError, match="closest = 3: give at most 2, half of the 4 categories"):
         from_record(to_record(EVENT) | {"closest": 3})
 
 

@@ -98,9 +98,9 @@ class Ledgers(Protocol):
             and checks that they are the same. Bytes: its earlier answer to the same question.
             Otherwise the first of these that applies. AskedOtherwise: the place was released for
             another question, or the run drew another event under the same identity. NoLongerKept:
-            the round is before the run's latest, or its bytes or what was drawn once are gone.
-            OutOfTurn: ``max_rounds`` earlier rounds were answered. OverBudget: the budget does not
-            cover the event. LedgerUnusable: the store cannot be used.
+            the round is before the run's latest one, or the client has lost the bytes or what it
+            drew once. OutOfTurn: ``max_rounds`` earlier rounds were answered. OverBudget: the
+            budget does not cover the event. LedgerUnusable: the store cannot be used.
         """
 
     def release(

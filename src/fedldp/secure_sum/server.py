@@ -1,4 +1,4 @@
-"""The server in a secure sum; ``secure_sum`` says what it may learn."""
+"""The server in a secure sum; the package's docstring says what the server may learn."""
 
 from __future__ import annotations
 
@@ -267,8 +267,8 @@ class Suspects:
 
     Honest clients open each other's boxes. So if one client complains of another, one of the two
     lies, and nobody else can tell which. With at most ``liars`` liars, a client that is in more
-    pairs than that is a liar. Of each remaining pair, both clients are left out, pair by pair. So
-    no more honest clients are lost than there are liars.
+    pairs than that is a liar. Then both clients of each remaining pair are left out, one pair after
+    another. So no more honest clients are lost than there are liars.
 
     Args:
         liars: the assumed largest number of clients that lie; at least 1.

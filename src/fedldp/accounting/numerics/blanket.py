@@ -87,8 +87,8 @@ class Subset:
             )
         if 2 * self.closest > self.categories:
             raise ConfigError(
-                f"closest = {self.closest}: of {self.categories} categories give at most "
-                f"{self.categories // 2}, half of them"
+                f"closest = {self.closest}: give at most {self.categories // 2}, half of the "
+                f"{self.categories} categories"
             )
 
     @property
