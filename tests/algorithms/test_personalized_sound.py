@@ -188,9 +188,9 @@ def test_the_selection_is_the_servers_secret_and_not_the_configurations() -> Non
     settings = config(selects_first=True, rounds=8)
     first, other = (settings.with_schedule(draws_of_seed(seed)).turns for seed in (0, 1))
     assert first != other
-    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .* settled"):
+    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .*schedule"):
         settings.algorithm(DIGITS).encoder(0)
-    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .* settled"):
+    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .*schedule"):
         settings.algorithm(DIGITS).server()
 
 

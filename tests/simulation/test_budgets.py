@@ -30,9 +30,9 @@ SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "shuffle=
 """One pure report of epsilon 1 for each client and round."""
 
 EVERYONE_REFUSES = (
-    "error: round {round}: 0 of 6 clients took part, and 1 must (6 refused: over-budget); what was "
-    "complete is kept, and a resumed run would end here too: raise the limit of the budget, or "
-    "lower rounds or epsilon, in a new run"
+    "error: round {round}: 0 of 6 clients took part, and 1 must (6 refused: over-budget); the "
+    "complete rounds are kept, but a resumed run would end here too: raise the limit of the "
+    "budget, or lower rounds or epsilon, in a new run"
 )
 
 

@@ -301,7 +301,7 @@ class Preselected:
         if self.turns is None:
             raise ConfigError(
                 "turns is not set: with selects_first the noise follows from who is selected, "
-                "which the server draws before the run; take the settled configuration"
+                "which the server draws before the run; take the configuration of with_schedule"
             )
         return int(of_client(self.turns, client))
 

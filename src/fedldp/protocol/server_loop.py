@@ -332,11 +332,11 @@ class _Tally:
         silent = self._asked.size - self.took_part - sum(refused.values())
         why = [f"{count} refused: {reason}" for reason, count in sorted(refused.items())]
         why += [f"{silent} did not answer"] if silent else []
-        kept = "what was complete is kept, and can be resumed"
+        kept = "the complete rounds are kept, and the run can be resumed"
         if refused.get(Reason.OVER_BUDGET.value) == self._asked.size - self.took_part:
             kept = (
-                "what was complete is kept, and a resumed run would end here too: raise the limit "
-                "of the budget, or lower rounds or epsilon, in a new run"
+                "the complete rounds are kept, but a resumed run would end here too: raise the "
+                "limit of the budget, or lower rounds or epsilon, in a new run"
             )
         return RunError(
             f"round {self.round}: {self.took_part} of {self._asked.size} clients took part, "

@@ -37,10 +37,10 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     """
     found: dict[Event, list[ClientIndices]] = {}
     algorithm = config.algorithm(problem)
-    for alike in config.encoder_groups():
-        encoder = algorithm.encoder(alike[0])
+    for group in config.encoder_groups():
+        encoder = algorithm.encoder(group[0])
         for event in events_of_round(encoder, algorithm.parts.channel.phases):
-            found.setdefault(event, []).append(alike)
+            found.setdefault(event, []).append(group)
     groups = {
         event: each[0] if len(each) == 1 else np.concatenate(each) for event, each in found.items()
     }
