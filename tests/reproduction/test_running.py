@@ -16,7 +16,8 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.reporting.record import RunFolder
 from fedldp.reproduction import comparison, papers, results, targets
 from fedldp.reproduction.comparison import Row, compare, proven
-from fedldp.reproduction.pages import markdown, remaining, updated
+from fedldp.reproduction.figure import fingerprint, has_rounds
+from fedldp.reproduction.pages import committed, markdown, name_of_chart, remaining, updated
 from fedldp.reproduction.publishing import document, restore, text_of
 from fedldp.reproduction.results import Measured, Store, data_digests, digest
 from fedldp.reproduction.runner import Job, estimate, jobs, run_all
@@ -523,8 +524,16 @@ def test_what_is_committed_of_several_seeds_is_no_run(
     assert kept(other) == []
 
 
+PAGES = (
+    "reproduction",
+    "results/reproduction_left",
+    *(f"results/reproduction_{name}" for name in targets.targets()),
+    *(f"papers/{name}" for name in papers.PAPERS),
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["reproduction", *(f"papers/{name}" for name in papers.PAPERS)])
+@pytest.mark.parametrize("page", PAGES)
 def test_the_tables_of_a_page_are_those_of_the_committed_results(
     page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -533,6 +542,16 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(
     monkeypatch.setattr(papers, "statement_of", statements.recorded_statement)
     text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert text == updated(text), f"run: python -m fedldp.reproduction docs/{page}.md"
+
+
+def test_the_chart_of_a_page_is_of_the_committed_results() -> None:
+    # Beside each table whose rounds are known, and drawn from what is committed now.
+    folder = Path(__file__).parents[2] / "docs" / "results"
+    for name, target in targets.targets().items():
+        rows = committed(target, prove=False)
+        if any(map(has_rounds, rows)):
+            drawn = (folder / name_of_chart(name)).read_text(encoding="utf-8")
+            assert fingerprint(rows) in drawn, f"run: python -m fedldp.reproduction {name}'s page"
 
 
 def test_the_page_lists_what_is_left_with_its_cost(

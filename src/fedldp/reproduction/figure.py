@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,10 @@ from fedldp.core.registry import import_extra
 from fedldp.reproduction.comparison import Row
 
 _ROUND = "round"
+_CURVES = 7
+"""Curves of one panel of a page's chart: what the eye can tell apart."""
+_FEW = 5
+"""Rounds up to which each is a point: a line of two is easily taken for what lies between."""
 
 
 def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
@@ -52,6 +58,47 @@ def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
         raise RunError(f"svg = {path}: {error.strerror}; choose another place") from error
 
 
+def has_rounds(row: Row) -> bool:
+    """Return whether more than the last round is known of a row."""
+    return row.ours is not None and len(row.ours.after) > 1
+
+
+def fingerprint(rows: Sequence[Row]) -> str:
+    """Return a digest of all that ``write_rounds`` draws: a test finds a chart that is old."""
+    drawn = [(_name(row), row.ours.after) for row in rows if row.ours and has_rounds(row)]
+    return hashlib.sha256(repr(drawn).encode()).hexdigest()[:16]
+
+
+def write_rounds(path: Path, rows: Sequence[Row]) -> None:
+    """Draw accuracy after each round: the chart of a page, some curves to a panel.
+
+    Raises:
+        ConfigError: Matplotlib is not installed.
+    """
+    figures, style = (
+        import_extra(name, extra="report") for name in ("matplotlib.figure", "matplotlib")
+    )
+    drawn = [row for row in rows if has_rounds(row)]
+    panels = [drawn[start : start + _CURVES] for start in range(0, len(drawn), _CURVES)]
+    # Letters stay letters, and names do not change from one call to the next.
+    small = {"svg.fonttype": "none", "svg.hashsalt": "fedldp", "font.sans-serif": ["DejaVu Sans"]}
+    with style.rc_context({"font.family": "sans-serif", **small}):
+        figure = figures.Figure(figsize=(9, 3.2 * len(panels)), layout="constrained")
+        for axes, members in zip(
+            figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
+        ):
+            axes.set_xlabel(_ROUND)
+            axes.set_ylabel("accuracy, %")
+            axes.grid(alpha=0.3)
+            for row in members:
+                _curve(axes, row)
+            axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+        about = {"Date": None, "Creator": None, "Description": fingerprint(rows)}
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata=about)
+    path.write_text(re.sub(r"[ \t]+$", "", text.getvalue(), flags=re.MULTILINE), encoding="utf-8")
+
+
 def _panels(cells: Sequence[Row]) -> dict[str, list[Row]]:
     """Return what is drawn in each panel, by the label of its horizontal axis."""
     panels: dict[str, list[Row]] = {}
@@ -64,7 +111,8 @@ def _curve(axes: Any, row: Row) -> None:
     if row.ours is None or not row.ours.after:
         return
     rounds = sorted(row.ours.after)
-    axes.plot(rounds, [100 * row.ours.after[n][0] for n in rounds], ".-", label=_name(row))
+    style = ".-" if len(rounds) <= _FEW else "-"
+    axes.plot(rounds, [100 * row.ours.after[n][0] for n in rounds], style, label=_name(row))
 
 
 def _points(axes: Any, name: str, rows: list[Row]) -> None:

@@ -1,4 +1,4 @@
-"""The tables of docs/reproduction.md and of docs/papers, made of the committed results.
+"""The tables of docs/results/reproduction_*.md and docs/papers, made of the committed results.
 
 The prose between them is kept.
 """
@@ -6,6 +6,7 @@ The prose between them is kept.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.reproduction import papers
-from fedldp.reproduction.comparison import Row, compare
+from fedldp.reproduction.comparison import Row, Verdict, compare
+from fedldp.reproduction.figure import has_rounds
 from fedldp.reproduction.results import Store
 from fedldp.reproduction.runner import jobs
 from fedldp.reproduction.targets import Target, find_target, targets
@@ -21,15 +23,13 @@ from fedldp.reproduction.targets import Target, find_target, targets
 _BLOCK = re.compile(r"(<!-- target (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _CLAIMS = re.compile(r"(<!-- claims (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PROVEN = re.compile(r"(<!-- proven ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_REST = re.compile(r"(<!-- unmeasured -->\n).*?(<!-- end -->)", re.DOTALL)
+_OVERVIEW = re.compile(r"(<!-- (overview) -->\n).*?(<!-- end -->)", re.DOTALL)
+_REST = re.compile(r"(<!-- (unmeasured) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SEEDS = 3
 _CORES = 2
 """What the guessed time of a run is for."""
 _WHOLE = 10
 """Hours from which on a guess has no tenths."""
-_MOST = 7
-"""Rounds of a run that a page shows."""
-
 _NOWHERE = Path("/nonexistent")
 """A data folder, and a store, with nothing in them: the page is the same on every machine."""
 
@@ -37,25 +37,74 @@ _NOWHERE = Path("/nonexistent")
 def updated(page: str) -> str:
     """Return the page with every table between its markers made anew.
 
-    The markers, each up to ``<!-- end -->``: ``<!-- target NAME -->``, a table or figure;
-    ``<!-- claims PAPER -->``, what its text claims; ``<!-- proven RECIPE... -->``, the lines of
-    statements; ``<!-- unmeasured -->``, what is left.
+    The markers, each up to ``<!-- end -->``: ``<!-- target NAME -->``, a table or figure, and its
+    chart where rounds are known; ``<!-- claims PAPER -->``, what its text claims; ``<!-- proven
+    RECIPE... -->``, the lines of statements; ``<!-- overview -->``, all targets; ``<!-- unmeasured
+    -->``, what is left.
 
     Raises:
         ConfigError: a marker names nothing that there is.
     """
     known = targets()
+    makers: dict[re.Pattern[str], Callable[[str], str]] = {
+        _BLOCK: lambda name: target_text(find_target(name, known)),
+        _CLAIMS: papers.claims_table,
+        _PROVEN: papers.proven_table,
+        _OVERVIEW: lambda _: overview(known.values()),
+        _REST: lambda _: remaining(known.values()),
+    }
+    found = 0
+    for pattern, made in makers.items():
 
-    def table(match: re.Match[str]) -> str:
-        rows = compare(find_target(match[2], known), Store(_NOWHERE), _NOWHERE)
-        return f"{match[1]}{markdown(rows)}{match[3]}"
+        def anew(match: re.Match[str], made: Callable[[str], str] = made) -> str:
+            return f"{match[1]}{made(match[2])}{match[3]}"
 
-    made, count = _BLOCK.subn(table, page)
-    made, claims = _CLAIMS.subn(lambda m: f"{m[1]}{papers.claims_table(m[2])}{m[3]}", made)
-    made, proofs = _PROVEN.subn(lambda m: f"{m[1]}{papers.proven_table(m[2])}{m[3]}", made)
-    if not count + claims + proofs:
+        page, count = pattern.subn(anew, page)
+        found += count
+    if not found:
         raise ConfigError("page: it has no table between `<!-- target NAME -->` and `<!-- end -->`")
-    return _REST.sub(lambda match: f"{match[1]}{remaining(known.values())}{match[2]}", made)
+    return page
+
+
+def name_of_chart(target: str) -> str:
+    """Return the file of a target's chart, beside its page."""
+    return f"reproduction_{target}.svg"
+
+
+def committed(target: Target, *, prove: bool = True) -> list[Row]:
+    """Return a target's rows by the committed results alone."""
+    return compare(target, Store(_NOWHERE), _NOWHERE, prove=prove)
+
+
+def target_text(target: Target) -> str:
+    """Return a target's table, and its chart where more than the last round is known."""
+    rows = committed(target)
+    text = markdown(rows)
+    if any(map(has_rounds, rows)):
+        text += f"\n![Accuracy after each round]({name_of_chart(target.name)})\n"
+    return text
+
+
+def overview(found: Iterable[Target]) -> str:
+    """Return a table of all targets: their pages, and how many cells have which verdict."""
+    verdicts: tuple[Verdict, ...] = (
+        "agrees",
+        "explained",
+        "unexplained",
+        "no number",
+        "not measured",
+    )
+    lines = [
+        f"| target | of | cells | {' | '.join(verdicts)} |",
+        "|---|---|---|" + "---|" * len(verdicts),
+    ]
+    for target in found:
+        counts = Counter(row.verdict for row in committed(target, prove=False))
+        numbers = " | ".join(str(counts[verdict]) for verdict in verdicts)
+        page = f"[`{target.name}`](results/reproduction_{target.name}.md)"
+        place = f"{target.paper}: {target.place}"
+        lines.append(f"| {page} | {place} | {counts.total()} | {numbers} |")
+    return "\n".join(lines) + "\n"
 
 
 def remaining(found: Iterable[Target]) -> str:
@@ -66,7 +115,7 @@ def remaining(found: Iterable[Target]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for target in found:
-        rows = compare(replace(target, gains=()), Store(_NOWHERE), _NOWHERE)
+        rows = committed(replace(target, gains=()), prove=False)
         seeds = [len(row.ours.seeds) if row.ours else 0 for row in rows]
         if min(seeds) >= _SEEDS:
             continue
@@ -95,33 +144,21 @@ def markdown(rows: Sequence[Row]) -> str:
         "row": lambda row: row.row if row.column == "accuracy" else f"{row.row}; {row.column}",
         "paper": paper_text,
         "ours": ours_text,
-        "ours, by round": _by_round,
-        "seeds": lambda row: ", ".join(map(str, row.ours.seeds)) if row.ours else "-",
+        "seeds": _seeds_text,
         "verdict": lambda row: row.verdict,
         "proven ε, client's run": epsilon_text,
         "recipe": lambda row: "-" if row.column == "points" else f"`{row.recipe}`",
     }
-    if not any(map(_has_rounds, rows)):
-        del columns["ours, by round"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(show(row) for show in columns.values()) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
-def _has_rounds(row: Row) -> bool:
-    return row.ours is not None and len(row.ours.after) > 1  # the last alone is told anyway
-
-
-def _by_round(row: Row) -> str:
-    after = row.ours.after if row.ours else {}
-    shown = sorted(after)
-    if len(shown) > _MOST:
-        shown = [shown[(len(shown) - 1) * place // (_MOST - 1)] for place in range(_MOST)]
-    return "; ".join(f"{n}: {_with_spread(*after[n])}" for n in shown) or "-"
-
-
-def _with_spread(mean: float, deviation: float | None) -> str:
-    return percent(mean) if deviation is None else f"{percent(mean)} ± {percent(deviation)}"
+def _seeds_text(row: Row) -> str:
+    seeds = row.ours.seeds if row.ours else []
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds)) or "-"
 
 
 def percent(value: float | None, *, sign: bool = False) -> str:
