@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,10 @@ def claims_table(paper: str) -> str:
 
 def judged(claim: PaperClaim) -> tuple[str, str]:
     """Return our numbers, and "agrees", "does not: CAUSE", or "not measured: COST"."""
-    cells = [find_recipe(name) for name in claim.cells]
-    known = [ours_of(cell, Store(_NOWHERE), _NOWHERE, None) for cell in cells]
+    if claim.cost is not None:
+        return "-", f"not measured: {claim.cost}"
+    cells = [find_recipe(name.partition("@")[0]) for name in claim.cells]
+    known = [_known(name) for name in claim.cells]
     missing = [cell for cell, ours in zip(cells, known, strict=True) if ours is None]
     if missing:
         return "-", f"not measured: {_cost(missing)}"
@@ -106,6 +109,16 @@ def _lines(statement: dict[str, Any]) -> list[str]:
         lower = "" if line["lower"] is None else number(line["lower"], up=False)
         found.append(f"{start} | {number(line['epsilon'])} | {line['delta']:g} | {lower} |")
     return found
+
+
+def _known(name: str) -> Measurement | None:
+    """Return what is committed of a recipe: after its last round, or after that of ``name@5``."""
+    recipe, _, after = name.partition("@")
+    ours = ours_of(find_recipe(recipe), Store(_NOWHERE), _NOWHERE, None)
+    if ours is None or not after:
+        return ours
+    mean, deviation = ours.after[int(after)]
+    return replace(ours, mean=mean, deviation=deviation)
 
 
 def _is_above(measured: Sequence[Measurement], upper: Sequence[int], lower: Sequence[int]) -> bool:

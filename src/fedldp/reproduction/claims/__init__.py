@@ -7,9 +7,12 @@ not hold, its entry says why, or that it is not known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from fedldp.algorithms.recipes import find_recipe
 
 Numbers = Sequence[float]
 
@@ -25,6 +28,7 @@ class PaperClaim:
         place: where in the paper: "5.2", "Fig. 4".
         says: what it claims, in few words; its numbers are the paper's.
         cells: the recipes whose results decide it; none where it follows from code alone.
+            ``name@5`` is what a recipe has after round 5.
         derive: makes of their accuracies in percent, in their order, the numbers that are shown.
         ours: a template for these numbers.
         holds: whether the claim holds by these numbers.
@@ -32,6 +36,7 @@ class PaperClaim:
             claim holds where it is so by more than the standard error of the seeds.
         cause: why it does not, where it does not: a cause that a run has tested, or one that begins
             with "not known". None where it holds, or nothing is measured.
+        cost: what a measurement would take, of a claim for which there is no recipe.
     """
 
     place: str
@@ -42,6 +47,7 @@ class PaperClaim:
     holds: Callable[[Numbers], Any] = lambda numbers: True
     above: tuple[Groups, ...] = ()
     cause: str | None = None
+    cost: str | None = None
 
 
 def near(number: float, within: float) -> Callable[[Numbers], bool]:
@@ -62,6 +68,20 @@ def halves(count: int) -> tuple[Groups, ...]:
 def differences(pairs: int) -> Callable[[Numbers], Numbers]:
     """Return what takes the second half of the numbers from the first, pair by pair."""
     return lambda found: [found[place] - found[pairs + place] for place in range(pairs)]
+
+
+def lines_of(recipe: str, unit: str, adversary: str) -> list[dict[str, Any]]:
+    """Return the lines of a recipe's statement for a unit and an adversary."""
+    from fedldp.reproduction import papers  # which imports this room
+
+    lines = papers.statement_of(find_recipe(recipe).config)["guarantees"]
+    return [line for line in lines if (line["unit"], line["adversary"]) == (unit, adversary)]
+
+
+def least_epsilon(recipe: str, unit: str, adversary: str = "server") -> float:
+    """Return the least epsilon that is proven of a recipe; infinity where none is."""
+    found = [line["epsilon"] for line in lines_of(recipe, unit, adversary)]
+    return min((each for each in found if each is not None), default=math.inf)
 
 
 def mean_difference(found: Numbers) -> Numbers:
