@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import cifar_trials
 from fedldp.reproduction.results import published
 
 ROOT = Path(__file__).parents[1]
@@ -106,3 +107,12 @@ def test_the_memory_of_a_million_clients() -> None:
     measured = re.search(r"^\| 1,000,000 \| (\d+) \|", speed, re.M)
     assert measured is not None
     assert f"A million clients fit into {measured[1]} MiB" in text(README)
+
+
+def test_the_trials_on_cifar_10_are_those_of_the_results() -> None:
+    page = ROOT / "docs" / "results" / "reproduction_cifar_trials.md"
+    text = page.read_text(encoding="utf-8")
+    rows = cifar_trials.rows_of(RESULTS / "2026-11-26-cifar-trials.jsonl")
+    assert rows
+    assert all(row["name"] in cifar_trials.TRIALS for row in rows)
+    assert text == cifar_trials.updated(text, rows), "run: python -m benchmarks.cifar_trials --page"

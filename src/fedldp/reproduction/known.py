@@ -32,12 +32,14 @@ _HALF = (
     "has 82.9 (ldp-fl-fmnist-table1-fixed-eps5)"
 )
 _CIFAR_TWIN = (
-    "not known: local epochs, batch size and the network's shape are not stated; it gains 0.3 "
-    "points in its last round; try fedldp run fedavg-cifar10 --set local_epochs=10"
+    "not known in full: tried with 20 to 40 clients a round (benchmarks/cifar_trials.py), batch "
+    "norm gives 6 points and augmentation 4 more, which the paper does not name; local work, "
+    "larger steps and group norm do not close it"
 )
 _CIFAR_OF = (
     "not known in full: the noise-free twin, fedavg-cifar10 with the same settings, has 44.6, "
-    "where the paper's has 62.6; and the noise costs 7 points here, and {} there"
+    "where the paper's has 62.6 (benchmarks/cifar_trials.py: most of it may be batch norm and "
+    "augmentation); and the noise costs 7 points here, and {} there"
 )
 _CIFAR, _CIFAR_TABLE1 = _CIFAR_OF.format("1"), _CIFAR_OF.format("2")
 _LDPFL_MNIST = (
