@@ -15,6 +15,7 @@ from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe, rec
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.reporting.record import RunFolder
 from fedldp.reproduction import comparison, papers, results, targets
+from fedldp.reproduction import statements as proofs
 from fedldp.reproduction.comparison import Row, compare, proven
 from fedldp.reproduction.figure import fingerprint, has_rounds
 from fedldp.reproduction.pages import committed, markdown, name_of_chart, remaining, updated
@@ -539,7 +540,7 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(
 ) -> None:
     # tests/gate makes the recorded statements anew; a test below shows which line is taken.
     monkeypatch.setattr(comparison, "stated_without_shuffler", statements.recorded_statement)
-    monkeypatch.setattr(papers, "statement_of", statements.recorded_statement)
+    monkeypatch.setattr(proofs, "statement_of", statements.recorded_statement)
     text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert text == updated(text), f"run: python -m fedldp.reproduction docs/{page}.md"
 

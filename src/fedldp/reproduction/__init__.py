@@ -10,5 +10,6 @@ __all__ = [
     "papers",
     "results",
     "runner",
+    "statements",
     "targets",
 ]

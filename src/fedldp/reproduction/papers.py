@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
+from fedldp.reproduction import statements
 from fedldp.reproduction.claims import PaperClaim
 from fedldp.reproduction.comparison import Measurement, ours_of
 from fedldp.reproduction.results import Store
 from fedldp.reproduction.runner import jobs
-from fedldp.simulation.plan import plan, problem_of
 
 PAPERS = ("ldp_fl", "ldpfl", "priority", "personalised")
 """The pages, and the modules of their claims."""
@@ -84,13 +83,8 @@ def proven_table(names: str) -> str:
     ]
     for name in names.split():
         config = find_recipe(name).config
-        lines += [f"| `{name}` | {line}" for line in _lines(statement_of(config))]
+        lines += [f"| `{name}` | {line}" for line in _lines(statements.statement_of(config))]
     return "\n".join(lines) + "\n"
-
-
-def statement_of(config: RunConfig) -> dict[str, Any]:
-    """Return the statement of a configuration, before any training and without data."""
-    return plan(config, problem_of(config, _NOWHERE)).privacy
 
 
 def _lines(statement: dict[str, Any]) -> list[str]:

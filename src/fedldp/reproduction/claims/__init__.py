@@ -7,12 +7,9 @@ not hold, its entry says why, or that it is not known.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from fedldp.algorithms.recipes import find_recipe
 
 Numbers = Sequence[float]
 
@@ -68,20 +65,6 @@ def halves(count: int) -> tuple[Groups, ...]:
 def differences(pairs: int) -> Callable[[Numbers], Numbers]:
     """Return what takes the second half of the numbers from the first, pair by pair."""
     return lambda found: [found[place] - found[pairs + place] for place in range(pairs)]
-
-
-def lines_of(recipe: str, unit: str, adversary: str) -> list[dict[str, Any]]:
-    """Return the lines of a recipe's statement for a unit and an adversary."""
-    from fedldp.reproduction import papers  # which imports this room
-
-    lines = papers.statement_of(find_recipe(recipe).config)["guarantees"]
-    return [line for line in lines if (line["unit"], line["adversary"]) == (unit, adversary)]
-
-
-def least_epsilon(recipe: str, unit: str, adversary: str = "server") -> float:
-    """Return the least epsilon that is proven of a recipe; infinity where none is."""
-    found = [line["epsilon"] for line in lines_of(recipe, unit, adversary)]
-    return min((each for each in found if each is not None), default=math.inf)
 
 
 def mean_difference(found: Numbers) -> Numbers:

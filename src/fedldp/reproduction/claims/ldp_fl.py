@@ -13,12 +13,12 @@ from fedldp.reproduction.claims import (
     PaperClaim,
     differences,
     halves,
-    lines_of,
     mean_difference,
     near,
     rising,
 )
 from fedldp.reproduction.known import KNOWN
+from fedldp.reproduction.statements import lines_of
 
 _CLOSE = 1.5
 """Points within which two accuracies are "close": a little more than the paper's largest loss."""

@@ -13,11 +13,11 @@ from fedldp.reproduction.claims import (
     PaperClaim,
     differences,
     halves,
-    least_epsilon,
     near,
     rising,
 )
 from fedldp.reproduction.known import KNOWN
+from fedldp.reproduction.statements import least_epsilon
 from fedldp.simulation.plan import problem_of
 
 _UNITS = ("record", "client-run")

@@ -9,12 +9,12 @@ from fedldp.reproduction.claims import (
     Numbers,
     PaperClaim,
     halves,
-    least_epsilon,
     mean_difference,
     near,
     rising,
 )
 from fedldp.reproduction.known import KNOWN
+from fedldp.reproduction.statements import least_epsilon
 
 _WITHIN = 5.0
 """Points: three or ten clients with some hundred examples each scatter by so much."""

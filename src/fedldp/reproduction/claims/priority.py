@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from fedldp.reproduction.claims import PaperClaim, differences, halves, least_epsilon
+from fedldp.reproduction.claims import PaperClaim, differences, halves
+from fedldp.reproduction.statements import least_epsilon
 
 _FIG5 = tuple(f"nbafl-mnist-fig5-eps{epsilon}" for epsilon in ("10", "5", "1", "0.5"))
 _CLOSE = 2.5
