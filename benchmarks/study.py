@@ -1,4 +1,4 @@
-"""Tables and sentences of docs/study.md and the README, made of the results in study/results.
+"""Tables and sentences of the study's pages and the README, made of the results in study/results.
 
     for file in study/*.toml; do
         fedldp compare $file --out study/results/$(basename $file .toml)
@@ -27,7 +27,12 @@ from fedldp.comparing.running import design_of
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "study"
 PUBLIC = ROOT / "benchmarks" / "results" / "2026-11-25-public-alone.jsonl"
-PAGES = ("README.md", "docs/study.md", "docs/people.md")
+PAGES = (
+    "README.md",
+    "docs/study.md",
+    "docs/people.md",
+    *sorted(f"docs/results/{path.name}" for path in (ROOT / "docs/results").glob("study_*.md")),
+)
 
 CLIENTS = (1_000, 10_000, 100)
 IN_SHORT = (100, 1_000)
