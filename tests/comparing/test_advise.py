@@ -34,7 +34,7 @@ from fedldp.comparing.advising.plan import (
 from fedldp.core.errors import FedldpError
 from fedldp.data.unit_norm import UnitNorm
 from fedldp.reporting.scores import calibration_error
-from fedldp.simulation.settings import resolve
+from fedldp.simulation.settings import assignment, resolve
 
 Change = Callable[[list[dict[str, Any]]], None]
 DECLARED = {"scale_columns.age": [0, 120], "categories.sex": ["f", "m"]}
@@ -108,11 +108,11 @@ def drop_all_but(count: int) -> Change:
         (None, {"settings": {"scale_columns.ago": [0, 1]}}, "scale_columns: .* no column 'ago'"),
         (None, {"settings": {"scale_columns": None}}, "declare a public range of column age"),
         (None, {"settings": {"categories": None}}, "a public list of the texts of column sex"),
-        (at_each("age", ""), {}, r"missing values in column age; .*'ignore_columns=\[\"age\"\]'"),
+        (at_each("age", ""), {}, r"missing values in column age; .* --set fill_columns.age=0 "),
         (
             at_each("sex", "NA"),
             {},
-            "missing values in column sex; declare a number that everybody may",
+            "in column sex; declare .* --set fill_columns.sex=unknown --set",
         ),
         (at_each("person", ""), {}, "column 'person' holds missing values, and every row needs"),
         (at_each("ill", 0, 1), {}, "every label is 0; classification needs at least two classes"),
@@ -169,6 +169,22 @@ def test_what_is_missing_may_be_filled(tmp_path: Path) -> None:
     found, data = asked(write(tmp_path / "t.csv", rows), settings={"fill_columns.age": 50})
     assert "age=missing" in data.features
     assert found.settings["fill_columns"] == {"age": 50}
+
+
+def test_the_remedy_for_missing_texts_works(tmp_path: Path) -> None:
+    rows = visits(300)
+    at_each("sex", "")(rows)
+    at_each("flag", "True", 2)(rows)
+    path = write(tmp_path / "t.csv", rows)
+    with pytest.raises(FedldpError) as refused:
+        asked(path)
+    told = re.findall(r"--set (?:'([^']*)'|(\S+))", str(refused.value))
+    given = dict(assignment(quoted or plain) for quoted, plain in told)
+    assert given.pop("ignore_columns") == ["sex"]
+    assert given.pop("categories.sex")[-1] == given["fill_columns.sex"] == "unknown"
+    found, data = asked(path, settings={**given, "categories.sex": ["f", "m", "unknown"]})
+    assert found.settings["fill_columns"] == {"sex": "unknown"}
+    assert {"sex=unknown", "flag"} <= set(data.features)
 
 
 # What is run

@@ -119,8 +119,13 @@ def test_a_public_number_stands_where_a_value_is_missing_and_a_feature_says_so(
         ({"filled": {"weight": float("inf")}}, r"fill_columns.weight = inf: it is not from"),
         (
             {"filled": {"sex": 0.5}},
-            r"fill_columns: the column 'sex' is listed there and in categories",
+            r"fill_columns.sex = 0.5: the categories of sex are f, m; give one",
         ),
+        (
+            {"filled": {"sex": "x"}},
+            r"fill_columns.sex = 'x': the categories of sex are f, m; .* add",
+        ),
+        ({"filled": {"age": "x"}}, r"fill_columns.age = 'x': age is a column of numbers; give a"),
         ({"filled": {"label": 1.0}}, r"fill_columns: the column 'label' is .* label_column"),
         ({"filled": {"height": 1.0}}, r"fill_columns names 'height', which .* does not have"),
     ],
@@ -130,6 +135,19 @@ def test_what_cannot_stand_for_a_missing_value_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=match):
         load_features(table, columns=Columns(**COLUMNS, **given))
+
+
+def test_a_category_stands_where_a_text_is_missing(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("ward,label\nA,0\n,1\nNA,1\nunknown,1\n")
+    columns = Columns(
+        categories={"ward": ("A", "unknown")}, filled={"ward": "unknown"}, centres={"ward=A": 0.5}
+    )
+    assert columns.made("ward") == ["ward=A", "ward=unknown"]
+    assert load_features(rows, columns=columns).tolist() == [[0.5, 0], *[[-0.5, 1]] * 3]
+    # What is a category as it is written is no gap.
+    named = Columns(categories={"ward": ("A", "NA", "unknown")}, filled={"ward": "unknown"})
+    assert load_features(rows, columns=named).argmax(1).tolist() == [0, 2, 1, 2]
 
 
 def test_what_is_no_number_is_not_filled_in(tmp_path: Path) -> None:

@@ -113,6 +113,37 @@ def test_what_a_cell_may_not_be_is_named(tmp_path: Path, cells: str, says: str) 
     refused(DataError, table(tmp_path, HEADER + ROWS + cells + "\n"), says)
 
 
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        (",f", "column 'age' holds '', a missing value, .*; write a number, or drop the row"),
+        ("old,f", "column 'age' holds 'old', which is not a number; write one, or drop the row"),
+        ("30,x", r"column 'sex' holds 'x', which is no category; write one of .* \(f, m\), or"),
+        ("30,", r"column 'sex' holds '', a missing value; write one of its categories \(f, m\)"),
+    ],
+)
+def test_of_a_trained_model_only_the_rows_can_be_changed(
+    tmp_path: Path, cells: str, says: str
+) -> None:
+    path = table(tmp_path, f"age,sex\n20,f\n{cells}\n")
+    with pytest.raises(DataError, match=says) as found:
+        load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
+    assert not {"fill_columns.age", "ignore_columns", "add it"} & set(str(found.value).split())
+    path = table(tmp_path, "sex\nf\n")
+    with pytest.raises(ConfigError, match="the model takes the column 'age', which is not there"):
+        load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
+
+
+def test_truths_are_0_and_1_however_they_are_written(tmp_path: Path) -> None:
+    path = table(tmp_path, "a,b\n0,False\n1,TRUE\n2,true\n3,1\n4,0.0\n5,\n")
+    with_gaps = Columns(filled={"b": 0.0})
+    assert load_features(path, columns=with_gaps)[:, 1].tolist() == [0, 1, 1, 1, 0, 0]
+    assert load_features(path, columns=with_gaps)[:, 2].tolist() == [0, 0, 0, 0, 0, 1]
+    path = table(tmp_path, "b\nyes\n")
+    with pytest.raises(DataError, match="holds 'yes', which is not a number"):
+        load_features(path, columns=Columns())
+
+
 def test_an_undeclared_text_column_says_how_to_declare_it(tmp_path: Path) -> None:
     refused(
         DataError,

@@ -179,7 +179,7 @@ def test_keys_of_a_server_are_made_once_and_are_for_its_name(invited: Callable[.
         (None, ("--epsilon", "2"), "epsilon = 2: person_dp_sgd has one for all sites"),
         ("chmod", (), "others may read it; run chmod 600"),
         ("column", (), "age"),
-        ("gap", (), "fill_columns and ignore_columns are settings of the run, so ask whoever"),
+        ("gap", (), "fill_columns is a setting of the run, so ask whoever"),
         ("class", (), "dead"),
         ("person", (), "patient"),
     ],

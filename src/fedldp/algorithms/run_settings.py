@@ -182,10 +182,11 @@ class RunSettings(FrozenConfig):
         description="public centre of a column, in its own unit, or of a category, such as "
         '"sex=f", as a share: it becomes 0; never measured on the data',
     )
-    fill_columns: Annotated[dict[str, float], LEFT_OUT] = Field(
+    fill_columns: Annotated[dict[str, float | str], LEFT_OUT] = Field(
         {},
-        description="public number of a column, in its own unit, that stands where a value is "
-        'missing; a feature "column=missing" says where; never measured on the data',
+        description="public value of a column that stands where a value is missing: a number in "
+        'its own unit, and a feature "column=missing" says where; or one of its categories, such '
+        "as unknown; never measured on the data",
     )
     person_column: Annotated[str | None, LEFT_OUT] = Field(
         None,

@@ -99,7 +99,9 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
     public = [name for name in ("centre_columns", "fill_columns") if getattr(config, name)]
     if public:
         settings = f"{', '.join(public)} and scale_columns"
-        what = f"no number in {settings} was measured on the clients' rows"
+        texts = any(isinstance(value, str) for value in config.fill_columns.values())
+        kind = "number or text" if texts else "number"
+        what = f"no {kind} in {settings} was measured on the clients' rows"
         found.append(Assumed(what, "numbers of your own"))
     return tuple(found)
 

@@ -29,8 +29,9 @@ class Columns:
         centres: the public value that becomes 0, by column, in its own unit, or by category
             ("column=text"), as a share from 0 to 1.
         persons_at_sites: the number of clients at which one person may have rows.
-        filled: the public number that replaces a missing value, by column, in its own unit; a
-            feature "column=missing" of 0 and 1 marks the replaced values.
+        filled: the public value that replaces a missing value, by column: a number in the column's
+            own unit, and a feature "column=missing" of 0 and 1 marks the replaced values; or one of
+            the column's categories.
 
     Raises:
         ConfigError: the declarations contradict each other, or a range or a list is invalid.
@@ -45,7 +46,7 @@ class Columns:
     centres: Mapping[str, float] = field(default_factory=dict)
     person: str | None = None
     persons_at_sites: int = 1
-    filled: Mapping[str, float] = field(default_factory=dict)
+    filled: Mapping[str, float | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         taken = {self.label: "label_column"}
@@ -57,10 +58,10 @@ class Columns:
         _take(taken, self.scaled, "scale_columns")
         _take(taken, self.categories, "categories")
         for name in self.filled:
-            if taken.get(name, "scale_columns") != "scale_columns":
+            if taken.get(name, "scale_columns") not in ("scale_columns", "categories"):
                 raise ConfigError(
                     f"fill_columns: the column {name!r} is listed there and in {taken[name]}; "
-                    "leave it in one, and list a missing text among its categories, as unknown"
+                    "leave it in one"
                 )
         for name, (low, high) in self.scaled.items():
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -72,11 +73,19 @@ class Columns:
         if self.classes is not None:
             _check_list("classes", self.classes, 2)
         shares = {name: (0.0, 1.0) for column in self.categories for name in self.made(column)}
-        shares |= {self.made(column)[1]: (0.0, 1.0) for column in self.filled}
+        shares |= {made: (0.0, 1.0) for column in self.filled for made in self.made(column)[1:]}
         for name, centre in self.centres.items():
             _check_public("centre_columns", name, centre, {**self.scaled, **shares})
         for name, value in self.filled.items():
-            _check_public("fill_columns", name, value, self.scaled)
+            if name in self.categories:
+                _check_category(name, value, self.categories[name])
+            elif isinstance(value, str):
+                raise ConfigError(
+                    f"fill_columns.{name} = {value!r}: {name} is a column of numbers; give a "
+                    "number, or list its texts under categories"
+                )
+            else:
+                _check_public("fill_columns", name, value, self.scaled)
 
     def made(self, column: str) -> list[str]:
         """Return the names of the features that a column makes."""
@@ -122,6 +131,16 @@ def _check_public(
         raise ConfigError(
             f"{setting}.{name} = {value:g}: it is not from {low:g} to {high:g}; give a "
             "number that everybody may know about the column"
+        )
+
+
+def _check_category(name: str, value: float | str, values: Sequence[str]) -> None:
+    if value not in values:
+        shown = f"{value:g}" if isinstance(value, float) else repr(value)
+        raise ConfigError(
+            f"fill_columns.{name} = {shown}: the categories of {name} are {', '.join(values)}; "
+            f"give one of them, or add one for what is missing to categories.{name}, such as "
+            '"unknown"'
         )
 
 

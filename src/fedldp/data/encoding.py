@@ -65,24 +65,29 @@ def encode(
         ConfigError: a column is missing, or occurs twice, or makes a feature that is not wanted.
         DataError: a cell holds an invalid value.
     """
-    _check_columns(table, columns, clients=clients, people=people, labels=labels)
     aside = {columns.label, columns.client, columns.person, *columns.ignored}
+    if features is not None:
+        _check_there(table, columns, features)
+    _check_columns(table, columns, clients=clients, people=people, labels=labels)
     if features is not None:
         _check_features(table, columns, aside, features)
     blocks: list[NDArray[np.float32]] = []
     names: list[str] = []
+    declared = features is not None  # what the columns are, once and for all
     kept = np.ones(len(table), np.bool_)
     for name in table.names:
         if name in aside:
             continue
-        block, bad, why = _feature(table, columns, name)
+        block, bad, why = _feature(table, columns, name, declared=declared)
         if bad.any() and not leave_out:
             row = int(bad.argmax())
             raise DataError(f"{table.where(row, name)}, {why(row)}")
         kept &= ~bad
         blocks.append(block)
         names += columns.made(name)
-    classes = _kept_labels(table, columns, kept, leave_out=leave_out) if labels else None
+    classes = None
+    if labels:
+        classes = _kept_labels(table, columns, kept, leave_out=leave_out, declared=declared)
     owners = None
     if clients and columns.client is not None:
         owners = table.texts(columns.client)
@@ -181,18 +186,28 @@ def labels_of(found: Encoded, columns: Columns) -> NDArray[np.int64]:
 
 
 def _feature(
-    table: Table, columns: Columns, name: str
+    table: Table, columns: Columns, name: str, *, declared: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], Callable[[int], str]]:
-    """Return a column's features, shape (n, k), which cells are invalid, and a remedy for one."""
+    """Return a column's features, shape (n, k), which cells are invalid, and a remedy for one.
+
+    If the columns are already ``declared``, whoever has the table can change its cells alone.
+    """
     if name in columns.categories:
-        values = columns.categories[name]
-        texts = np.array(table.texts(name))
+        values, found = columns.categories[name], table.texts(name)
+        if name in columns.filled:
+            stands = str(columns.filled[name])
+            found = [stands if _is_gap(text, values) else text for text in found]
+        texts = np.array(found)
         block = (texts[:, None] == np.array(values)).astype(np.float32)
-        return block, block.sum(1) == 0, lambda row: _no_category(texts[row], name, values)
+
+        def why(row: int) -> str:
+            return _no_category(texts[row], name, values, declared=declared)
+
+        return block, block.sum(1) == 0, why
     numbers = table.numbers(name)
     if name in columns.filled:
         missing = np.array([is_missing(text) for text in table.texts(name)], np.bool_)
-        numbers = np.where(missing, columns.filled[name], numbers)
+        numbers = np.where(missing, float(columns.filled[name]), numbers)
     bad = ~(np.abs(numbers) <= _LARGEST)
     if name in columns.scaled:
         low, high = columns.scaled[name]
@@ -200,14 +215,22 @@ def _feature(
     block = np.where(bad, 0.0, numbers).astype(np.float32)[:, None]
     if name in columns.filled:
         block = np.concatenate([block, missing[:, None].astype(np.float32)], axis=1)
-    return block, bad, lambda row: _no_number(table, name, row)
+    return block, bad, lambda row: _no_number(table, name, row, declared=declared)
 
 
-def _no_category(text: str, name: str, values: Sequence[str]) -> str:
+def _is_gap(text: str, values: Sequence[str]) -> bool:
+    """Return whether a cell is missing, and no category is called as such a gap is written."""
+    return is_missing(text) and text not in values
+
+
+def _no_category(text: str, name: str, values: Sequence[str], *, declared: bool) -> str:
+    if declared:
+        what = "a missing value" if is_missing(text) else "which is no category"
+        return f"{what}; write one of its categories ({', '.join(values)}), or drop the row"
     if is_missing(text):
         return (
-            "a missing value; drop the row, or write a word such as unknown, and declare that as a "
-            "category"
+            f'a missing value; declare what stands for it: add "unknown" to categories.{name}, and '
+            f'fill_columns.{name} = "unknown"; or drop the row'
         )
     return (
         f"which is not one of its declared categories ({', '.join(values)}); add it to "
@@ -215,8 +238,15 @@ def _no_category(text: str, name: str, values: Sequence[str]) -> str:
     )
 
 
-def _no_number(table: Table, name: str, row: int) -> str:
+def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
     text = table.texts(name)[row]
+    if declared and is_missing(text):
+        return (
+            "a missing value, and no fill_columns says what stands for it; write a number, or drop "
+            "the row"
+        )
+    if declared and not _parses(float, text):
+        return "which is not a number; write one, or drop the row"
     if is_missing(text):
         what = "a missing value (NaN)" if text.lower() == "nan" else "a missing value"
         return (
@@ -233,14 +263,19 @@ def _no_number(table: Table, name: str, row: int) -> str:
 
 
 def _kept_labels(
-    table: Table, columns: Columns, kept: NDArray[np.bool_], *, leave_out: bool
+    table: Table,
+    columns: Columns,
+    kept: NDArray[np.bool_],
+    *,
+    leave_out: bool,
+    declared: bool,
 ) -> list[str]:
     """Return the labels' texts, and remove rows with an invalid label from ``kept``."""
     found = table.texts(columns.label)
-    declared = None if columns.classes is None else set(columns.classes)
+    classes = None if columns.classes is None else set(columns.classes)
     for row, text in enumerate(found):
-        if declared is not None:
-            fits = text in declared
+        if classes is not None:
+            fits = text in classes
         else:
             fits = text.isdecimal() if leave_out else not is_missing(text)
         if fits:
@@ -249,9 +284,10 @@ def _kept_labels(
             where = table.where(row, columns.label)
             if is_missing(text):
                 raise DataError(f"{where}, an empty label; fill it in or drop the row")
+            known = ", ".join(columns.classes or ())
+            remedy = "write one of them" if declared else "add it to classes"
             raise DataError(
-                f"{where}, which is not one of classes ({', '.join(columns.classes or ())}); add "
-                "it to classes, or drop the row"
+                f"{where}, which is not one of classes ({known}); {remedy}, or drop the row"
             )
         kept[row] = False
     return found
@@ -279,6 +315,17 @@ def _check_columns(
     twice = [name for name in table.names if table.names.count(name) > 1]
     if twice:
         raise ConfigError(f"{table.path} has the column {twice[0]!r} twice; rename one; {header}")
+
+
+def _check_there(table: Table, columns: Columns, features: Sequence[str]) -> None:
+    """Refuse a table without a column that the model takes."""
+    shown = f"the columns of {table.path} are {', '.join(table.names)}"
+    for name in (*columns.scaled, *columns.categories, *columns.filled):
+        if name not in table.names and set(columns.made(name)) <= set(features):
+            raise ConfigError(
+                f"the model takes the column {name!r}, which is not there; give it that name, or "
+                f"add it; {shown}"
+            )
 
 
 def _lacks(table: Table, name: str, setting: str) -> ConfigError:

@@ -19,6 +19,9 @@ SUFFIXES = (".csv", ".parquet")
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 """The texts that stand for a missing value, in lower case."""
 
+_TRUTHS = {"false": 0.0, "true": 1.0}
+"""What a column of truths holds, as pandas and others write it, in small letters."""
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -54,7 +57,10 @@ class Table:
         return ["" if np.isnan(each) else f"{each:.17g}" for each in cells]
 
     def numbers(self, column: str) -> NDArray[np.float64]:
-        """Return a column as numbers, with NaN for cells that are not numbers, shape (n,)."""
+        """Return a column as numbers, with NaN for cells that are not numbers, shape (n,).
+
+        The words true and false, in small or large letters, are 1 and 0.
+        """
         cells = self.columns[column]
         if not isinstance(cells, list):
             return cells
@@ -91,7 +97,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        return float("nan")
+        return _TRUTHS.get(text.strip().lower(), float("nan"))
 
 
 def _read_csv(path: Path) -> Table:

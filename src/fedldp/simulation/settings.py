@@ -155,6 +155,12 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"recipe {path}: this is not TOML: {error}") from error
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
+    if "system" not in {**more, **settings} and "dataset" in settings:
+        raise ConfigError(
+            f"recipe {path}: it names no system, and so says what a table's columns are, but not "
+            f"how to train: fedldp advise {path} looks for settings, and writes them as next.toml; "
+            "or add them here, beginning with system (see fedldp list systems)"
+        )
     return from_mapping(_with_clients(more | beside(path, settings)))
 
 

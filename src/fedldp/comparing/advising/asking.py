@@ -166,7 +166,10 @@ def _check_missing(table: Table, columns: Columns) -> None:
         name
         for name in dict.fromkeys(table.names)
         if name not in (*columns.ignored, *columns.filled)
-        and any(map(is_missing, table.texts(name)))
+        and any(
+            is_missing(text) and text not in columns.categories.get(name, ())
+            for text in table.texts(name)
+        )
     ]
     if not gaps:
         return
@@ -176,17 +179,34 @@ def _check_missing(table: Table, columns: Columns) -> None:
             "client, its person and its label; fill them in, or drop these rows"
         )
     raise DataError(
-        f"{table.path}: missing values in {_listed(gaps)}; declare a number that everybody may "
-        f"know, never a mean of the rows: --set fill_columns.{gaps[0]}=0 (of text write unknown "
-        "into the cells, and declare it as a category), or leave columns out: --set "
-        f"'ignore_columns={_toml(gaps)}'"
+        f"{table.path}: missing values in {_listed(gaps)}; declare what stands for them, from what "
+        f"everybody knows and never a mean of the rows: {' '.join(_fills(table, gaps))}; or leave "
+        f"columns out: --set 'ignore_columns={_toml(gaps)}'"
     )
+
+
+def _fills(table: Table, gaps: Sequence[str]) -> list[str]:
+    """Return examples of what stands for missing values: in a column of numbers, and of texts."""
+    texts = [name for name in gaps if _holds_texts(table, name)]
+    numbers = [name for name in gaps if name not in texts]
+    found = [f"--set fill_columns.{name}=0 (a number)" for name in numbers[:1]]
+    return found + [
+        f'--set fill_columns.{name}=unknown --set \'categories.{name}=["a", "unknown"]\' (a text, '
+        "with all that there may be)"
+        for name in texts[:1]
+    ]
+
+
+def _holds_texts(table: Table, name: str) -> bool:
+    """Return whether a cell of a column is neither a number nor missing."""
+    here = zip(table.numbers(name), table.texts(name), strict=True)
+    return any(np.isnan(number) and not is_missing(text) for number, text in here)
 
 
 def _check_declared(table: Table, columns: Columns) -> None:
     """Refuse columns without a public range or list of categories, all in one line.
 
-    Numbers from -1 to 1 need no range.
+    Numbers from -1 to 1 need no range, and so true and false do not.
     """
     aside = {columns.label, columns.client, columns.person, *columns.ignored}
     plain, texts = [], []
@@ -194,11 +214,9 @@ def _check_declared(table: Table, columns: Columns) -> None:
         if name in aside or name in columns.categories or name in columns.scaled:
             continue
         cells = table.numbers(name)
-        if name in columns.filled:
-            cells = cells[~np.isnan(cells)]
-        if np.isnan(cells).any():
+        if _holds_texts(table, name):
             texts.append(name)
-        elif not (np.abs(cells) <= 1).all():
+        elif not (np.abs(cells[~np.isnan(cells)]) <= 1).all():
             plain.append(name)
     if plain or texts:
         first = [f"a public range of {_listed(plain)}"] if plain else []
