@@ -111,7 +111,7 @@ def test_from_a_table_to_predictions_with_names(fedldp_command: Any, folder: Pat
     assert [line.split(",")[1] for line in lines[1:]] == [row["class"] for row in rows]
     (folder / "new.csv").write_text("age,sex\n95,x\n")
     line = fedldp_command("predict", "run", "--data", "new.csv").assert_refused()
-    assert "categories.sex" in line
+    assert "write one of its categories (f, m), or drop the row" in line
 
 
 def test_clients_are_counted_where_a_column_has_them(fedldp_command: Any, folder: Path) -> None:

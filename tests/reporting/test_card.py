@@ -32,6 +32,7 @@ from fedldp.reporting.card import (
 )
 from fedldp.reporting.html import page
 from fedldp.reporting.runs import read_run
+from fedldp.reporting.text import headline_first
 from fedldp.simulation.evaluating import predict
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +153,10 @@ def test_claim_and_proof_stand_beside_each_other(
     statement = json.loads((runs["quickstart"] / "privacy.json").read_text())
     document = documents["claimed"]
     assert document["claim"] == statement["claim"] is not None
-    assert document["guarantees"] == statement["guarantees"]
+    assert document["guarantees"] == headline_first(statement, None)["guarantees"]
+    first, registry = document["guarantees"][0], document["registry"]["privacy_loss"]
+    assert (first["unit"], first["adversary"]) == ("client-run", "server")
+    assert registry["privacy_parameters"]["epsilon"] == first["epsilon"]
     place, written = write_card(runs["quickstart"], tmp_path / "card")
     assert json.loads((place / "privacy.json").read_text()) == written == document
     text = (place / "README.md").read_text()

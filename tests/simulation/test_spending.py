@@ -64,6 +64,14 @@ def test_a_round_has_what_a_run_that_ends_there_would_state(name: str) -> None:
         assert all(line["of"] is None or line["of"] >= line["epsilon"] for line in counts.after(4))
 
 
+@pytest.mark.parametrize(("noise", "ideal"), [("gaussian", True), ("discrete-gaussian", False)])
+def test_what_holds_for_ideal_numbers_only_is_marked(noise: str, ideal: bool) -> None:
+    counts = spending("central-dp-digits", 2, noise=noise, clients_per_round=None)
+    for round in (1, 2):
+        marks = {line["adversary"]: line["idealised"] for line in counts.after(round)}
+        assert marks == {"server": False, "downlink": ideal}
+
+
 @pytest.mark.slow
 def test_of_many_rounds_each_has_at_least_its_own() -> None:
     rounds = 3 * MOST + 1

@@ -342,8 +342,8 @@ def spent_by_unit(
 
     Returns:
         One entry for each adversary and each unit that covers all rounds together, from the best
-        line: "unit", "adversary", "epsilon" (None: nothing is proven), "delta", and "of", the
-        epsilon of the whole run.
+        line: "unit", "adversary", "epsilon" (None: nothing is proven), "delta", "of", the epsilon
+        of the whole run, and "idealised", whether it holds for ideal real numbers only.
     """
     ends = _best_of_run(planned)
     return [
@@ -353,6 +353,7 @@ def spent_by_unit(
             "epsilon": line["epsilon"],
             "delta": line["delta"],
             "of": ends[unit, adversary]["epsilon"] if (unit, adversary) in ends else None,
+            "idealised": IDEALISED in line["assumptions"],
         }
         for (unit, adversary), line in _best_of_run(lines).items()
     ]

@@ -32,10 +32,10 @@ from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.text import (
     MEANINGLESS,
     area,
-    asked_first,
-    asked_in_words,
     claim_text,
     explain,
+    guarantee_in_words,
+    headline_first,
     percent,
     standing,
 )
@@ -129,7 +129,7 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
         run: that is finished.
         scores: whether scores that were measured on private rows are in it.
     """
-    config, privacy = run.summary["config"], asked_first(run.summary["privacy"], run.asked)
+    config, privacy = run.summary["config"], headline_first(run.summary["privacy"], run.asked)
     target = config.get("target") if run.asked is not None else None
     hidden = _are_private(privacy) and not scores
     document = {
@@ -538,7 +538,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         run: that is finished.
         document: of its privacy.
     """
-    privacy = asked_first(run.summary["privacy"], run.asked)
+    privacy = headline_first(run.summary["privacy"], run.asked)
     scores = document["scores"]
     return render(
         "card.md",
@@ -549,7 +549,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         figures=[] if scores is None else _figures(scores),
         explained=explain(privacy),
         claim=claim_text(privacy["claim"]).removeprefix("none: "),
-        asked=asked_in_words(run.summary["config"], privacy),
+        guarantee=guarantee_in_words(run.summary["config"], privacy),
         lines=[_line(each, privacy["claim"]) for each in privacy["guarantees"]],
         confidential=CONFIDENTIAL if _are_private(privacy) else None,
         settings=json.dumps(run.summary["config"], indent=2, ensure_ascii=False),

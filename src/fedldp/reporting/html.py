@@ -21,10 +21,10 @@ from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.text import (
     MEANINGLESS,
     area,
-    asked_first,
-    asked_in_words,
     claim_text,
     explain,
+    guarantee_in_words,
+    headline_first,
     own_words,
     percent,
     standing,
@@ -42,7 +42,7 @@ _LONGEST_VALUE = 300
 
 def page(runs: Sequence[FinishedRun]) -> str:
     """Return the page of a run, or of several beside each other, in the order that is given."""
-    shown = [asked_first(run.summary["privacy"], run.asked) for run in runs]
+    shown = [headline_first(run.summary["privacy"], run.asked) for run in runs]
     twins = [twin_of(run, runs) for run in runs]
     is_twin = [any(run is twin for twin in twins) for run in runs]
     drawn = charts.available()
@@ -55,7 +55,7 @@ def page(runs: Sequence[FinishedRun]) -> str:
                 "run": run,
                 "number": i + 1,
                 "summary": run.summary | {"privacy": shown[i]},
-                "asked": asked_in_words(run.summary["config"], shown[i]),
+                "guarantee": guarantee_in_words(run.summary["config"], shown[i]),
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
                 "chart": charts.guarantees(f"privacy-{i + 1}", shown[i]) if drawn else None,

@@ -96,6 +96,7 @@ class _Spent(_Document):
     epsilon: Size | None
     delta: Share
     of: Size | None
+    idealised: bool = False  # an earlier version's statement alone says it
 
 
 class _Left(_Document):

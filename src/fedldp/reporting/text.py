@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedldp.accounting.guarantees import HOUSE, IDEALISED
-from fedldp.accounting.statement import AT_SITES, stated_by
+from fedldp.accounting.statement import AT_SITES, SIMULATED, stated_by
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.formatting import number
 from fedldp.reporting.scores import is_imbalanced
@@ -67,6 +67,79 @@ def asked_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) -> di
         privacy["guarantees"], key=lambda line: (line["unit"], line["adversary"]) != asked
     )
     return {**privacy, "guarantees": lines}
+
+
+def headline_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) -> dict[str, Any]:
+    """Return a statement that begins with its headline, or that of what was asked for."""
+    line = headline(privacy, asked)
+    if line is None:
+        return asked_first(privacy, asked)
+    found = asked_first(privacy, (line["unit"], line["adversary"]))
+    found["guarantees"].sort(key=lambda each: each is not line)
+    return found
+
+
+def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
+    """Return what a run protects, in sentences; the first is what its documents begin with.
+
+    It is of what was asked for, else of the headline. The others say what holds of the same unit
+    against others, and what is not protected.
+    """
+    asked = asked_for(config)
+    line, best = headline(privacy, asked), best_lines(privacy)
+    if asked is not None:
+        unit, adversary = asked
+        found = [f"Asked for: {asked_in_words(config, privacy)}."]
+    else:
+        if line is None or line["epsilon"] is None:
+            return [
+                "No guarantee: nothing is proven, against anybody, of all that one client sends in "
+                "the run, nor of all that one person has, nor of one training example."
+            ]
+        of = ""
+        if IDEALISED in line["assumptions"]:
+            of = ", of ideal real numbers and not of those that a computer sends"
+        elif SIMULATED in privacy["warnings"]:
+            of = ", of a deployment with these settings"
+        unit, adversary = line["unit"], line["adversary"]
+        found = [f"{_begun(standing(line))}{of}: {_about_whom(line)}."]
+    for other, who in _WHO.items():
+        known = best.get((unit, other))
+        if other == adversary or (known is None and other != "server"):
+            continue
+        found.append(f"Against {_small(who)}: {_size_in_words(known)}.")
+    whole = headline(privacy)
+    if unit in ("weight", "client-round") and whole is not None and whole["epsilon"] is not None:
+        found.append(f"Over the whole run: {_about_whom(whole)}.")
+    client = best.get(("client-run", "server"))
+    if unit in ("person", "record") and (client is None or client["epsilon"] is None):
+        found.append("A client as a whole is not protected.")
+    return found
+
+
+def _about_whom(line: Mapping[str, Any]) -> str:
+    who = _small(_WHO[line["adversary"]])
+    delta = f" (delta {line['delta']!r})" if line["delta"] else ""
+    size = f"epsilon {number(line['epsilon'])}{delta}"
+    return f"{size} {_FROM[line['unit']]}{_where(line)}, against {who}{_much(line)}"
+
+
+def _size_in_words(line: Mapping[str, Any] | None) -> str:
+    if line is None or line["epsilon"] is None:
+        return "no guarantee"
+    return f"epsilon {_in_words(line)}{_much(line)}"
+
+
+def _much(line: Mapping[str, Any]) -> str:
+    return ", which is practically no protection" if _size(line) > MEANINGLESS else ""
+
+
+def _begun(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _small(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str | None:
@@ -201,27 +274,24 @@ def headline(
 
     Where no ``guarantee`` is asked for, it is of all that a client sends in its run, against the
     server. Where nothing is known of that, it is of a person, or of a row; and where nothing is
-    known of these either, against one who sees less than the server: sums, or broadcasts.
+    known of these either, against one who sees less than the server: shuffled reports, sums, or
+    broadcasts.
     """
     best = best_lines(privacy)
     if guarantee is not None:
         return best.get(guarantee)
-    pairs = [("client-run", "server")] + [
-        (unit, adversary)
-        for adversary in ("server", "summing-server", "downlink")
-        for unit in ("person", "record")
-    ]
+    pairs = [(unit, adversary) for adversary in _WHO for unit in ("client-run", "person", "record")]
     known = (best[pair] for pair in pairs if pair in best and best[pair]["epsilon"] is not None)
     return next(known, best.get(pairs[0]))
 
 
 def behind_sums(privacy: Mapping[str, Any]) -> float | None:
-    """Return what a headline of a person, or a row, is against a server that sees only sums.
+    """Return what a headline is against a server that sees only sums.
 
     None where that is not known, or no less than against the server.
     """
     line = headline(privacy)
-    if line is None or line["adversary"] != "server" or line["unit"] not in ("person", "record"):
+    if line is None or line["adversary"] != "server":
         return None
     found = best_lines(privacy).get((line["unit"], "summing-server"))
     return None if found is None or _size(found) >= _size(line) else _size(found)
@@ -235,10 +305,10 @@ def about(unit: str, adversary: str, behind: float | None = None) -> str:
         adversary: likewise.
         behind: see ``behind_sums``.
     """
-    if (unit, adversary) == ("client-run", "server"):
-        return ""
-    against = "" if adversary == "server" else f", against the {adversary}"
     less = "" if behind is None else f"; {number(behind)} against the summing-server"
+    if (unit, adversary) == ("client-run", "server"):
+        return less
+    against = "" if adversary == "server" else f", against the {adversary}"
     return f" per {unit}{against}{less}"
 
 
@@ -259,7 +329,7 @@ def run_in_words(privacy: dict[str, Any]) -> str:
     return _in_words(best_lines(privacy).get(("client-run", "server")))
 
 
-def _in_words(line: dict[str, Any] | None) -> str:
+def _in_words(line: Mapping[str, Any] | None) -> str:
     if line is None or line["epsilon"] is None:
         return "no guarantee"
     delta = f" (delta {line['delta']!r})" if line["delta"] else ""
@@ -300,7 +370,7 @@ def _preference(line: dict[str, Any]) -> tuple[bool, float]:
     return IDEALISED in line["assumptions"], _size(line)
 
 
-def _size(line: dict[str, Any]) -> float:
+def _size(line: Mapping[str, Any]) -> float:
     return math.inf if line["epsilon"] is None else float(line["epsilon"])
 
 
@@ -313,7 +383,7 @@ _FROM = {
 }
 
 
-def _where(line: dict[str, Any]) -> str:
+def _where(line: Mapping[str, Any]) -> str:
     """Return at how many sites a person may be, of a line that says it."""
     sites = (a for a in line["assumptions"] if a.startswith(AT_SITES))
     return "".join(f", if she{each.removeprefix('a person')}" for each in sites)

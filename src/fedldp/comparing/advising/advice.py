@@ -358,14 +358,33 @@ class Advice:
                 f"Imbalance: {_share(self.most_frequent)} of the test are of one class, which "
                 "whoever always names it has as accuracy. So verdicts go by the AUC. Without "
                 f"protection the balanced accuracy is {_share(balanced)}"
-                + (
-                    ": the model names rare classes seldom, which class_weights or another "
-                    "threshold change, and noise does not cause."
-                    if balanced < 0.65
-                    else "."
-                )
+                + (f": {self._of_rare()}" if balanced < 0.65 else ".")
             )
         return found
+
+    def _of_rare(self) -> str:
+        """Return what helps a model to name rare classes, and what that costs."""
+        count = self.data.num_classes
+        text = (
+            "the model names rare classes seldom, and noise is not why. No score that goes by "
+            "order, as the AUC does, changes by what helps. "
+        )
+        if count == 2:
+            second = "1" if self.data.classes is None else self.data.classes[1]
+            text += (
+                "After training, a threshold: fedldp evaluate and predict with --threshold P name "
+                f"{second} from that probability on; begin with its published share. "
+            )
+        text += f"In training, class_weights: 1/({count} p) for each class of a published share p. "
+        if self.unit != "client-run":
+            text += (
+                "Where none is published, class_count_rounds = 2 counts the classes under the same "
+                "epsilon. "
+            )
+        return text + (
+            "Never take a share, or a threshold, from these rows: that is a release which no "
+            "epsilon covers."
+        )
 
     def _of_trust(self) -> list[str]:
         """Return what it costs to trust nobody, and what hiding a whole site would."""
