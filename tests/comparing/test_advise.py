@@ -319,6 +319,12 @@ def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9, SUM: 0.88, CENTRAL: 0.88, (CENTRAL, 2.0): 0.85})
     told = [text for text in found.costs() if text.startswith("Sums or one server")]
     assert "also where the trusted server is behind, by 0.030 at epsilon 2." in told[0]
+    said = "that their verdicts differ is chance"
+    assert [said in found.verdict(trust)[1] for trust in ("none", "sum", "central")] == [False] * 3
+    other = advice(tmp_path, {FREE: 0.9, SUM: 0.88, CENTRAL: 0.6})
+    assert [said in other.verdict(trust)[1] for trust in ("none", "sum", "central")] == [
+        False, True, True,
+    ]  # fmt: skip
     for epsilon in EPSILONS:  # what the sentence rests on
         noise = []
         for trust, shares in (("sum", 3), ("central", 1)):

@@ -125,7 +125,10 @@ def test_a_public_number_stands_where_a_value_is_missing_and_a_feature_says_so(
             {"filled": {"sex": "x"}},
             r"fill_columns.sex = 'x': the categories of sex are f, m; .* add",
         ),
-        ({"filled": {"age": "x"}}, r"fill_columns.age = 'x': age is a column of numbers; give a"),
+        (
+            {"filled": {"age": "x"}},
+            r"fill_columns.age = 'x': a column without categories is of num",
+        ),
         ({"filled": {"label": 1.0}}, r"fill_columns: the column 'label' is .* label_column"),
         ({"filled": {"height": 1.0}}, r"fill_columns names 'height', which .* does not have"),
     ],

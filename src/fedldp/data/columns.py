@@ -81,8 +81,8 @@ class Columns:
                 _check_category(name, value, self.categories[name])
             elif isinstance(value, str):
                 raise ConfigError(
-                    f"fill_columns.{name} = {value!r}: {name} is a column of numbers; give a "
-                    "number, or list its texts under categories"
+                    f"fill_columns.{name} = {value!r}: a column without categories is of numbers; "
+                    f'give a number, or list all its texts: categories.{name} = [..., "{value}"]'
                 )
             else:
                 _check_public("fill_columns", name, value, self.scaled)

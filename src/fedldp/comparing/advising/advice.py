@@ -244,6 +244,23 @@ class Advice:
 
     def verdict(self, trust: str) -> tuple[str, str]:
         """Return the verdict of a trust: in a word or two, and in sentences."""
+        word, text = self._verdict(trust)
+        return word, text + self._same_noise(trust)
+
+    def _same_noise(self, trust: str) -> str:
+        """Return a sentence where sums and one server differ, though their noise does not."""
+        two = ("sum", "central")
+        if trust not in two or self.unit == "client-run" or not self.learns:
+            return ""
+        states = [[self.state(each, epsilon) for epsilon in self.epsilons] for each in two]
+        if "not measured" in states[0] + states[1] or self.viable("sum") == self.viable("central"):
+            return ""
+        return (
+            " Sums and one server have noise of the same size here: that their verdicts differ is "
+            "chance."
+        )
+
+    def _verdict(self, trust: str) -> tuple[str, str]:
         states = {each: self.state(trust, each) for each in self.epsilons}
         free, own = self.free(FREE).mean(), self.alone_mean()
         if self.learns is False:
@@ -365,15 +382,13 @@ class Advice:
     def _of_rare(self) -> str:
         """Return what helps a model to name rare classes, and what that costs."""
         count = self.data.num_classes
-        text = (
-            "the model names rare classes seldom, and noise is not why. No score that goes by "
-            "order, as the AUC does, changes by what helps. "
-        )
+        text = "the model names rare classes seldom, and noise is not why. "
         if count == 2:
             second = "1" if self.data.classes is None else self.data.classes[1]
             text += (
-                "After training, a threshold: fedldp evaluate and predict with --threshold P name "
-                f"{second} from that probability on; begin with its published share. "
+                "What helps after training, and leaves the AUC as it is: fedldp evaluate and "
+                f"predict with --threshold P, which name {second} from that probability on; begin "
+                "with its published share. "
             )
         text += f"In training, class_weights: 1/({count} p) for each class of a published share p. "
         if self.unit != "client-run":
