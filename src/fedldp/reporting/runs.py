@@ -21,7 +21,7 @@ from fedldp.protocol.server_loop import means_of
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import doubts, is_imbalanced
-from fedldp.reporting.text import asked_for, headline, headline_in_words, run_title, warnings_of
+from fedldp.reporting.text import asked_for, first_line, headline_in_words, run_title, warnings_of
 
 LARGEST_FILE = 64 * 2**20
 """Bytes of a file of a run folder that a report reads; 100,000 rounds take about 55 million."""
@@ -202,12 +202,12 @@ class FinishedRun:
 
     @property
     def headline(self) -> dict[str, Any] | None:
-        """The line that a comparison shows; see ``text.headline``."""
-        return headline(self.summary["privacy"], self.asked)
+        """The line that its documents begin with; see ``text.first_line``."""
+        return first_line(self.summary["privacy"], self.asked)
 
     @property
     def epsilon_in_words(self) -> str:
-        """The headline's epsilon and delta, and of what they are."""
+        """What a comparison shows: epsilon and delta, and of what; see ``text.headline``."""
         return headline_in_words(self.summary["privacy"], self.asked)
 
     @property

@@ -70,8 +70,8 @@ def asked_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) -> di
 
 
 def headline_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) -> dict[str, Any]:
-    """Return a statement that begins with its headline, or that of what was asked for."""
-    line = headline(privacy, asked)
+    """Return a statement that begins with its ``first_line``."""
+    line = first_line(privacy, asked)
     if line is None:
         return asked_first(privacy, asked)
     found = asked_first(privacy, (line["unit"], line["adversary"]))
@@ -82,11 +82,11 @@ def headline_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) ->
 def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
     """Return what a run protects, in sentences; the first is what its documents begin with.
 
-    It is of what was asked for, else of the headline. The others say what holds of the same unit
-    against others, and what is not protected.
+    It is of what was asked for, else of the ``first_line``. The others say what holds of the same
+    unit against others, and what is not protected.
     """
     asked = asked_for(config)
-    line, best = headline(privacy, asked), best_lines(privacy)
+    line, best = first_line(privacy, asked), best_lines(privacy)
     if asked is not None:
         unit, adversary = asked
         found = [f"Asked for: {asked_in_words(config, privacy)}."]
@@ -108,7 +108,7 @@ def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) ->
         if other == adversary or (known is None and other != "server"):
             continue
         found.append(f"Against {_small(who)}: {_size_in_words(known)}.")
-    whole = headline(privacy)
+    whole = first_line(privacy)
     if unit in ("weight", "client-round") and whole is not None and whole["epsilon"] is not None:
         found.append(f"Over the whole run: {_about_whom(whole)}.")
     client = best.get(("client-run", "server"))
@@ -274,24 +274,42 @@ def headline(
 
     Where no ``guarantee`` is asked for, it is of all that a client sends in its run, against the
     server. Where nothing is known of that, it is of a person, or of a row; and where nothing is
-    known of these either, against one who sees less than the server: shuffled reports, sums, or
-    broadcasts.
+    known of these either, against one who sees less than the server: sums, or broadcasts.
     """
     best = best_lines(privacy)
     if guarantee is not None:
         return best.get(guarantee)
-    pairs = [(unit, adversary) for adversary in _WHO for unit in ("client-run", "person", "record")]
+    pairs = [("client-run", "server")] + [
+        (unit, adversary)
+        for adversary in ("server", "summing-server", "downlink")
+        for unit in ("person", "record")
+    ]
     known = (best[pair] for pair in pairs if pair in best and best[pair]["epsilon"] is not None)
     return next(known, best.get(pairs[0]))
 
 
+def first_line(
+    privacy: Mapping[str, Any], asked: tuple[str, str] | None = None
+) -> dict[str, Any] | None:
+    """Return the line that the documents of one run begin with: the headline.
+
+    Where nothing is known of that, it is of all that a client sends in its run, against one who
+    sees less than the server.
+    """
+    line, best = headline(privacy, asked), best_lines(privacy)
+    if asked is not None or (line is not None and line["epsilon"] is not None):
+        return line
+    others = (best.get(("client-run", adversary)) for adversary in _WHO)
+    return next((each for each in others if each and each["epsilon"] is not None), line)
+
+
 def behind_sums(privacy: Mapping[str, Any]) -> float | None:
-    """Return what a headline is against a server that sees only sums.
+    """Return what a headline of a person, or a row, is against a server that sees only sums.
 
     None where that is not known, or no less than against the server.
     """
     line = headline(privacy)
-    if line is None or line["adversary"] != "server":
+    if line is None or line["adversary"] != "server" or line["unit"] not in ("person", "record"):
         return None
     found = best_lines(privacy).get((line["unit"], "summing-server"))
     return None if found is None or _size(found) >= _size(line) else _size(found)
@@ -305,10 +323,10 @@ def about(unit: str, adversary: str, behind: float | None = None) -> str:
         adversary: likewise.
         behind: see ``behind_sums``.
     """
-    less = "" if behind is None else f"; {number(behind)} against the summing-server"
     if (unit, adversary) == ("client-run", "server"):
-        return less
+        return ""
     against = "" if adversary == "server" else f", against the {adversary}"
+    less = "" if behind is None else f"; {number(behind)} against the summing-server"
     return f" per {unit}{against}{less}"
 
 
