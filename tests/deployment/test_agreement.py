@@ -104,9 +104,9 @@ def test_every_recipe_is_agreed_on_or_refused_in_one_line() -> None:
         ("dp-sgd-digits", "named", "private for real numbers only"),
         ("privunit-fl-digits", "named", "private for real numbers only"),
         ("central-dp-digits", "named", "the noise of its server is private for real numbers only"),
-        ("cldp-fed-digits", "sum", "take channel = named"),
-        ("fedavg-quickstart", "sum", "take channel = named"),
-        ("secure-aggregation-digits", "named", "take channel = sum"),
+        ("cldp-fed-digits", "sum", "set channel = named"),
+        ("fedavg-quickstart", "sum", "set channel = named"),
+        ("secure-aggregation-digits", "named", "set channel = sum"),
     ],
 )
 def test_what_cannot_be_deployed_is_refused_with_the_reason(
@@ -400,7 +400,7 @@ def test_the_statement_is_of_the_fewest_that_may_take_part() -> None:
             "gaussian",
             "c1113ed2f6c8cdb4ac0f178e08674a1ee64cad8824d4db52b8ce8d3258561585",
             "epsilon 5.3822 per client-run against a summing-server (proven); the setting "
-            "epsilon = 4 is for sums of all 5 sites of a round, and the quorum lets 3",
+            "epsilon = 4 is for sums of all 5 sites of a round, and the quorum allows sums of 3",
         ),
         (
             "table",

@@ -67,7 +67,9 @@ def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
     content, own = world.agreement.to_bytes(), world.policies[0].own_code
     assert parse_agreement(content, own=own).digest == world.agreement.digest
     assert world.serve().weights.keys() == simulate(world.config, device="cpu").weights.keys()
-    with pytest.raises(ConfigError, match="would read this file of your machine; add it to feat"):
+    with pytest.raises(
+        ConfigError, match="would read this file on your machine; if you want that, add it to feat"
+    ):
         parse_agreement(content)
     with pytest.raises(PrivacyError, match=f"the agreement has {of_file}, which"):
         write_policy(tmp_path / "site-0").check(world.agreement)

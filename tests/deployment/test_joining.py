@@ -175,8 +175,8 @@ def test_keys_of_a_server_are_made_once_and_are_for_its_name(invited: Callable[.
         (None, ("--budget", "inf"), "budget = inf: give a finite number"),
         (None, ("--site", "../north"), "give a name of letters"),
         (None, ("--label-column", "sick"), "sick"),
-        (None, ("--people", "16"), "are of 15 persons; state no more"),
-        (None, ("--epsilon", "2"), "epsilon = 2: person_dp_sgd has one for all sites"),
+        (None, ("--people", "16"), "come from 15 persons; state no more"),
+        (None, ("--epsilon", "2"), "epsilon = 2: person_dp_sgd has one epsilon for all sites"),
         ("chmod", (), "others may read it; run chmod 600"),
         ("column", (), "age"),
         ("gap", (), "fill_columns is a setting of the run, so ask whoever"),
@@ -219,7 +219,7 @@ def test_a_site_answers_another_invite_by_the_same_key_and_ledger(
     Path("server/run.invite").unlink()
     assert joined(*INVITE, *URL).status == 0
     for site in ("north", "south"):
-        assert "is there already, with data" in join(joined, site).assert_refused()
+        assert "exists already, with data" in join(joined, site).assert_refused()
         assert joined("join", "server/run.invite", "--site", site).status == 0
     assert Path("north/north.key").read_bytes() == key
     assert (
@@ -273,17 +273,18 @@ def test_the_authorities_of_the_next_invite_are_taken_when_no_run_needs_others(
 
 def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]) -> None:
     assert (
-        "one key has both" in admit(joined, "north/north.join", "north/north.join").assert_refused()
+        "both have the same key"
+        in admit(joined, "north/north.join", "north/north.join").assert_refused()
     )
     line = admit(joined, "server/run.invite").assert_refused()
-    assert "server/run.invite: it is no join but another file; check the path" in line
+    assert "server/run.invite: it is not a file with join, but another one; check the path" in line
     assert join(joined, "north", "--folder", "other").status == 0
     line = admit(joined, "north/north.join", "other/north.join").assert_refused()
     assert "two sites are called north" in line
     shutil.copytree("north", "third")
     assert joined("join", "server/run.invite", "--site", "n2", "--folder", "third").status == 0
     line = admit(joined, "north/north.join", "third/n2.join").assert_refused()
-    assert "north/north.join and third/n2.join: one key has both" in line
+    assert "north/north.join and third/n2.join: both have the same key" in line
     Path("server/run.invite").rename("old.invite")
     assert joined(*INVITE, *URL).status == 0
     line = admit(joined).assert_refused()
@@ -295,8 +296,8 @@ def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]
 @pytest.mark.parametrize(
     ("file", "change", "part"),
     [
-        ("north/north.join", {"name": "nord"}, "it was changed since the site signed it"),
-        ("north/north.join", {"key": "0" * 64}, "it was changed since the site signed it"),
+        ("north/north.join", {"name": "nord"}, "it was changed after the site signed it"),
+        ("north/north.join", {"key": "0" * 64}, "it was changed after the site signed it"),
         ("north/north.join", {"join": 2}, "damaged at join, or of another version"),
         ("north/north.join", {"version": "9.9"}, "written by fedldp 9.9, and this is"),
         ("north/north.join", {"age": 3}, "damaged at age"),
@@ -326,7 +327,7 @@ def test_an_invite_that_names_code_is_refused_before_it_is_imported(
     found = json.loads(path.read_text())
     found["config"][setting] = "planted:Mine"
     path.write_text(json.dumps(found))
-    assert "this is code that is none of fedldp's own" in join(invited, "north").assert_refused()
+    assert "this code is not part of fedldp" in join(invited, "north").assert_refused()
     assert not Path("ran").exists()
     assert not Path("north/site.toml").exists()
 
@@ -397,7 +398,7 @@ def test_a_run_begins_with_weights_that_the_invite_names(deploy: Callable[..., A
     save_file({**weights, "1.bias": np.ones(2, np.float32)}, kept)
     outcome = admit(deploy)
     assert outcome.status == 2
-    assert "other weights than the agreement's" in outcome.err
+    assert "these are not the weights of the agreement" in outcome.err
     assert not Path("server/run.agreement").exists()
     kept.write_bytes(Path("model.safetensors").read_bytes())
     assert admit(deploy).status == 0
@@ -519,12 +520,12 @@ def test_sites_may_choose_budgets_that_all_are_told(own_invited: Callable[..., A
     north, south = (document(Path(f"{n}/{n}.join").read_text()) for n in ("north", "south"))
     Path("server/run.agreement").unlink()
     Path("bad.join").write_text(json.dumps({**north, "own": south["own"]}))
-    assert "changed since" in admit(deploy, "bad.join", "south/south.join").assert_refused()
+    assert "changed after" in admit(deploy, "bad.join", "south/south.join").assert_refused()
     write_table("west")
     assert join(deploy, "west").status == 0
     outcome = admit(deploy, "north/north.join", "west/west.join")
     assert outcome.status == 2
-    assert "there is none of site west" in outcome.err
+    assert "site west has none" in outcome.err
     assert not Path("server/run.agreement").exists()
 
 

@@ -191,7 +191,7 @@ def test_nobody_takes_anothers_key_over(tmp_path: Path) -> None:
         KeyChange.signed(one, one),
     ]
     for each in forged:
-        with pytest.raises(ConfigError, match="it was changed since the site signed it"):
+        with pytest.raises(ConfigError, match="it was changed after the site signed it"):
             written(each)
     for chain in ((further, good), (good, KeyChange.signed(two, one)), (good, other)):
         with pytest.raises(ConfigError, match="do not follow one another"):

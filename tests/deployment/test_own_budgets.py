@@ -187,16 +187,16 @@ def test_a_signature_is_for_one_purpose_and_one_key() -> None:
     [
         (("epsilon=2.0", "clip=[1.0,1.0,2.0]"), RECIPE, {}, "clip has a value for each client"),
         (("client_delta=[1e-5,1e-6,1e-6]",), RECIPE, {}, "client_delta has a value for each"),
-        ((), RECIPE, {"budgets": budgets_of(*EPSILONS)[1:]}, "there is none of site site-0"),
-        ((), RECIPE, {"budgets": 2 * budgets_of(*EPSILONS)}, "two are of one site"),
+        ((), RECIPE, {"budgets": budgets_of(*EPSILONS)[1:]}, "site site-0 has none"),
+        ((), RECIPE, {"budgets": 2 * budgets_of(*EPSILONS)}, "two come from the same site"),
         ((), RECIPE, {"budgets": ()}, "deploy budget"),
         ((), RECIPE, {"budgets": budgets_of(*EPSILONS, unit="weight")}, "unit = client-run"),
         ((), RECIPE, {"budgets": budgets_of(*EPSILONS, delta=1e-6)}, "at delta 1e-05"),
         (("epsilon=1.0",), "personalized-mnist-fig2-low", {"budgets": budgets_of(
             *EPSILONS, unit="record", delta=0.01)}, "proven against the server itself"),
-        ((), RECIPE, {"channel": "sum"}, "take channel = named"),
+        ((), RECIPE, {"channel": "sum"}, "set channel = named"),
         (("shuffle=false",), "quickstart", {"channel": "sum", "budgets": budgets_of(
-            *EPSILONS, unit="weight")}, "take channel = named"),
+            *EPSILONS, unit="weight")}, "set channel = named"),
     ],
 )  # fmt: skip
 def test_what_is_not_sound_is_refused(

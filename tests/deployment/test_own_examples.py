@@ -146,7 +146,7 @@ def test_what_was_noted_of_the_examples_may_not_be_lost(
     noted.unlink()
     asked = pack(Challenge(world.agreement.digest, bytes(32)))
     assert isinstance(read_by_server(world.agent(0).answer(asked)), Stranger)
-    assert "when the run began is gone" in caplog.text
+    assert "that the run began with is gone" in caplog.text
 
 
 def test_what_is_kept_of_other_examples_goes_whole_or_the_run_is_not_served(
@@ -188,7 +188,7 @@ def test_a_check_says_that_the_examples_changed_and_that_a_limit_was_passed(
     keep(world, own["features"], own["labels"])
     charge_lost(policy, [replace(world.agreement, run="f" * 32)])
     (passed,) = (what for what in amiss() if what not in before)
-    assert "what may be lost has passed its" in passed
+    assert "what may be lost exceeds its" in passed
 
 
 def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:

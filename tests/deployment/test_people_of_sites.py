@@ -146,7 +146,9 @@ def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
     kept = np.isin(own["groups"], np.unique(own["groups"])[:2])
     np.savez(place / "data.npz", **{name: array[kept] for name, array in own.items()})
     policy = write_policy(place, **PERSONS, people=stated)
-    with pytest.raises(ConfigError, match="are of 2 persons; state no more, rounded down"):
+    with pytest.raises(
+        ConfigError, match="come from 2 persons; state no more than that, rounded down"
+    ):
         check_people_of(policy, world.agreement)
     policies = [write_policy(place, **PERSONS), *world.policies[1:]]
     write_accepted(policies[0], world.agreement)

@@ -263,7 +263,7 @@ def test_a_folder_of_another_agreement_is_refused(
 ) -> None:
     world, _served = seeded
     other = make_world(tmp_path / "other")
-    with pytest.raises(RunError, match="it is of another agreement"):
+    with pytest.raises(RunError, match="it belongs to another agreement"):
         Server(world.folder / "server", other.agreement.to_bytes(), None)
 
 
@@ -271,7 +271,7 @@ def test_an_agreement_that_promises_less_than_holds_is_refused(tmp_path: Path) -
     world = make_world(tmp_path)
     document = json.loads(world.agreement.to_bytes())
     document["statement"]["guarantees"][0]["epsilon"] *= 0.99
-    with pytest.raises(ConfigError, match="its statement is another"):
+    with pytest.raises(ConfigError, match="its statement differs"):
         Server(tmp_path / "server", json.dumps(document).encode(), None)
     assert not (tmp_path / "server").exists()
 

@@ -174,7 +174,7 @@ def test_an_agreement_that_promises_less_than_holds_is_not_accepted(world: World
         line["epsilon"] *= 0.9
     with pytest.raises(ConfigError) as found:
         world.policies[0].check(replace(world.agreement, statement=statement))
-    one_line(found.value, "its statement is another")
+    one_line(found.value, "its statement differs")
 
 
 def test_what_is_accepted_is_its_owners_only_and_read_as_it_was(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_site_whose_ledger_was_set_back_says_so_and_tells_no_budget(tmp_path: 
     with alone(policy.state / "lock", "agent"):
         assert status_of_site(policy)["sites"][0]["state"] == "refused"
         amiss = [each.what for each in check_site(policy) if not each.ok]
-    assert any("it runs, and refuses" in line for line in amiss)
+    assert any("it runs, but refuses" in line for line in amiss)
 
 
 # The commands

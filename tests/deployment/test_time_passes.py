@@ -196,16 +196,16 @@ def test_a_certificate_is_renewed_by_its_own_authority_alone(ends: Ends, tmp_pat
     tls_of_server(folder / "server.pem", folder / "server.key")
     own = (folder / "ca.key").read_bytes()
     (folder / "ca.key").write_bytes(authority("fedldp", 9).key)
-    with pytest.raises(ConfigError, match=r"of no authority in ca\.pem"):
+    with pytest.raises(ConfigError, match=r"belongs to no authority in ca\.pem"):
         renew_server_keys(folder, 60)
     (folder / "ca.key").write_bytes(other.key)  # which ends earlier than what is there
-    with pytest.raises(ConfigError, match="no certificate of it lasts longer"):
+    with pytest.raises(ConfigError, match="none of its certificates lasts longer"):
         renew_server_keys(folder, 60)
     (folder / "ca.key").unlink()
     with pytest.raises(ConfigError, match="put back what was taken off"):
         renew_server_keys(folder, 60)
     (folder / "ca.key").write_bytes(b"none")
-    with pytest.raises(ConfigError, match="is none that"):
+    with pytest.raises(ConfigError, match="was not written by"):
         renew_server_keys(folder, 60)
     (folder / "ca.key").write_bytes(own)
     renew_server_keys(folder, 60)

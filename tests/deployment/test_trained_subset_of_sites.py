@@ -56,7 +56,9 @@ def test_a_site_with_another_encoder_takes_no_part(
     assert parse_agreement(json.dumps(document).encode()).digest == world.agreement.digest
     world.policies[0].check(world.agreement)
     monkeypatch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
-    with pytest.raises(ConfigError, match=r"^trainable = requires_grad: what is frozen of model"):
+    with pytest.raises(
+        ConfigError, match=r"^trainable = requires_grad: the frozen parameters of model"
+    ):
         world.policies[0].check(world.agreement)
     assert world.agent(0)._run(world.agreement.digest) is None
     with pytest.raises(ConfigError, match="was agreed on; give each party the same model"):
@@ -94,12 +96,15 @@ def test_a_site_reads_a_file_of_weights_only_if_its_policy_lists_it(
     content, own = world.agreement.to_bytes(), world.policies[0].own_code
     assert parse_agreement(content, own=own).digest == world.agreement.digest
     world.policies[0].check(world.agreement)
-    with pytest.raises(ConfigError, match="would read this file of your machine; add it to models"):
+    with pytest.raises(
+        ConfigError,
+        match="would read this file on your machine; if you want that, add it to models",
+    ):
         parse_agreement(content)
     with pytest.raises(PrivacyError, match=r"the agreement has encoder.safetensors, which"):
         write_policy(tmp_path / "world" / "site-0").check(world.agreement)
     save_file({**weights, "1.bias": np.ones(256, np.float32)}, "encoder.safetensors")
-    with pytest.raises(ConfigError, match=r"what is frozen of model = mlp has the digest"):
+    with pytest.raises(ConfigError, match=r"the frozen parameters of model = mlp have the digest"):
         world.policies[0].check(world.agreement)
 
 

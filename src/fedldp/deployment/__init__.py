@@ -1,4 +1,4 @@
-"""Real sites: what all parties agree on, what runs at a site, what runs on the server, the demo.
+"""Runs with real sites: the agreement, the site's agent, the server, the links and the demo.
 
 server's operator   agree -> run.agreement -> server: the round loop, behind a pipe
                                                  |
@@ -7,7 +7,7 @@ server's operator   agree -> run.agreement -> server: the round loop, behind a p
 site's operator     accept -> site: the agent, with data, policy, client runtime and ledger
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training,
-algorithms, reporting, simulation.
+algorithms, reporting and simulation.
 """
 
 __all__ = [

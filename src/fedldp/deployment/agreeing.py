@@ -1,4 +1,4 @@
-"""How an agreement comes about: from any configuration, if real sites can run it."""
+"""Makes an agreement from any configuration that real sites can run."""
 
 from __future__ import annotations
 
@@ -40,23 +40,24 @@ def agree(
     """Return the agreement on a run of ``config``.
 
     Args:
-        config: of any recipe; what only a simulation needs is left out of the agreement, and a
-            target is solved.
-        problem: public facts on the data of all sites together.
+        config: of any recipe; settings that only a simulation needs are left out of the agreement,
+            and a target is replaced by the settings that meet it.
+        problem: public facts about the data of all sites together.
         sites: public keys in hexadecimal, by name, in the order of the roster.
         channel: see ``Channel``.
-        quorum: else all, where the noise is made for a sum of all; or the fewest that a sum may
-            have: more than half of those that may be trusted.
-        deadline_seconds: of one phase.
-        test_seed: for the demo.
+        quorum: how many sites must take part in a round. None: all of them where the noise is sized
+            for a sum of all; otherwise the fewest that a sum may have, more than half of those that
+            may be trusted.
+        deadline_seconds: how long the server waits in one phase.
+        test_seed: gives all randomness; for the demo only.
         link: see ``Link``.
-        server_ca: SHA-256 of the certificates of who may vouch for the server's; see
+        server_ca: SHA-256 of the certificates of the authorities that may vouch for the server; see
             ``certificates.fingerprints``.
-        budgets: of each site its own, in any order: they are the list that ``epsilon`` then is.
+        budgets: each site's own, in any order; together they become the list ``epsilon``.
         initial: digest of the weights that the run begins with; see ``initial.digest_of_file``.
 
     Raises:
-        ConfigError: it cannot be deployed; the line says why.
+        ConfigError: the run cannot be deployed; the message says why.
     """
     selftest()
     run = os.urandom(_RUN_BYTES).hex()
@@ -98,7 +99,7 @@ def agree(
 
     on(config).check()
     if target is not None:
-        # What is solved for is what is agreed: with as few in a sum as the quorum lets.
+        # The target is met for the smallest sum that the quorum allows, as that is what is agreed.
         config = calibrated(config, target, lambda one: on(one).computed_statement(target.delta))
     agreement = on(config)
     agreement.check()
@@ -106,10 +107,10 @@ def agree(
 
 
 def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
-    """Return the shape of an example, and the names of its features where these are given.
+    """Return the shape of an example, and the names of its features where the text gives names.
 
     Raises:
-        ConfigError: it is written otherwise.
+        ConfigError: the text has another form.
     """
     names = tuple(name.strip() for name in text.split(","))
     if len(names) > 1 and all(names):
@@ -127,10 +128,10 @@ def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
 
 
 def _decided(config: RunConfig, channel: Channel) -> RunConfig:
-    """Return ``config`` with who answers when as it is agreed, where that was left to fedldp."""
+    """Return ``config`` with its participation decided, where that was left to fedldp."""
     if getattr(config, "participation", None) != "auto":
         return config
-    if channel == "named" and config.answers_once:  # a sum had better hold all in every round
+    if channel == "named" and config.answers_once:  # a sum is better off with all in every round
         return config.changed(participation="once")
     if type(config).model_fields["participation"].default is None:
         return config.changed(participation=None)
@@ -149,23 +150,21 @@ def _of_roster(budgets: Sequence[SignedBudget], roster: Sequence[Site]) -> tuple
     """Return the budgets in the roster's order.
 
     Raises:
-        ConfigError: a site has none or two, or one is nobody's.
+        ConfigError: a site has no budget or two, or a key is not in the roster.
     """
     if not budgets:
         return ()
     by_key = {each.key: each for each in budgets}
     names = {site.key: site.name for site in roster}
     if len(by_key) < len(budgets):
-        raise ConfigError("budgets: two are of one site; give one of each")
+        raise ConfigError("budgets: two come from the same site; give one for each site")
     if missing := [name for key, name in names.items() if key not in by_key]:
         raise ConfigError(
-            f"budgets: there is none of site {missing[0]}; give one of each, or none (a site's is "
-            "what it gives as deploy join --epsilon)"
+            f"budgets: site {missing[0]} has none; give one for each site, or none at all (a site "
+            "states its budget with deploy join --epsilon)"
         )
     if more := [key for key in by_key if key not in names]:
-        raise ConfigError(
-            f"budgets: key {more[0][:16]} is none of the roster's; leave its budget out"
-        )
+        raise ConfigError(f"budgets: key {more[0][:16]} is not in the roster; leave its budget out")
     return tuple(by_key[site.key] for site in roster)
 
 

@@ -1,8 +1,9 @@
-"""What all parties of a run pin before it begins: one document, known by its SHA-256 digest.
+"""What all parties agree on before a run begins: one document, identified by its SHA-256 digest.
 
-Configuration, public facts on the data, the roster of sites with their public keys, the channel,
-how many must take part, and the run's name: 128 random bits, so that no other run of anyone's is
-confused with it in a ledger. A site that accepts the digest answers questions of this run alone.
+It holds the configuration, public facts about the data, the roster of sites with their public keys,
+the channel, how many sites must take part, and the run's name: 128 random bits, so that a ledger
+never confuses it with another run. A site that accepts the digest answers questions of this run
+only.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from fedldp.simulation.participation import events_of_round, participants
 from fedldp.simulation.settings import from_mapping
 
 Channel = Literal["named", "sum"]
-"""``named``: each report comes with its sender. ``sum``: the server sees a round's sum alone."""
+"""``named``: each report comes with its sender. ``sum``: the server sees only a round's sum."""
 
 Link = Literal["https", "flower"]
 """What carries questions and answers: fedldp's own HTTPS, or Flower."""
@@ -66,7 +67,7 @@ class Site(BaseModel):
 
 
 class Facts(BaseModel):
-    """Public facts on the data of all sites together, as a document has them."""
+    """Public facts about the data of all sites together, as they stand in a document."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -85,7 +86,7 @@ class Facts(BaseModel):
             late["features"] = list(problem.features)
         if problem.people is not None:
             late["people"] = problem.people
-        if problem.counted_in_private:  # in a demo, which divides by what a simulation divides by
+        if problem.counted_in_private:  # in a demo, which divides by the same count as a simulation
             late["counted_in_private"] = True
         return {
             "input_shape": list(problem.input_shape),
@@ -95,7 +96,7 @@ class Facts(BaseModel):
         }
 
     def problem(self, data_dir: Path | None) -> Problem:
-        """Return the problem of which these are the facts."""
+        """Return the problem that these facts describe."""
         return Problem(
             tuple(self.input_shape),
             self.num_classes,
@@ -145,26 +146,27 @@ class Agreement:
 
     Attributes:
         run: its name: 32 hexadecimal digits.
-        config: of the system, as clients are told it, with all that is drawn before a run.
-        problem: public facts on the data of all sites together.
+        config: of the system, as clients are told it, with everything that is drawn before a run.
+        problem: public facts about the data of all sites together.
         channel: see ``Channel``.
         sites: the roster; a site's place in it is its number as a client.
-        quorum: sites that must take part in a round; of a sum, also those needed to its end. With
-            committees, of each: one that lacks them is left out, and a round needs one that is not.
-        untrusted_clients: of those in any one sum, how many may collude with the server.
+        quorum: sites that must take part in a round; in a sum, also how many must stay to its end.
+            With committees it holds for each committee: one with fewer sites is left out, and a
+            round needs at least one that is not.
+        untrusted_clients: how many clients of any one sum may collude with the server.
         deadline_seconds: how long the server waits in one phase.
-        test_seed: all randomness comes from it, and nothing is protected: for the demo alone.
-        statement: what is said to be protected, if in every round as few take part as the quorum
-            lets, and each of those in all rounds.
+        test_seed: gives all randomness, so nothing is protected; for the demo only.
+        statement: what is protected if every round has only as many sites as the quorum requires,
+            and each of those takes part in all rounds.
         link: see ``Link``; an agreement without one is of an earlier version, and means Flower.
-        server_ca: SHA-256 of the authorities' certificates (DER), one of which must have signed the
-            server's, over HTTPS; empty: that is for each site to say.
-        budgets: of each site's own, in the roster's order, where ``epsilon`` is a list of them;
-            each signed by its site, for all sites are told them.
-        version: of fedldp, which made it; None: one that did not say so, and any may take part.
+        server_ca: SHA-256 of the certificates (DER) of authorities; over HTTPS, one of them must
+            have signed the server's. Empty: each site decides for itself.
+        budgets: each site's own, in the roster's order, where ``epsilon`` is a list of them; each
+            is signed by its site, because all sites see them.
+        version: of the fedldp that made it; None: not stated, and any version may take part.
         initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see
-            ``initial``. None: the server draws them.
-        frozen: SHA-256 of what of the model is not trained, 64 hexadecimal digits: every site must
+            frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; every
+                site must have the same ones. None: all parameters are trained.
             have the same. None: all of it is trained.
     """
 
@@ -186,10 +188,10 @@ class Agreement:
     frozen: str | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be deployed, or does not fit together. This imports the model.
+        """Refuse one that cannot be deployed or contradicts itself; this imports the model.
 
         Raises:
-            ConfigError: it cannot be; the line says why.
+            ConfigError: it is refused; the message says why.
         """
         _check_version(self.version)
         _check_roster(self.sites)
@@ -197,7 +199,7 @@ class Agreement:
             raise ConfigError(f"deadline_seconds = {self.deadline_seconds}: give 1 to {_LONGEST:g}")
         if self.link == "flower" and self.server_ca:
             raise ConfigError(
-                "server_ca: over Flower no site looks at it; leave it out, or take link = https"
+                "server_ca: no site uses it over Flower; leave it out, or set link = https"
             )
         check_told(self.config)
         config, clients = self.config, len(self.sites)
@@ -211,7 +213,8 @@ class Agreement:
         if not 1 <= self.quorum <= self.fewest_in_sum:
             of = "round" if config.committee is None else "committee"
             raise ConfigError(
-                f"quorum = {self.quorum}: a {of} has {self.fewest_in_sum} sites; give 1 to that"
+                f"quorum = {self.quorum}: a {of} has {self.fewest_in_sum} sites; give 1 to "
+                f"{self.fewest_in_sum}"
             )
         own = getattr(config, "channel", None)
         if own is not None and own != self.channel:
@@ -219,7 +222,7 @@ class Agreement:
                 f"channel = {self.channel}: the configuration has channel = {own}; leave one out"
             )
         if self.channel == "sum":
-            self.setup  # noqa: B018 (it refuses what cannot be summed)
+            self.setup  # noqa: B018 (it refuses reports that cannot be summed)
             if config.untrusted_clients not in (0, self.untrusted_clients):
                 raise ConfigError(
                     f"untrusted_clients = {self.untrusted_clients}: the configuration has "
@@ -227,33 +230,34 @@ class Agreement:
                 )
         elif self.untrusted_clients:
             raise ConfigError(
-                f"untrusted_clients = {self.untrusted_clients}: in channel named no line rests on "
-                "it; leave it out"
+                f"untrusted_clients = {self.untrusted_clients}: no guarantee in channel named "
+                "depends on it; leave it out"
             )
         elif config.composition.channel.kind == "sum":
             raise ConfigError(
-                f"channel = named: {config.name()} is made for a sum, and shows each report to "
-                "nobody; take channel = sum"
+                f"channel = named: {config.name()} is made for a sum, in which nobody sees a "
+                "single report; set channel = sum"
             )
 
     def _check_frozen(self) -> None:
-        """Refuse a model of which something else is frozen here than was agreed on."""
+        """Refuse a model whose frozen parameters are not the ones that were agreed on."""
         config = self.config
         if config.trainable == "all" and config.initial is not None:
             raise ConfigError(
-                f"initial = {config.initial}: nothing of the model is frozen, so that the server "
-                "alone needs the file; leave it out, and give it as deploy invite --initial"
+                f"initial = {config.initial}: nothing of the model is frozen, so only the server "
+                "needs the file; leave it out, and give it as deploy invite --initial"
             )
         if config.trainable != "all" and self.initial is not None:
             raise ConfigError(
-                f"--initial and trainable = {config.trainable}: every site needs the file, for "
-                "what is frozen; leave it out, and set initial to the file in the configuration"
+                f"--initial and trainable = {config.trainable}: every site needs the file for the "
+                "frozen parameters; leave --initial out, and set initial to the file in the "
+                "configuration"
             )
         found = noted_frozen(config, self.problem)
         check_frozen(replace(self, frozen=found), self.frozen)
 
     def _check_schedule(self) -> None:
-        """Refuse rounds of sites that are others than those for which the server selects them."""
+        """Refuse the rounds of sites if the server would select the sites for other rounds."""
         told = self.config.composition.participation.told
         if any(getattr(self.config, name) is None for name in told):
             raise ConfigError(
@@ -267,8 +271,8 @@ class Agreement:
     def selecting(self, secret: Draws | None) -> Draws:
         """Return the server's draws of who takes part.
 
-        Where sites are told before the run how often they are selected, it follows from the run's
-        name, so that every site can check it: no line of a statement rests on its being secret.
+        Where sites are told before the run how often they are selected, the draws follow from the
+        run's name, so that every site can check them: no guarantee depends on their being secret.
 
         Args:
             secret: the server's own draws.
@@ -282,7 +286,7 @@ class Agreement:
 
     @property
     def fewest_in_sum(self) -> int:
-        """How many sites a round has at least; with committees, the smallest of them."""
+        """The fewest sites that a full round has; with committees, the size of the smallest."""
         participation = self.config.composition.participation
         if not participation.told:
             return self.config.fewest_in_sum
@@ -319,10 +323,10 @@ class Agreement:
 
     @cached_property
     def features(self) -> dict[str, str] | None:
-        """Name and digest of the public features that every site computes, if there are some.
+        """Name and digest of the public features that every site computes, if there are any.
 
         Raises:
-            ConfigError: they are no features of such examples.
+            ConfigError: they cannot be computed from such examples.
         """
         return name_and_digest(self.config, self.problem)
 
@@ -332,24 +336,24 @@ class Agreement:
         return digest_of(self.document)
 
     def to_bytes(self) -> bytes:
-        """Return the document for a file: the same as its canonical form, laid out for people."""
+        """Return the document for a file: its canonical form, laid out for people."""
         return for_people(self.document)
 
     @cached_property
     def layout(self) -> Layout:
-        """How the model's parameters lie in a broadcast."""
+        """Where each of the model's parameters lies in a broadcast."""
         return self.config.layout(self.problem)
 
     @cached_property
     def summing(self) -> Summing | None:
-        """How reports are summed; None where they go with their sender."""
+        """How reports are summed; None where each report comes with its sender."""
         if self.channel == "named":
             return None
         found = self.config.algorithm(self.problem).summing()
         if found is None:
             raise ConfigError(
-                f"channel = sum: the server of {self.config.name()} with these settings needs more "
-                "than a sum of its clients' reports; take channel = named"
+                f"channel = sum: with these settings the server of {self.config.name()} needs more "
+                "than a sum of its clients' reports; set channel = named"
             )
         return found
 
@@ -362,40 +366,40 @@ class Agreement:
         return SecureSum.of(self.summing, most, self.quorum, self.untrusted_clients)
 
     def is_enough(self, sites: Iterable[int]) -> bool:
-        """Return whether a round can go on with these sites: of some sum the quorum is there."""
+        """Return whether a round can go on with these sites: whether some sum has its quorum."""
         counts = Counter(map(self.config.committees.of, sites))
         return max(counts.values(), default=0) >= self.quorum
 
     def with_own(self, epsilon: float) -> Agreement:
-        """Return it as a site computes with it whose ``epsilon`` stands in no agreement.
+        """Return the agreement as a site computes with it whose ``epsilon`` stands in no agreement.
 
-        It is for that site alone: nobody else has its digest.
+        The result is for that site only: nobody else has its digest.
         """
         return replace(self, config=self.config.changed(epsilon=epsilon))
 
     def events_of(self, site: int) -> list[Event]:
-        """Return what a site releases in one round, but for what is computed from no data."""
+        """Return what a site releases in one round; messages computed from no data are left out."""
         encoder = self.config.algorithm(self.problem).encoder(site)
         return events_of_round(encoder, self.config.composition.channel.phases)
 
     @property
     def in_clear(self) -> list[str]:
-        """What a site sends unprotected in one round: all sites the same."""
+        """What a site sends unprotected in one round; it is the same for all sites."""
         return [what for event in self.events_of(0) for what in sent_in_clear(event)]
 
     @property
     def draws_once(self) -> bool:
-        """Whether something of the examples is randomised once, and charged once."""
+        """Whether something of the examples is randomised once and charged once."""
         return any(map(draws_once, self.events_of(0)))
 
     def rounds_of(self, site: int) -> int:
-        """Return in how many rounds a site takes part at most."""
+        """Return the largest number of rounds that a site takes part in."""
         return most_rounds(self.config.composition.participation, site, self.config.rounds)
 
     def epsilon_in_words(self) -> str | None:
-        """Return the setting ``epsilon`` with what it is about: never less than what is stated.
+        """Return ``epsilon`` and what it applies to; never less than what the statement says.
 
-        Noise that is made for a sum of all protects less where the quorum lets fewer be in one.
+        Noise that is sized for a sum of all sites protects less if the quorum allows smaller sums.
         """
         config, meaning = self.config, self.config.composition.calibration.meaning
         stated = self.statement["guarantees"]
@@ -413,12 +417,12 @@ class Agreement:
         return (
             f"epsilon {number(max(beyond))} {meaning}; the setting epsilon = {number(epsilon)} is "
             f"for sums of all {config.fewest_in_sum} sites of a "
-            f"{'round' if config.committee is None else 'committee'}, and the quorum lets "
-            f"{self.quorum}"
+            f"{'round' if config.committee is None else 'committee'}, and the quorum allows sums "
+            f"of {self.quorum}"
         )
 
     def sum_in_path(self, clients_in_sum: Mapping[int, int]) -> SumInPath:
-        """Return what a statement is told of the sums; see ``SumInPath``."""
+        """Return what a statement needs to know about the sums; see ``SumInPath``."""
         return SumInPath(
             untrusted_clients=self.untrusted_clients,
             clients_in_sum=clients_in_sum,
@@ -426,21 +430,21 @@ class Agreement:
         )
 
     def computed_statement(self, delta: float | None = None) -> dict[str, Any]:
-        """Return the statement as it is computed here, at ``delta`` or the configuration's."""
+        """Return the statement as computed here, at ``delta`` or at the configuration's delta."""
         return self._stated(range(len(self.sites)), self.quorum, delta)
 
     def statement_of(self, site: int) -> dict[str, Any]:
-        """Return what is stated of one site, which has a budget of its own, and may have turns."""
+        """Return the statement for one site, which may have its own budget and its own rounds."""
         return self._stated([site], 1, None)
 
     def _stated(self, sites: Sequence[int], there: int, delta: float | None) -> dict[str, Any]:
-        """Return the statement of some sites.
+        """Return the statement for some sites.
 
         Args:
-            sites: that are protected.
-            there: how many of them take part in every round that one of them does; where sites
-                differ, so do their rounds, and all are taken to be there.
-            delta: of its approximate lines; else the configuration's.
+            sites: the sites that are protected.
+            there: how many of them take part in every round in which one of them does; where sites
+                differ, their rounds differ too, and all are taken to be there.
+            delta: of approximate guarantees; None: the configuration's.
         """
         groups: dict[Event, list[int]] = {}
         alike = None if self.budgets else self.events_of(0)
@@ -479,10 +483,10 @@ def read_agreement(
         path: of the file.
         data_dir: the data folder.
         own: systems, mechanisms and features, as "module:name", that may be imported all the same,
-            for what they are cannot be known without; None: any.
+            because nothing can be known about them otherwise; None: any.
 
     Raises:
-        ConfigError: it cannot be read, is no agreement of this version, or names other code.
+        ConfigError: it cannot be read, is not an agreement of this version, or names other code.
     """
     content = read_file(path, "agreement")
     try:
@@ -518,14 +522,14 @@ def parse_agreement(
     told = None if found.features is None else found.features.model_dump()
     if told != agreement.features:
         raise ConfigError(
-            "its features have another digest than those that are computed here, so that sites "
-            f"would train on different ones; {_same(agreement.config)}"
+            "its features have another digest than those computed here, so sites would train on "
+            f"different ones; {_same(agreement.config)}"
         )
     return agreement
 
 
 def _same(config: RunConfig) -> str:
-    """Return what parties must have in common, so that they compute the same features."""
+    """Return what parties must have in common to compute the same features."""
     file = file_of(str(getattr(config, "features", "none")))
     return "agree on one version of fedldp" if file is None else f"give each the same file {file}"
 
@@ -537,11 +541,11 @@ _MAY_BE_OWN = {
     "initial": "models",
     "loss": "models",
 }
-"""Settings that may name code that is none of fedldp's own, and their lists in a site's policy."""
+"""Settings that may name code from outside fedldp, and the lists in a site's policy for them."""
 
 
 def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
-    """Refuse others' code before anything imports it, and a file before anything reads it."""
+    """Refuse foreign code before anything imports it, and a file before anything reads it."""
     for name, listed in _MAY_BE_OWN.items():
         value = config.get(name)
         if not isinstance(value, str) or own is None or value in own:
@@ -553,25 +557,25 @@ def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
             kind = "file"
         if kind == "file":
             raise ConfigError(
-                f"{name} = {value}: to read the agreement would read this file of your machine; "
-                f"add it to {listed} in the site's policy, should it be"
+                f"{name} = {value}: reading the agreement would read this file on your machine; if "
+                f"you want that, add it to {listed} in the site's policy"
             )
         if kind == "code":
             raise ConfigError(
-                f"{name} = {value}: this is code that is none of fedldp's own, and to read the "
-                f"agreement would run it; add it to {listed} in the site's policy, should it be"
+                f"{name} = {value}: this code is not part of fedldp, and reading the agreement "
+                f"would run it; if you want that, add it to {listed} in the site's policy"
             )
 
 
 def check_stated(agreement: Agreement) -> None:
-    """Refuse an agreement whose statement is another than the one computed here.
+    """Refuse an agreement whose statement differs from the one computed here.
 
     Raises:
-        ConfigError: it promises something else than what holds.
+        ConfigError: it promises something that does not hold.
     """
     try:
-        found = upgraded(agreement.statement)  # an earlier version's lacks keys, and is as good
-        if agreement.link == "https":  # it named a program, too, that is not there over HTTPS
+        found = upgraded(agreement.statement)  # one of an earlier version may lack keys
+        if agreement.link == "https":  # it also named a program that plays no part over HTTPS
             warnings = found["warnings"]
             found["warnings"] = [TIMED if w == TIMED_OVER_FLOWER else w for w in warnings]
     except (KeyError, TypeError, AttributeError):
@@ -579,13 +583,13 @@ def check_stated(agreement: Agreement) -> None:
     computed = agreement.computed_statement()
     if not _alike(found, computed) and not _alike(found, _without_models_word(computed)):
         raise ConfigError(
-            "its statement is another than the one that is computed here; whoever wrote it has "
-            "another version of fedldp, or made it up: refuse it, or agree on one version"
+            "its statement differs from the one computed here: whoever wrote it has another "
+            "version of fedldp, or made the statement up; refuse it, or agree on one version"
         )
 
 
 def _without_models_word(statement: dict[str, Any]) -> dict[str, Any]:
-    """Return a statement as earlier versions made it, which took it for granted of own models."""
+    """Return a statement as earlier versions wrote it: without the words about own models."""
     return {
         **statement,
         "warnings": [each for each in statement["warnings"] if KEEPS_NOTHING not in each],
@@ -597,7 +601,7 @@ def _without_models_word(statement: dict[str, Any]) -> dict[str, Any]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether two documents are the same, but for the last digits of numbers."""
+    """Return whether two documents agree, up to the last digits of numbers."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -608,21 +612,21 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def check_frozen(agreement: Agreement, agreed: str | None) -> None:
-    """Refuse a model of which something else is frozen here than was agreed on.
+    """Refuse a model whose frozen parameters are not the ones that were agreed on.
 
     Args:
         agreement: as it is computed here.
         agreed: the digest that all parties have.
 
     Raises:
-        ConfigError: it is another one.
+        ConfigError: they are other ones.
     """
     if agreement.frozen != agreed:
         config = agreement.config
         raise ConfigError(
-            f"trainable = {config.trainable}: what is frozen of model = {config.model} has the "
-            f"digest {str(agreement.frozen)[:16]} here, and {str(agreed)[:16]} was agreed on; give "
-            "each party the same model, and the same file of weights as initial"
+            f"trainable = {config.trainable}: the frozen parameters of model = {config.model} have "
+            f"the digest {str(agreement.frozen)[:16]} here, and {str(agreed)[:16]} was agreed on; "
+            "give each party the same model, and the same file of weights as initial"
         )
 
 
@@ -639,8 +643,8 @@ def fits_version(agreed: str | None, other: str) -> bool:
     """Return whether a party with another version of fedldp may take part in a run.
 
     Versions with the same MAJOR.MINOR compute the same, bit for bit, and speak the same messages; a
-    third number only mends. What is claimed is no question of it: each site computes that with its
-    own code.
+    third number only marks fixes. The claims do not depend on the other party's version: each site
+    computes them with its own code.
     """
     return agreed is None or _minor(agreed) == _minor(other)
 
@@ -655,7 +659,7 @@ def _check_version(agreed: str | None) -> None:
         wanted = ".".join(_minor(agreed))
         raise ConfigError(
             f"fedldp = {agreed}: the agreement was made with this version, and {own} is installed "
-            f"here; install fedldp {wanted}, or agree anew with one version everywhere"
+            f"here; install fedldp {wanted}, or agree again with the same version everywhere"
         )
 
 

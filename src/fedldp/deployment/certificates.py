@@ -1,6 +1,7 @@
 """Keys and certificates: a CA, a server's certificate, the key pairs of Flower's nodes.
 
-All on the curve P-256: PEM for TLS, and OpenSSH, which Flower reads, for SuperNodes.
+All keys are on the curve P-256: in PEM for TLS, and in OpenSSH's format, which Flower reads, for
+SuperNodes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fedldp.deployment.identity import new_file, replace_secret
 from fedldp.reporting.record import replace_file
 
 AUTHORITY_DAYS = 3650
-"""How long a new authority is valid: certificates of one year are renewed under it."""
+"""How long a new authority is valid, in days; certificates of one year are renewed under it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +46,19 @@ class Certified:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeKey:
-    """The key pair by which a SuperNode is known to the SuperLink, both OpenSSH."""
+    """The key pair that identifies a SuperNode to the SuperLink, both halves in OpenSSH format."""
 
     private: bytes
     public: bytes
 
 
 def authority(name: str, days: int) -> Certified:
-    """Return a new certificate authority, valid for ``days`` days, that may sign nothing but ends.
+    """Return a new certificate authority that may sign end certificates only.
 
     Args:
         name: its common name.
-        days: how long it is valid, from now; a day of the past is added, for clocks that differ.
+        days: how long it is valid from now; its validity begins a day early, for clocks that
+            differ.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
@@ -73,7 +75,7 @@ def server_certificate(signer: Certified, hosts: Sequence[str], days: int) -> Ce
 
     Args:
         signer: the authority, with its key.
-        hosts: names and IP addresses under which clients reach the server; at least one.
+        hosts: names and IP addresses at which clients reach the server; at least one.
         days: as in :func:`authority`.
     """
     key = ec.generate_private_key(ec.SECP256R1())
@@ -103,12 +105,12 @@ def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
     The files are ca.key, ca.pem, server.key and server.pem. The authority is valid for ten years.
 
     Args:
-        folder: where they are written.
+        folder: where the files are written.
         hosts: as in :func:`server_certificate`.
         days: how long the server's certificate is valid.
 
     Raises:
-        ConfigError: one of them is there already, or cannot be written.
+        ConfigError: one of the files exists already, or cannot be written.
     """
     signer = authority("fedldp", AUTHORITY_DAYS)
     own = server_certificate(signer, hosts, days)
@@ -119,19 +121,20 @@ def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
 
 
 def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
-    """Replace server.key and server.pem by new ones, for the same hosts by the same authority.
+    """Replace server.key and server.pem by new ones, for the same hosts and by the same authority.
 
-    Whoever trusts the authority trusts the new certificate. ca.pem may hold others beside it.
+    Whoever trusts the authority trusts the new certificate. ca.pem may hold other authorities too.
 
     Args:
-        folder: as :func:`write_server_keys` left it; ca.key is back in its place.
-        days: how long the new certificate is valid, but no longer than its authority.
+        folder: as :func:`write_server_keys` left it; ca.key must be back in its place.
+        days: how long the new certificate is valid; never longer than its authority.
 
     Returns:
-        Until when it is valid.
+        When its validity ends.
 
     Raises:
-        ConfigError: a file cannot be read, or the authority ends no later than what is there.
+        ConfigError: a file cannot be read, or the new certificate would not outlast the present
+            one, because its authority ends.
     """
     try:
         key = (folder / "ca.key").read_bytes()
@@ -146,18 +149,21 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
         ) from error
     except (ValueError, TypeError, x509.ExtensionNotFound) as error:
         raise ConfigError(
-            f"folder {folder}: its ca.key, ca.pem or server.pem is none that `fedldp deploy keys "
-            "--server` wrote"
+            f"folder {folder}: its ca.key, ca.pem or server.pem was not written by `fedldp deploy "
+            "keys --server`"
         ) from error
     signers = [each for each in found if _public_of(each.public_key()) == public]
     if not signers:
-        raise ConfigError(f"{folder / 'ca.key'}: it is of no authority in ca.pem; put its own back")
+        raise ConfigError(
+            f"{folder / 'ca.key'}: it belongs to no authority in ca.pem; put the right key back"
+        )
     ends = signers[0].not_valid_after_utc
     left = min(days, (ends - datetime.datetime.now(datetime.UTC)).days)
     if left < 1 or ends <= own.not_valid_after_utc:
         raise ConfigError(
-            f"{folder / 'ca.pem'}: this authority ends on {ends:%Y-%m-%d}, and no certificate of "
-            "it lasts longer; make another by `fedldp deploy keys --server` in a folder of its own"
+            f"{folder / 'ca.pem'}: this authority ends on {ends:%Y-%m-%d}, and none of its "
+            "certificates lasts longer; make another authority by `fedldp deploy keys --server` in "
+            "a folder of its own"
         )
     signer = Certified(key=key, certificate=signers[0].public_bytes(Encoding.PEM))
     hosts = [
@@ -165,17 +171,17 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
         *map(str, names.get_values_for_type(x509.IPAddress)),
     ]
     new = server_certificate(signer, hosts, left)
-    # Where this is cut short between the two, they do not belong together, which a server says.
+    # If this stops between the two files, they do not match, and the server says so.
     replace_secret(folder / "server.key", new.key)
     replace_file(folder / "server.pem", new.certificate)
     return x509.load_pem_x509_certificate(new.certificate).not_valid_after_utc
 
 
 def check_host(certificate: Path, host: str) -> None:
-    """Refuse a server's certificate (PEM) that is not for a name or address of it.
+    """Refuse a server's certificate (PEM) that does not name a host.
 
     Raises:
-        ConfigError: it is for others, or cannot be read.
+        ConfigError: the certificate is for other hosts, or cannot be read.
     """
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
@@ -183,11 +189,13 @@ def check_host(certificate: Path, host: str) -> None:
     except OSError as error:
         raise ConfigError(f"certificate {certificate}: {error.strerror}; check the path") from error
     except (ValueError, x509.ExtensionNotFound) as error:
-        raise ConfigError(f"certificate {certificate}: this is no server's certificate") from error
+        raise ConfigError(
+            f"certificate {certificate}: this is not a server's certificate"
+        ) from error
     if _host(host) not in names:
         raise ConfigError(
-            f"certificate {certificate}: it is not for {host}; make one that is by `fedldp deploy "
-            "keys --server`, in a folder of its own"
+            f"certificate {certificate}: it is not for {host}; make one for this host by `fedldp "
+            "deploy keys --server`, in a folder of its own"
         )
 
 
@@ -200,7 +208,7 @@ def fingerprints(authorities: Path) -> list[str]:
     """Return the SHA-256 of each certificate in a PEM file, as its 64 hexadecimal digits.
 
     Raises:
-        ConfigError: it cannot be read, or holds no certificate.
+        ConfigError: the file cannot be read, or holds no certificate.
     """
     return [fingerprint(each) for each in authorities_of(authorities)]
 
@@ -209,14 +217,14 @@ def authorities_of(authorities: Path) -> list[bytes]:
     """Return each certificate (DER) in a PEM file.
 
     Raises:
-        ConfigError: it cannot be read, or holds no certificate.
+        ConfigError: the file cannot be read, or holds no certificate.
     """
     try:
         found = x509.load_pem_x509_certificates(authorities.read_bytes())
     except OSError as error:
         raise ConfigError(f"ca {authorities}: {error.strerror}; check the path") from error
     except ValueError as error:
-        raise ConfigError(f"ca {authorities}: this is no certificate in PEM") from error
+        raise ConfigError(f"ca {authorities}: this is not a certificate in PEM") from error
     return [each.public_bytes(Encoding.DER) for each in found]
 
 
@@ -224,11 +232,11 @@ def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
     """Return the TLS settings of a server, and its certificate (DER).
 
     Args:
-        certificate: PEM, the server's own first.
-        key: PEM, its owner's alone.
+        certificate: PEM; the server's own certificate comes first.
+        key: PEM; only its owner may read it.
 
     Raises:
-        ConfigError: they cannot be read, others may read the key, or they do not belong together.
+        ConfigError: the files cannot be read, others may read the key, or the two do not match.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -239,8 +247,8 @@ def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
         context.load_cert_chain(certificate, key)
     except ssl.SSLError as error:
         raise ConfigError(
-            f"certificate {certificate}, key {key}: they do not belong together ({error.reason}); "
-            "give those that `fedldp deploy keys --server` wrote"
+            f"certificate {certificate}, key {key}: they do not match ({error.reason}); give the "
+            "pair that `fedldp deploy keys --server` wrote"
         ) from error
     except OSError as error:
         raise ConfigError(
@@ -248,16 +256,16 @@ def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
             "server.key that `fedldp deploy invite` wrote"
         ) from error
     except ValueError as error:
-        raise ConfigError(f"certificate {certificate}: this is no certificate in PEM") from error
+        raise ConfigError(f"certificate {certificate}: this is not a certificate in PEM") from error
     return context, own.public_bytes(Encoding.DER)
 
 
 class ServerTls:
-    """A server's certificate and key, in files that may be renewed while it runs.
+    """A server's certificate and key, in files that may be renewed while the server runs.
 
     Attributes:
-        context: the TLS settings; connections that begin after ``look`` are shown what it took.
-        certificate: the server's own (DER).
+        context: the TLS settings; connections that begin after ``look`` get what ``look`` read.
+        certificate: the server's own certificate (DER).
 
     Raises:
         ConfigError: see ``tls_of_server``.
@@ -269,15 +277,15 @@ class ServerTls:
         self.context, self.certificate = tls_of_server(certificate, key)
 
     def look(self) -> bool:
-        """Take what is in the files, if that was renewed; return whether it was.
+        """Read the files again if they were renewed; return whether they were.
 
         Raises:
-            ConfigError: they cannot be used, or not yet; what was there before is still shown.
+            ConfigError: they cannot be used, or not yet; the server goes on with the former ones.
         """
         written = self._written()
         if written == self._seen:
             return False
-        _, certificate = tls_of_server(*self._files)  # in settings of its own: no half is taken
+        _, certificate = tls_of_server(*self._files)  # fresh settings, so no half-read pair is used
         try:
             self.context.load_cert_chain(*self._files)
         except (ssl.SSLError, OSError) as error:
@@ -306,10 +314,10 @@ def node_key() -> NodeKey:
 
 
 def write_secret(path: Path, secret: bytes) -> None:
-    """Write a new file that its owner alone can read.
+    """Write a new file that only its owner can read.
 
     Raises:
-        FileExistsError: the file is there: a key is never overwritten.
+        FileExistsError: the file exists already: a key is never overwritten.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secret)

@@ -1,4 +1,4 @@
-"""The two halves of a system as a channel has them: as they are, or around a secure sum."""
+"""A system's two roles as a channel uses them: unchanged, or wrapped in a secure sum."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def client_side(
     agreement: Agreement, index: int, key: Ed25519PrivateKey, device: torch.device
 ) -> ClientRole:
-    """Return what runs at one site; ``key`` is its identity."""
+    """Return the role that runs at one site; ``key`` is the site's identity."""
     config, problem = agreement.config, agreement.problem
     if agreement.summing is None:
         return config.algorithm(problem).client(index, device)
     committees, roster = agreement.config.committees, _roster(agreement)
-    if committees.number > 1:  # else one sum of whoever takes part, which may be others each round
+    if committees.number > 1:  # else one sum of whoever takes part, which may vary by round
         roster = roster.of(committees.members(committees.of(index)))
     identity = Identity(roster=roster, index=index, private=key.private_bytes_raw())
     inner = config.algorithm(problem).inside().client(index, device)
@@ -34,7 +34,7 @@ def client_side(
 
 
 def server_side(agreement: Agreement, heard: Callable[[SumOfRound], None]) -> ServerRole:
-    """Return what runs on the server; ``heard`` is told of each round's sum."""
+    """Return the role that runs on the server; it calls ``heard`` with each round's sum."""
     config, problem = agreement.config, agreement.problem
     if agreement.summing is None:
         return config.algorithm(problem).server()

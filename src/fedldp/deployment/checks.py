@@ -1,4 +1,4 @@
-"""What a site's or a server's operator has to have in order, checked before a run."""
+"""Checks, before a run, everything that a site's or a server's operator must have in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
 from fedldp.protocol.client_keys import SecretKeys, read_secret
 
 _CLOCKS_AGREE = 5.0
-"""Seconds that two clocks may be apart before that is told."""
+"""By how many seconds two clocks may differ before the check says so."""
 
 _OF_THE_RUN = (
     "fill_columns",
@@ -44,16 +44,16 @@ _OF_THE_RUN = (
     "centre_columns",
     "classes",
 )
-"""Settings of tables that an invite has, and a site cannot change."""
+"""Settings of tables that come with an invite, and that a site cannot change."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that was looked at.
+    """One thing that was checked.
 
     Attributes:
         ok: whether it is in order.
-        what: it, and what was found, in one line.
+        what: the thing and what was found, in one line.
     """
 
     ok: bool
@@ -61,10 +61,10 @@ class Found:
 
 
 def check_site(policy: SitePolicy) -> list[Found]:
-    """Return what was found of a site's files, ledger and accepted agreements; it changes nothing.
+    """Check a site's files, ledger and accepted agreements; this changes nothing.
 
-    It opens what the agent opens, by the same functions, and may do so while the agent runs. Where
-    there is no ledger or secret yet, the agent makes them.
+    It opens what the agent opens, by the same functions, and may run at the same time as the agent.
+    If there is no ledger or secret yet, the agent makes it.
     """
     return [found for each in _site_checks(policy) for found in each]
 
@@ -72,7 +72,7 @@ def check_site(policy: SitePolicy) -> list[Found]:
 def check_server(
     folder: Path, agreement: Path, certificate: Path | None, key: Path | None
 ) -> list[Found]:
-    """Return what was found of a server's agreement, folder, certificate and its key."""
+    """Check a server's agreement, folder, certificate and key."""
 
     def agreed() -> str:
         found = read_agreement(agreement, own=None)
@@ -89,7 +89,7 @@ def check_server(
             parse_agreement(file.read_bytes(), own=None).digest
             != read_agreement(agreement, own=None).digest
         ):
-            raise FedldpError(f"{folder}: it is of another agreement")
+            f"{folder}: it belongs to another agreement"
         if not private_to_owner(folder):
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
         done = (folder / "summary.json").exists()
@@ -143,7 +143,7 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
             if left < 0:
                 raise FedldpError(
-                    f"{policy.ledger}: what may be lost has passed its {budget}, by "
+                    f"{policy.ledger}: what may be lost exceeds its {budget} by "
                     f"{budget.amount(-left)}: nothing more is released with it"
                 )
             amounts.append(budget.amount(left, up=False))
@@ -173,7 +173,7 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
             return "it does not run now"
         refuses = read_status(policy.state).get("refuses")
         if refuses:
-            raise FedldpError(f"it runs, and refuses: {refuses}")
+            raise FedldpError(f"it runs, but refuses: {refuses}")
         return "it runs"
 
     yield _one("agent", agent)
@@ -196,11 +196,11 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse what is amiss with a site's people, for its operator: in a round nobody may be told.
+    """Refuse a site whose people do not fit: its operator learns here what a round may tell nobody.
 
     Raises:
-        FedldpError: an agreement is about people, and the data do not say of a row whose it is; or
-            there are fewer than the policy states.
+        FedldpError: an agreement is about people, and the data do not say which person a row
+            belongs to; or there are fewer people than the policy states.
     """
     if not is_about_people(agreement) and policy.people is None:
         return
@@ -211,16 +211,16 @@ def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
         count = len(found) if found.people is None else count_of(found.people)
         if count < policy.people:
             raise ConfigError(
-                f"people = {policy.people}: the data that run {agreement.run[:8]} would use are of "
-                f"{count} {'person' if count == 1 else 'persons'}; state no more, rounded down"
+                f"people = {policy.people}: the data for run {agreement.run[:8]} come from {count} "
+                f"{'person' if count == 1 else 'persons'}; state no more than that, rounded down"
             )
 
 
 def all_examples(policy: SitePolicy, agreement: Agreement) -> Examples:
-    """Return a site's examples as an agreement wants them; its operator is told what is amiss.
+    """Return a site's examples as an agreement wants them; its operator learns what is wrong.
 
     Raises:
-        FedldpError: a column or a row is amiss; the line says what can be done here, and what not.
+        FedldpError: a column or a row is wrong; the message says what can be changed here.
     """
     source = open_source(policy.data, policy.label_column, policy.person_column)
     columns, features = agreement.config.columns, agreement.problem.features
@@ -232,15 +232,15 @@ def all_examples(policy: SitePolicy, agreement: Agreement) -> Examples:
             raise
         what = "is a setting" if len(named) == 1 else "are settings"
         raise type(error)(
-            f"{error}. Here only the data can be changed: {' and '.join(named)} {what} of the run, "
-            "so ask whoever invites for another invite"
+            f"{error}. Only the data can be changed here: {' and '.join(named)} {what} of the run, "
+            "so ask whoever invites you for another invite"
         ) from error
 
 
 def _accepted(policy: SitePolicy, path: Path) -> str:
     agreement = accepted_agreement(policy, bytes.fromhex(path.stem))
     if agreement is None:
-        raise FedldpError(f"{path}: not there any more")
+        raise FedldpError(f"{path}: it does not exist any more")
     key = read_private(policy.key)
     check_randomness(agreement)
     source = open_source(policy.data, policy.label_column, policy.person_column)
@@ -248,7 +248,7 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     check_people_of(policy, agreement)
     ledger = SqliteLedger(policy.ledger) if policy.ledger.exists() else None
     entries = [] if ledger is None else ledger.releases()
-    secret = policy.state / "secret"  # without it, nothing was drawn yet, and nothing released
+    secret = policy.state / "secret"  # without it, nothing was drawn or released yet
     keys = SecretKeys(read_secret(secret) if secret.exists() else os.urandom(32), agreement.run)
     index = open_run(policy, agreement, key, source, keys, entries).index
     if ledger is not None:
@@ -257,12 +257,12 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
 
 
 def _valid(path: Path) -> str:
-    """Return until when a certificate is valid."""
+    """Say until when a certificate is valid."""
     return _in_time(path, x509.load_pem_x509_certificate(path.read_bytes()))
 
 
 def _valid_authority(path: Path) -> str:
-    """Return until when the authorities in a file are valid; of several, one must be."""
+    """Say until when the authorities in a file are valid; of several, one must be valid."""
     found = x509.load_pem_x509_certificates(path.read_bytes())
     return _in_time(path, max(found, key=lambda each: each.not_valid_after_utc))
 
@@ -272,20 +272,20 @@ def _in_time(path: Path, certificate: x509.Certificate) -> str:
     now = datetime.now(UTC)
     if not begins <= now <= ends:
         raise FedldpError(
-            f"{path}: valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, and this machine has "
-            f"{now:%Y-%m-%d}; see to its clock, or make another"
+            f"{path}: valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, and this machine's date is "
+            f"{now:%Y-%m-%d}; correct its clock, or make another certificate"
         )
     return f"{path}: valid until {ends:%Y-%m-%d}"
 
 
 def _connect(url: str, ca: Path) -> str:
-    """Return that a server answers over HTTPS with a certificate that the site knows."""
+    """Check that a server answers over HTTPS with a certificate that the site knows."""
     try:
         ahead = seconds_ahead(url, ca)
     except WireError as error:
         raise FedldpError(
             f"server.url = {url}: {error}; ask whether the server runs there, or correct url in "
-            f"the policy's table [server]; else see to the network, and to server.ca = {ca}"
+            f"the policy's table [server]; otherwise check the network, and server.ca = {ca}"
         ) from error
     clock = ""
     if ahead is not None and abs(ahead) > _CLOCKS_AGREE:
@@ -295,7 +295,7 @@ def _connect(url: str, ca: Path) -> str:
 
 
 def _reach(address: str, ca: Path) -> str:
-    """Return that a server answers with a certificate that the site knows."""
+    """Check that a server answers with a certificate that the site knows."""
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=str(ca))
     try:
@@ -305,24 +305,24 @@ def _reach(address: str, ca: Path) -> str:
         ):
             return f"{address}: answers, with a certificate of {ca.name}"
     except OSError as error:
-        raise FedldpError(f"{address}: {error}; see to the network, and to {ca}") from error
+        raise FedldpError(f"{address}: {error}; check the network, and {ca}") from error
 
 
 def _check_writable(folder: Path) -> None:
     if folder.exists() and not os.access(folder, os.W_OK):
-        raise FedldpError(f"{folder}: the agent cannot write there; see to its owner and its disk")
+        raise FedldpError(f"{folder}: the agent cannot write there; check its owner and the disk")
 
 
 def _ask(place: Path) -> str:
     if not place.exists():
-        return f"{place}: nobody listens there now"
+        return f"{place}: nothing listens there now"
     try:
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as one:
             one.settimeout(2.0)
             one.connect(str(place))
     except OSError as error:
-        raise FedldpError(f"{place}: nobody answers there ({error.strerror})") from error
-    return f"{place}: somebody listens there"
+        raise FedldpError(f"{place}: nothing answers there ({error.strerror})") from error
+    return f"{place}: something listens there"
 
 
 def _one(name: str, look: Callable[[], str]) -> list[Found]:

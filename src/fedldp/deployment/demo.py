@@ -1,8 +1,8 @@
-"""All parties of a run on one machine: a server, agents, perhaps Flower: a process each.
+"""All parties of a run on one machine, each a process: a server, agents, and Flower if asked for.
 
-Certificates and keys are made for it, data are a simulation's shares, and all randomness comes
-from the seed: so the final weights are those of the simulation, and nothing is protected. Whatever
-is started is ended, whatever happens.
+The demo makes its own certificates and keys, takes a simulation's shares as data, and draws all
+randomness from the seed: so the final weights equal the simulation's, and nothing is protected. It
+ends every process that it started, whatever happens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.simulation.engine import simulate
 
 ROUNDING = 1e-5
-"""How far weights may be apart where a simulation's clients train together."""
+"""How far weights may differ where a simulation trains its clients in batches."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class LedgerOfSite:
 
     Attributes:
         site: its name.
-        entries: releases; messages computed from no data are not counted.
-        spent: what they cost, in the unit of ``kind``; infinite where something went in clear.
+        entries: number of releases; messages computed from no data are not counted.
+        spent: the cost of these releases, in the unit of ``kind``; infinite where something went in
+            clear.
         rounds: those in which something was released, ascending.
-        kind: of the budget.
-        of_one: for whom the budget is, where not for the whole site.
+        kind: of budget.
+        of_one: whom the budget protects, where not the whole site.
     """
 
     site: str
@@ -55,17 +56,17 @@ class LedgerOfSite:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What a demo gave.
+    """What a demo produced.
 
     Attributes:
         accuracy: of the final model on the test set; None where the server cannot test it.
-        final: all figures of that model, as in a run's summary.
-        rounds: how many were complete.
+        final: all metrics of that model, as in a run's summary.
+        rounds: how many were completed.
         privacy: the server's statement.
         ledgers: of the sites.
-        equal_to_simulation: whether the final weights are the simulation's, to the last bit.
-        largest_difference: between a weight here and there. Where a simulation trains clients
-            together, what is not randomised may differ by float rounding.
+        equal_to_simulation: whether the final weights equal the simulation's, to the last bit.
+        largest_difference: between a weight here and in the simulation. Where a simulation trains
+            clients in batches, values that are not randomised may differ by float rounding.
         events: what happened, in order.
     """
 
@@ -104,14 +105,14 @@ def run_demo(
 
     Args:
         config: of any recipe that can be deployed; its seed gives all randomness.
-        channel: of the reports.
-        link: that carries them.
-        kill: kill an agent, the server and what Flower has of apps as rounds go by.
+        channel: how reports reach the server.
+        link: carries the messages.
+        kill: whether to kill an agent, the server and Flower's app processes during the run.
         data_dir: the data folder.
-        say: is told in one line each what happens.
+        say: is called with one line for each thing that happens.
 
     Raises:
-        FedldpError: the configuration cannot be deployed, or a process did not do its part.
+        FedldpError: the configuration cannot be deployed, or a process failed.
     """
     events: list[str] = []
 
@@ -132,8 +133,8 @@ def _run(
 ) -> Demo:
     with running_parties(world, tell) as running:
         running.start_own()
-        # Meanwhile they import what they need, which takes seconds.
-        tell(f"simulates {config.name()} with {config.num_clients} clients, to compare with")
+        # Meanwhile the processes import what they need, which takes seconds.
+        tell(f"simulates {config.name()} with {config.num_clients} clients, for comparison")
         simulated = simulate(config, data_dir=world.data_dir)
         if world.agreement.link == "flower":
             running.start_flower()
@@ -158,14 +159,14 @@ def _run(
 
 
 def _privacy(stated: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
-    """Return the server's statement: the server does not know whose its test examples are."""
+    """Return the server's statement with the simulation's warning, which a server cannot give."""
     if HELD_OUT not in simulated["warnings"]:
         return stated
     return {**stated, "warnings": [*stated["warnings"], HELD_OUT]}
 
 
 def _kept_logs(folder: Path) -> Path:
-    """Copy all logs out of a folder that goes away; nothing secret is ever in one."""
+    """Copy all logs out of a folder that will be removed; a log never holds a secret."""
     kept = Path(tempfile.mkdtemp(prefix="fedldp-demo-logs-"))
     for log in folder.rglob("*.log"):
         shutil.copy(log, kept / log.name)
@@ -173,7 +174,7 @@ def _kept_logs(folder: Path) -> Path:
 
 
 def _kill_as_it_goes(running: Running, tell: Say) -> None:
-    """Kill one process after the other, each in another round as far as there are so many."""
+    """Kill one process after another, each in a round of its own if there are enough rounds."""
     last = running.world.agreement.config.rounds - 1
 
     def before_round(number: int) -> None:

@@ -10,16 +10,16 @@ from fedldp.core.errors import ConfigError
 
 
 def without_simulation(config: RunConfig) -> RunConfig:
-    """Return ``config`` without what only a simulation needs.
+    """Return ``config`` without the settings that only a simulation needs.
 
-    Of what goes through a simulation's shuffler, ``untrusted_clients`` is left out too: the
-    agreement itself has it.
+    For a system that goes through a simulation's shuffler, ``untrusted_clients`` is left out too:
+    the agreement has its own.
     """
     _check_relay(config)
     if config.target is not None and config.target.adversary == "shuffled-server":
         raise ConfigError(
-            "target.adversary = shuffled-server: no shuffler runs in a deployment; take "
-            "summing-server, and channel = sum"
+            "target.adversary = shuffled-server: a deployment has no shuffler; set "
+            "target.adversary = summing-server and channel = sum"
         )
     _check_values(config)
     public = {n: getattr(config, n) for n in config.per_client}  # told to all, where they agree
@@ -28,25 +28,25 @@ def without_simulation(config: RunConfig) -> RunConfig:
         return without
     if "shuffle" not in type(config).model_fields:
         raise ConfigError(
-            f"system = {config.name()}: it is made for a shuffler, and no shuffler runs in a "
-            "deployment; set channel = sum, or channel = named"
+            f"system = {config.name()}: it is made for a shuffler, and a deployment has none; set "
+            "channel = sum, or channel = named"
         )
     return without.changed(shuffle=False, chunk=1, untrusted_clients=0)
 
 
 def check_told(config: RunConfig) -> None:
-    """Refuse a configuration that is not one that every site may be told."""
+    """Refuse a configuration that not every site may be told."""
     _check_relay(config)
     _check_values(config)
     for name in config.simulation_only:
         if getattr(config, name) != type(config).model_fields[name].default:
-            raise ConfigError(f"{name} is for a simulation alone; leave it out of the agreement")
+            raise ConfigError(f"{name} is for simulation only; leave it out of the agreement")
     if config.composition.channel.delays is not None:
-        raise ConfigError("shuffle: no shuffler runs in a deployment; set shuffle = false")
+        raise ConfigError("shuffle: a deployment has no shuffler; set shuffle = false")
 
 
 def _check_relay(config: RunConfig) -> None:
-    """Refuse a shuffler of whole reports, for which a deployment has nobody.
+    """Refuse a shuffler of whole reports: in a deployment there is nobody to run it.
 
     Raises:
         ConfigError: the configuration has one.
@@ -54,51 +54,51 @@ def _check_relay(config: RunConfig) -> None:
     if config.composition.channel.shuffles_reports:
         raise ConfigError(
             f"channel = shuffle and mechanism = {config.composition.calibration.kind.name}: whole "
-            "reports need a relay of another party between sites and server, and no relay runs in "
-            "a deployment; set channel = named"
+            "reports need a relay, run by another party between sites and server, and a deployment "
+            "has none; set channel = named"
         )
 
 
 def _check_values(config: RunConfig) -> None:
-    """Refuse samples, and a shuffler."""
+    """Refuse sampling, early stopping and a shuffler."""
     if (rate := getattr(config, "sample_rate", 1)) < 1:
         raise ConfigError(
-            f"sample_rate = {rate:g}: the time of a step tells how many people it took, and no "
-            "budget has a price for sums of samples; it is for a simulation; set sample_rate = 1"
+            f"sample_rate = {rate:g}: the time of a step reveals how many people it took, and no "
+            "budget has a price for sums of samples; it is for simulation only; set sample_rate = 1"
         )
     if config.early_stopping is not None:
         raise ConfigError(
             f"early_stopping = {config.early_stopping}: sites agree on all rounds, and a server "
-            "may end a run whenever it likes; it is for a simulation; leave it out"
+            "may end a run whenever it likes; it is for simulation only; leave it out"
         )
     if getattr(config, "channel", None) == "shuffle":
         raise ConfigError(
-            "channel = shuffle: no shuffler runs in a deployment; take channel = sum, which hides "
-            "what a shuffler of single weights would"
+            "channel = shuffle: a deployment has no shuffler; set channel = sum, which hides what "
+            "a shuffler of single weights would"
         )
     if config.model_dump().get("shuffle") is True:
         raise ConfigError(
-            "shuffle = true: no shuffler runs in a deployment; set shuffle = false, and take "
-            "channel = sum for what a shuffler of single weights would hide"
+            "shuffle = true: a deployment has no shuffler; set shuffle = false, and channel = sum "
+            "to hide what a shuffler of single weights would"
         )
 
 
 def check_system(config: RunConfig, problem: Problem) -> None:
-    """Refuse what is private in a simulation alone."""
+    """Refuse a system that is private only in a simulation."""
     encoder = config.algorithm(problem).encoder(0)
     for phase in range(config.composition.channel.phases):
         event = encoder.event(phase)
         if real_arithmetic_only(event):
             kind = [type(part).__name__ for part in within(event) if real_arithmetic_only(part)][-1]
             raise ConfigError(
-                f"system = {config.name()}: its {kind} is private for real numbers "
-                "only, not for the floats that would be sent; it is for simulation"
+                f"system = {config.name()}: its {kind} is private for real numbers only, not for "
+                "the floats that would be sent; it is for simulation only"
             )
     downlink = config.algorithm(problem).server().downlink
     if downlink is not None and real_arithmetic_only(downlink):
         raise ConfigError(
             f"system = {config.name()}: the noise of its server is private for real numbers only; "
-            "it is for simulation"
+            "it is for simulation only"
             + (
                 "; set noise = discrete-gaussian and clip"
                 if "noise" in type(config).model_fields

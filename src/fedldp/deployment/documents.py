@@ -1,4 +1,4 @@
-"""Documents that parties send each other as files: JSON, known by the SHA-256 of one form of it."""
+"""Documents that parties send each other as files: JSON, identified by a SHA-256 digest."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fedldp.core.errors import ConfigError
 _Document = TypeVar("_Document", bound=BaseModel)
 
 LARGEST = 1 << 24
-"""Bytes of a document's file."""
+"""The largest file of a document, in bytes."""
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """Return the bytes that a document's digest is of.
+    """Return a document's canonical bytes: its digest is computed from them.
 
     Raises:
-        ValueError: it holds NaN or infinity.
+        ValueError: the document holds NaN or infinity.
     """
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -33,7 +33,7 @@ def digest_of(document: Mapping[str, Any]) -> bytes:
 
 
 def for_people(document: Mapping[str, Any]) -> bytes:
-    """Return a document for a file: the same as its canonical form, laid out for people."""
+    """Return a document for a file: its canonical form, laid out for people."""
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -42,10 +42,10 @@ def read_file(path: Path, what: str) -> bytes:
 
     Args:
         path: of the file.
-        what: it is, for people.
+        what: the kind of document, for messages.
 
     Raises:
-        ConfigError: it cannot be read, or is too large.
+        ConfigError: the file cannot be read, or is too large.
     """
     try:
         if path.stat().st_size > LARGEST:
@@ -59,11 +59,11 @@ def parse(content: bytes, kind: type[_Document]) -> _Document:
     """Return the document in ``content``.
 
     Raises:
-        ConfigError: it is damaged, of another kind or version, or cannot be printed.
+        ConfigError: it is damaged, of another kind or version, or holds unprintable text.
     """
     try:
         read = json.loads(content)
-        canonical(read)  # NaN and infinity have no canonical form
+        canonical(read)  # refuses NaN and infinity, which have no canonical form
         if not _printable(read):
             raise ConfigError("it holds text that cannot be printed: refuse it")
         return kind.model_validate(read)
@@ -77,7 +77,7 @@ def parse(content: bytes, kind: type[_Document]) -> _Document:
                 and first["loc"] == _kind(kind)
             ):
                 raise ConfigError(
-                    f"it is no {first['loc'][0]} but another file; check the path"
+                    f"it is not a file with {first['loc'][0]}, but another one; check the path"
                 ) from error
             place = " at " + ".".join(map(str, first["loc"]))
         raise ConfigError(

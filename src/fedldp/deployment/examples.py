@@ -1,6 +1,6 @@
-"""A site's examples, as an agreement wants them: what is left out, what is added, what may change.
+"""A site's examples as an agreement wants them: what is left out or added, and what may change.
 
-Nothing that is done here may tell what examples a site has, or how many.
+Nothing done here may reveal which examples a site has, or how many.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ def examples_for(
 ) -> Examples:
     """Return a site's examples, as the agreement wants them.
 
-    Whether a site takes part must not tell what examples it has: so what does not fit is left out
-    rather than refused. Nor may its answers tell how many it has, where they are charged for a
-    number: what it lacks is made up for by examples of zeros. (Not in a demo, whose randomness
-    protects nothing: it repeats a simulation, whose equal shares differ by one.)
+    Whether a site takes part must not reveal what examples it has: so examples that do not fit are
+    left out instead of causing a refusal. Where a site's answers are charged for a fixed number of
+    examples, they must not reveal how many it has either: examples of zeros make up for missing
+    ones. (Not in a demo, whose randomness protects nothing: it repeats a simulation, whose equal
+    shares differ by one.)
 
     Args:
         agreement: of the run.
         source: of the site's data.
-        place: where they are, for people.
-        most: how many its answers are charged for, if they are charged for a number.
-        kept: the streams that the site has once in the run, by purpose: which rows of a person with
-            too many are used is drawn from one.
+        place: path of the data, for messages.
+        most: how many examples its answers are charged for; None: they are not charged by number.
+        kept: the streams that the site draws once for the run, by purpose: one of them decides
+            which rows are used of a person who has too many.
 
     Raises:
-        ConfigError: the examples have another shape, or do not say whose they are.
+        ConfigError: the examples have another shape, or do not say which person they belong to.
     """
     config, problem = agreement.config, agreement.problem
     found = source.examples(config.columns, problem.features)
@@ -86,8 +87,8 @@ def examples_for(
     found = found.taken(fitting)
     if most is not None and len(found) < most and agreement.test_seed is None:
         log.warning(
-            "%d examples of zeros are added in run %s, which takes %d of every site: else its "
-            "answers would tell how many it has",
+            "%d examples of zeros are added in run %s, which takes %d of every site: otherwise the "
+            "site's answers would reveal how many it has",
             most - len(found),
             agreement.run[:8],
             most,
@@ -97,18 +98,18 @@ def examples_for(
 
 
 def is_about_people(agreement: Agreement) -> bool:
-    """Return whether sites must say whose their rows are."""
+    """Return whether sites must say which person each row belongs to."""
     config = agreement.config
     return (agreement.problem.people, config.person_column, config.rows_per_person) != (None,) * 3
 
 
 def check_people(agreement: Agreement, source: Source, place: Path) -> None:
-    """Refuse a site's data that do not say of every row whose it is, where a run is about people.
+    """Refuse data that lack a row's person, where a run is about people.
 
-    For the site's operator, before the agreement is accepted.
+    This tells the site's operator before the agreement is accepted.
 
     Raises:
-        DataError, ConfigError: they do not; the line says which row does not.
+        DataError, ConfigError: a row has no person; the message says which row.
     """
     if is_about_people(agreement):
         _check_said(agreement, source.people_are_said(agreement.config.columns), place)
@@ -116,63 +117,63 @@ def check_people(agreement: Agreement, source: Source, place: Path) -> None:
 
 
 def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
-    """Refuse a file without persons: that is a fact about the file, and not about any row of it."""
+    """Refuse a file without persons: that is a fact about the file, not about any row of it."""
     if is_about_people(agreement) and not said:
         raise ConfigError(
-            f"data {place}: it does not say which rows are one person's, and run "
+            f"data {place}: it does not say which rows belong to one person, and run "
             f"{agreement.run[:8]} is about persons; set person_column in the policy, or add groups "
             "to the .npz file"
         )
 
 
 def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> bool:
-    """Refuse other examples, or another order, than a run was begun with.
+    """Refuse examples that differ, also in order, from those that a run was begun with.
 
-    Else one that is randomised once, and charged once, could be randomised twice.
+    Otherwise an example that is randomised once and charged once could be randomised twice.
 
     Args:
         examples: as they are now.
-        store: what is kept for the run.
-        place: where the data are, for people.
-        begun: whether something was released in the run.
+        store: what the site keeps for the run.
+        place: path of the data, for messages.
+        begun: whether the site released something in the run.
 
     Returns:
-        Whether they are those that were noted; False where nothing was released, and they are
-        others, or none were noted yet.
+        Whether they are the ones that were noted; False where nothing was released and they differ,
+            or none were noted yet.
 
     Raises:
-        PrivacyError: something was released, and they are others, or what was noted is gone.
+        PrivacyError: something was released, and they differ, or the note is gone.
     """
     noted = store.known(_NOTED)
     if noted is not None and np.array_equal(noted["digest"], _digest(examples)):
         return True
     if begun and noted is None:
         raise PrivacyError(
-            f"data {place}: what was noted of the examples when the run began is gone from the "
-            "site's state; restore that folder from a copy, or take part in new runs only"
+            f"data {place}: the site's note of the examples that the run began with is gone from "
+            "its state; restore that folder from a copy, or take part in new runs only"
         )
     if begun:
         raise PrivacyError(
-            f"data {place}: the examples, or their order, changed since the run began, in which "
-            "each is randomised once; bring them back as they were, or take part in new runs only"
+            f"data {place}: the examples, or their order, changed since the run began, and each "
+            "may be randomised only once; restore them as they were, or take part in new runs only"
         )
     return False
 
 
 def begin_with(examples: Examples, store: FolderStore) -> None:
-    """Note the examples that a run is begun with; what was kept of others goes.
+    """Note the examples that a run is begun with, and remove what was kept of others.
 
     Raises:
-        RunError: that cannot be removed.
+        RunError: it cannot be removed.
     """
     store.forget()
     store.arrays(_NOTED, lambda: {"digest": _digest(examples)})
 
 
 def _filled(examples: Examples, count: int, num_classes: int) -> Examples:
-    """Return ``count`` examples: what is missing is zeros, of each label in turn.
+    """Return ``count`` examples: missing ones are filled with zeros, with each label in turn.
 
-    Each is of a person of its own.
+    Each of these belongs to a person of its own.
     """
     missing = count - len(examples)
     zeros = np.zeros((missing, *examples.features.shape[1:]), examples.features.dtype)

@@ -1,8 +1,8 @@
 """Finds the processes of one Flower on this machine, in Linux's /proc.
 
-Flower starts programs that start programs, in sessions of their own, so neither a process group
-nor the children of children reach them all. They are known by the folder in their environment
-and, as some hide that, by the addresses of their Flower in their arguments.
+Flower starts programs that start programs, in sessions of their own, so neither a process group nor
+the children of children reach them all. They are recognised by the folder in their environment or,
+as some programs hide their environment, by their Flower's addresses in their arguments.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _SETTLED = (b"Sent successfully", b"Ignoring", b"Failed to ", NODE_IS_IN)
 
 @dataclass(frozen=True, kw_only=True)
 class FlowerProcess:
-    """A process, known by its id and, as ids come again, by when it started (clock ticks)."""
+    """A process, identified by its id and, as ids are reused, by its start time (clock ticks)."""
 
     name: str
     pid: int
     started: str
 
     def kill(self) -> None:
-        """Send SIGKILL, if it is still the same process, and wait until it runs no more."""
+        """Send SIGKILL, if it is still the same process, and wait until it has ended."""
         give_up = time.monotonic() + 10
         while _started(self.pid) == self.started and time.monotonic() < give_up:
             with contextlib.suppress(ProcessLookupError):
@@ -50,10 +50,10 @@ class FlowerProcess:
 
 
 def find(folder: Path, ports: Mapping[str, int]) -> list[FlowerProcess]:
-    """Return the living processes of the Flower that keeps its homes in ``folder``.
+    """Return the running processes of the Flower that keeps its homes in ``folder``.
 
     Args:
-        folder: where ``home`` is, the folder of its homes.
+        folder: holds ``home``, the folder of Flower's homes.
         ports: the ports of superlink and supernode-I, by name.
     """
     owner = {str(port): name for name, port in ports.items()}
@@ -73,7 +73,7 @@ def find(folder: Path, ports: Mapping[str, int]) -> list[FlowerProcess]:
 
 
 def is_waiting(log: bytes) -> bool:
-    """Return whether the last message that a SuperNode took has no reply yet, by its log."""
+    """Return whether the last message that a SuperNode took still lacks a reply, by its log."""
     return log.rfind(_TAKEN) > max(log.rfind(said) for said in _SETTLED)
 
 
@@ -104,7 +104,7 @@ def _all() -> Iterator[tuple[int, list[str]]]:
 
 
 def _environment(pid: int) -> bytes | None:
-    """Return a process's environment, None if it hides it."""
+    """Return a process's environment; None if it is hidden."""
     try:
         return (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -112,7 +112,7 @@ def _environment(pid: int) -> bytes | None:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process started, None if there is none that runs."""
+    """Return when a process started; None if no such process runs."""
     try:
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

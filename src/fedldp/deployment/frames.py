@@ -1,7 +1,7 @@
-"""Bytes over a stream socket: eight bytes, big-endian, say how many follow.
+"""Frames over a stream socket: eight big-endian bytes give the length of the body that follows.
 
-The whole protocol between Flower's pipes and fedldp's own processes on one machine. A length is
-checked before anything of the body is read, and memory grows with what arrives, never with what
+This is the whole protocol between Flower's pipes and fedldp's own processes on one machine. A
+length is checked before any of the body is read, and memory grows with what arrives, not with what
 was announced.
 """
 
@@ -14,13 +14,13 @@ import time
 from fedldp.core.errors import WireError
 
 LENGTH = struct.Struct(">Q")
-"""What stands before every body: its length in bytes."""
+"""Precedes every body: its length in bytes."""
 
 AT_ONCE = 1 << 20
 
 
 class ConnectionLost(WireError):
-    """The other side hung up, or was silent for too long: there is no (whole) frame."""
+    """The other side hung up, or was silent for too long: no whole frame came."""
 
 
 def read_frame(sock: socket.socket, limit: int, timeout: float | None = None) -> bytes:
@@ -33,8 +33,8 @@ def read_frame(sock: socket.socket, limit: int, timeout: float | None = None) ->
 
     Raises:
         ConnectionLost: the other side hung up, before the frame or within it, or took too long.
-        WireError: the frame says that it is longer than ``limit``; nothing of its body was read,
-            so the connection is of no more use.
+        WireError: the frame is longer than ``limit``; its body was not read, so the connection
+            cannot be used any more.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     kept = sock.gettimeout()
@@ -58,8 +58,8 @@ def write_frame(sock: socket.socket, body: bytes, timeout: float | None = None) 
         timeout: seconds for the whole frame; None waits for ever.
 
     Raises:
-        ConnectionLost: the other side hung up, or did not take it in time; a part may have gone,
-            so the connection is of no more use.
+        ConnectionLost: the other side hung up, or did not take the frame in time; a part of it may
+            have gone, so the connection cannot be used any more.
     """
     kept = sock.gettimeout()
     try:

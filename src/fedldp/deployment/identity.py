@@ -1,4 +1,4 @@
-"""A site's identity: an Ed25519 key, whose public half stands in the agreement's roster."""
+"""A site's identity: an Ed25519 key, whose public half is in the agreement's roster."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def make_identity(private: Path, public: Path) -> None:
     """Write a new key pair: PEM, readable by its owner only, and the public half in hexadecimal.
 
     Raises:
-        ConfigError: one of the files is there already, or cannot be written.
+        ConfigError: one of the files exists already, or cannot be written.
     """
     new_file(public, public_text(make_private(private)), 0o644)
 
 
 def make_private(path: Path) -> Ed25519PrivateKey:
-    """Write a new private key, PEM, readable by its owner only, and return it.
+    """Write a new private key (PEM), readable by its owner only, and return it.
 
     Raises:
-        ConfigError: the file is there already, or cannot be written.
+        ConfigError: the file exists already, or cannot be written.
     """
     key = Ed25519PrivateKey.generate()
     new_file(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
@@ -43,15 +43,15 @@ def make_private(path: Path) -> Ed25519PrivateKey:
 
 
 def public_text(key: Ed25519PrivateKey) -> bytes:
-    """Return the public half of a key for a file, in hexadecimal."""
+    """Return the public half of a key, in hexadecimal, for a file."""
     return key.public_key().public_bytes_raw().hex().encode() + b"\n"
 
 
 def new_file(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that is not there yet.
+    """Write a file that does not exist yet.
 
     Raises:
-        ConfigError: it is there already, or cannot be written.
+        ConfigError: it exists already, or cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,16 +63,16 @@ def new_file(path: Path, content: bytes, mode: int) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError:
-            path.unlink()  # nobody should take a part of it for the whole
+            path.unlink()  # nobody should take a partial file for a whole one
             raise
     except FileExistsError:
         raise ConfigError(f"{path} is there already; remove it, or choose another folder") from None
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}; see to the folder") from error
+        raise ConfigError(f"cannot write {path}: {error.strerror}; check the folder") from error
 
 
 def replace_secret(path: Path, content: bytes) -> None:
-    """Replace a file by one that its owner alone can read.
+    """Replace a file by one that only its owner can read.
 
     Raises:
         ConfigError: it cannot be written.
@@ -83,14 +83,14 @@ def replace_secret(path: Path, content: bytes) -> None:
         new_file(new, content, 0o600)
         new.replace(path)
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}; see to the folder") from error
+        raise ConfigError(f"cannot write {path}: {error.strerror}; check the folder") from error
 
 
 def read_private(path: Path) -> Ed25519PrivateKey:
     """Return the private key in a PEM file.
 
     Raises:
-        PrivacyError: there is none, or others may read it.
+        PrivacyError: the file has none, or others may read it.
     """
     try:
         if path.stat().st_mode & 0o077:
@@ -101,7 +101,7 @@ def read_private(path: Path) -> Ed25519PrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise PrivacyError(f"key {path}: this is no key that `fedldp deploy keys` wrote")
+        raise PrivacyError(f"key {path}: this key was not written by `fedldp deploy keys`")
     return key
 
 
@@ -109,19 +109,19 @@ def read_public(path: Path) -> str:
     """Return the public key in a file, in hexadecimal.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the file has none.
     """
     try:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"key {path}: it cannot be read; check the path") from error
     if not _HEX.fullmatch(text):
-        raise ConfigError(f"key {path}: this is no public key that `fedldp deploy keys` wrote")
+        raise ConfigError(f"key {path}: this public key was not written by `fedldp deploy keys`")
     return text
 
 
 def is_signed(public: str, signature: bytes, content: bytes) -> bool:
-    """Return whether ``signature`` is that of ``content`` by the holder of ``public``."""
+    """Return whether ``signature`` is a signature of ``content`` by the holder of ``public``."""
     try:
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(signature, content)
     except (InvalidSignature, ValueError):

@@ -1,8 +1,8 @@
-"""The weights that a run begins with, where these are another run's: a file beside the agreement.
+"""Initial weights that come from another run: a file beside the agreement.
 
-The agreement has their digest, so a site can tell in round 1 that the server began with others.
-They are public: who sees the model of this run saw them too, and no line of its statement is about
-what they were trained on. That is for the statement of the run that they came from.
+The agreement has their digest, so in round 1 a site can tell whether the server began with others.
+They are public: whoever sees this run's model saw them too. This run's statement says nothing about
+the data that they were trained on; the statement of the run that they came from does.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fedldp.protocol.wire import Layout, Vector
 
 
 def beside(document: Path) -> Path:
-    """Return where the weights lie that belong to an invite or an agreement."""
+    """Return the path of the weights that belong to an invite or an agreement."""
     return document.with_suffix(".initial.safetensors")
 
 
 def read_initial(path: Path, layout: Layout) -> Vector:
-    """Return the weights in a file, as a run folder has them, shape (d,).
+    """Return the weights in a file, in the format of a run folder, shape (d,).
 
     Raises:
-        ConfigError: it cannot be read, or is not of the model.
+        ConfigError: it cannot be read, or does not fit the model.
     """
     try:
         found = load(path.read_bytes())
@@ -38,7 +38,7 @@ def read_initial(path: Path, layout: Layout) -> Vector:
         raise ConfigError(f"initial {path}: {error.strerror}; check the path") from error
     except (SafetensorError, ValueError, KeyError) as error:
         raise ConfigError(
-            f"initial {path}: this is no model.safetensors of a run folder; give one"
+            f"initial {path}: this is not the model.safetensors of a run folder; give one"
         ) from error
     expected = dict(zip(layout.names, layout.shapes, strict=True))
     if found.keys() != expected.keys():
@@ -50,16 +50,16 @@ def read_initial(path: Path, layout: Layout) -> Vector:
     for name, shape in expected.items():
         if found[name].shape != shape:
             raise ConfigError(
-                f"initial {path}: {name} has the shape {found[name].shape}, and that of the run's "
-                f"model {shape}; give the weights of a run of the same model"
+                f"initial {path}: {name} has the shape {found[name].shape}, and the run's model "
+                f"has {shape} there; give the weights of a run of the same model"
             )
     if any(each.dtype != np.float32 for each in found.values()):
         raise ConfigError(f"initial {path}: its numbers are not float32; convert them")
     weights = np.concatenate([found[name].ravel() for name in layout.names])
     if not within_largest_weight(weights):
         raise ConfigError(
-            f"initial {path}: a weight is beyond {LARGEST_WEIGHT:g} or no number, which no site "
-            "answers; give others"
+            f"initial {path}: a weight is not a number, or is larger than {LARGEST_WEIGHT:g}, and "
+            "no site would answer; give other weights"
         )
     return weights
 
@@ -77,7 +77,7 @@ def write_initial(path: Path, document: Path) -> None:
     """Copy a file of weights to where a server looks for those of an invite or an agreement.
 
     Raises:
-        ConfigError: one is there already, or cannot be written.
+        ConfigError: that file exists already, or cannot be written.
     """
     new_file(beside(document), path.read_bytes(), 0o644)
 
@@ -91,7 +91,7 @@ def agreed_initial(agreement: Agreement, path: Path) -> Vector:
     weights = read_initial(path, agreement.layout)
     if digest_of_weights(weights).hex() != agreement.initial:
         raise ConfigError(
-            f"initial {path}: these are other weights than the agreement's, whose digest begins "
-            f"{str(agreement.initial)[:16]}; put the file back that was agreed on"
+            f"initial {path}: these are not the weights of the agreement, whose digest begins "
+            f"{str(agreement.initial)[:16]}; put back the file that was agreed on"
         )
     return weights

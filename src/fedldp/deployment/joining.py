@@ -1,11 +1,11 @@
-"""How sites come to a run without a private key being moved: invite, join, admit.
+"""How sites join a run without moving a private key: invite, join, admit.
 
     server's operator                              a site's operator
     invite: what the run will be, and where  --->  join: keys and policy
     admit: the roster, and the agreement     <---  NAME.join: name and public key, signed
 
-Both files are public, but must arrive as they were sent: the ten words of each site's file, which
-stand for the invite, too, are compared by telephone.
+Both files are public, but must arrive unchanged: people compare the ten words of each site's file,
+which also stand for the invite, by telephone.
 """
 
 from __future__ import annotations
@@ -111,13 +111,13 @@ class Invite:
 
     Attributes:
         url: where sites find the server.
-        authorities: certificates (DER) of who may vouch for the server's.
-        config: of the run, with as many clients as sites are expected.
-        problem: public facts on the data of all sites together.
+        authorities: certificates (DER) of the authorities that may vouch for the server.
+        config: of the run, with as many clients as there are expected sites.
+        problem: public facts about the data of all sites together.
         channel: see ``agreement.Channel``.
         quorum: as in ``agree``.
-        deadline_seconds: of one phase.
-        nonce: 32 hexadecimal digits, so that no two invites are the same.
+        deadline_seconds: how long the server waits in one phase.
+        nonce: 32 hexadecimal digits, so that no two invites are equal.
         version: of the fedldp that wrote it.
         initial: as in ``Agreement``.
         frozen: likewise.
@@ -147,12 +147,12 @@ class Invite:
         deadline_seconds: float,
         initial: str | None = None,
     ) -> Invite:
-        """Return a new invite, for whose server nobody vouches yet: see ``vouched``.
+        """Return a new invite that names no authority for its server yet: see ``vouched``.
 
         Raises:
-            ConfigError: the run cannot be deployed; the line says why.
+            ConfigError: the run cannot be deployed; the message says why.
         """
-        own = largest_alone(config)  # and not what a recipe has for its clients
+        own = largest_alone(config)  # not the values that a recipe has for its clients
         told = without_simulation(config).changed(target=config.target, **own)
         return cls(
             url=url,
@@ -169,7 +169,7 @@ class Invite:
         )
 
     def vouched(self, ca: Path) -> Invite:
-        """Return the invite with who may vouch for its server: certificates in a PEM file."""
+        """Return the invite with the authorities of its server: certificates in a PEM file."""
         return replace(self, authorities=tuple(authorities_of(ca)))
 
     @property
@@ -211,11 +211,11 @@ class Invite:
         """Return the agreement with the sites of a roster: public keys, by name.
 
         Args:
-            roster: see there.
-            budgets: of each site its own; none: the invite's for all.
+            roster: the public keys by name.
+            budgets: one for each site; empty: the invite's for all.
 
         Raises:
-            ConfigError: it cannot be deployed with so many; the line says why.
+            ConfigError: it cannot be deployed with so many sites; the message says why.
         """
         found = agree(
             self.config,
@@ -234,7 +234,7 @@ class Invite:
     def expected(self, own: OwnBudget | None = None) -> Agreement:
         """Return what the agreement will be if as many sites join as are expected.
 
-        Its keys are nobody's: it is for looking at statement and cost.
+        It has placeholder keys, and serves to look at the statement and the cost.
 
         Args:
             own: of the site that looks at it; all others are taken to have the same.
@@ -249,7 +249,7 @@ def host_of(url: str) -> str:
     """Return the host of a server's address.
 
     Raises:
-        ConfigError: it is written otherwise than https://HOST:PORT.
+        ConfigError: it is not of the form https://HOST:PORT.
     """
     if not re.fullmatch(URL, url):
         raise ConfigError(f"url = {url}: write it as https://HOST:PORT")
@@ -261,7 +261,7 @@ def read_invite(path: Path, *, own: frozenset[str] | None = frozenset()) -> Invi
     """Return the invite in a file; see ``read_agreement`` for ``own``.
 
     Raises:
-        ConfigError: it cannot be read, is none of this fedldp's, or names other code.
+        ConfigError: it cannot be read, is not an invite of this fedldp, or names other code.
     """
     try:
         return parse_invite(read_file(path, "invite"), own=own)
@@ -303,9 +303,9 @@ class Joining:
     Attributes:
         name: of the site.
         key: its public key, 64 hexadecimal digits.
-        invite: the digest of what it answers.
-        document: as it is signed and sent.
-        own: a budget of its own, which all sites are told.
+        invite: the digest of the invite that it answers.
+        document: as signed and sent.
+        own: a budget of the site's own, which all sites are told.
     """
 
     name: str
@@ -324,7 +324,7 @@ def read_joining(path: Path) -> Joining:
     """Return a site's answer in a file.
 
     Raises:
-        ConfigError: it cannot be read, is none of this fedldp's, or its key did not sign it.
+        ConfigError: it cannot be read, is not of this fedldp, or its key did not sign it.
     """
     try:
         found = parse(read_file(path, "join file"), _JoinDocument)
@@ -333,7 +333,7 @@ def read_joining(path: Path) -> Joining:
         unsigned = {name: value for name, value in document.items() if name != "signature"}
         signature = bytes.fromhex(found.signature)
         if not is_signed(found.key, signature, _PURPOSE + canonical(unsigned)):
-            raise ConfigError("it was changed since the site signed it; ask for it again")
+            raise ConfigError("it was changed after the site signed it; ask for it again")
         if found.own is not None and (found.own.key != found.key or not found.own.is_consent):
             raise ConfigError("its budget is not the site's own; ask for it again")
     except FedldpError as error:
@@ -343,14 +343,15 @@ def read_joining(path: Path) -> Joining:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a site's operator says when the site joins.
+    """What a site's operator decides when the site joins.
 
     Attributes:
         data: the site's examples.
-        budget: the limit of all that it ever releases of them; None: it is not said yet.
+        budget: the limit of all that the site ever releases about these data; None: not decided
+            yet.
         label_column: of a table; None: the invite's.
         person_column: of a table; None: the invite's.
-        people: how many persons it states to have at least; None: nothing.
+        people: how many persons the site states to have at least; None: it states nothing.
         epsilon: of a budget of the site's own; None: what the invite has for all.
     """
 
@@ -366,21 +367,21 @@ class Terms:
 
         Raises:
             ConfigError: the invite leaves the choice to each site, and this one has not chosen; or
-                what it chose is none that the system proves.
+                the system does not prove the epsilon that it chose.
         """
         config = invite.config
         if self.epsilon is None:
             if stay_at_sites(config):
                 most = config.model_dump()["epsilon"]
                 raise ConfigError(
-                    f"epsilon is not set: the invite leaves each site its own, up to {most:g}, "
-                    "which no one else is told; give --epsilon"
+                    "epsilon is not set: the invite lets each site choose its own, up to "
+                    f"{most:g}, and nobody else is told; give --epsilon"
                 )
             return None
         if not stay_at_sites(config) and "epsilon" not in config.per_client:
             raise ConfigError(
-                f"epsilon = {self.epsilon:g}: {config.name()} has one for all sites, that of the "
-                "invite; leave --epsilon out, or ask for system = personalized_sound"
+                f"epsilon = {self.epsilon:g}: {config.name()} has one epsilon for all sites, the "
+                "invite's; leave --epsilon out, or ask for system = personalized_sound"
             )
         meaning = config.composition.calibration.meaning
         unit = "client-run" if meaning is None else meaning.unit
@@ -396,15 +397,16 @@ class Terms:
 
 @dataclass(frozen=True)
 class Joined:
-    """What became of joining.
+    """The result of joining.
 
     Attributes:
         file: to send to the server's operator.
-        joining: what is in it.
+        joining: the content of the file.
         policy: of the site.
-        expected: the agreement, if as many sites join as are expected.
-        authorities: whether those of the invite are the site's now: ``taken`` are those that it had
-            not; ``kept`` are its own, as a run that goes on names fewer.
+        expected: the agreement if as many sites join as are expected.
+        authorities: whether the site now trusts the invite's authorities. ``known``: it trusted
+            them before; ``taken``: it does now; ``kept``: it keeps its own, because a run that goes
+            on names fewer.
     """
 
     file: Path
@@ -418,14 +420,14 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     """Make a site's keys and policy in ``folder``, and its answer to an invite.
 
     Args:
-        invite: that the site was sent.
+        invite: the one that the site was sent.
         name: of the site.
-        terms: what its operator says; None for a site that has a policy and a key there.
-        folder: the site's own; it is made where it is not there.
+        terms: what its operator decided; None for a site that has a policy and a key there.
+        folder: the site's own; it is created if it does not exist.
 
     Raises:
-        FedldpError: the data are not what the invite asks for, nothing covers the cost, or files
-            are there already. Nothing is written then.
+        FedldpError: the data are not what the invite asks for, no budget covers the cost, or files
+            exist already. Nothing is written then.
     """
     if not re.fullmatch(SITE_NAME, name):
         raise ConfigError(f"site {name!a:.80}: give a name of letters, digits, . _ -")
@@ -434,8 +436,8 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     if terms is not None:
         if place.exists():
             raise ConfigError(
-                f"{place} is there already, with data and budget; leave --data and --budget out to "
-                "answer another invite by the same key and ledger, or choose another --folder"
+                f"{place} exists already, with data and budget; leave --data and --budget out to "
+                "answer another invite with the same key and ledger, or choose another --folder"
             )
         written = _policy(invite, expected, name, terms, folder)
         check_data(SitePolicy.model_validate(written), expected)
@@ -475,20 +477,21 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
 
 
 def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "taken", "kept"]:
-    """Return whether a site that has a policy takes the authorities of an invite; see ``Joined``.
+    """Return whether a site that has a policy takes an invite's authorities; see ``Joined``.
 
-    They are not taken while a run goes on whose agreement does not name all of them: by its own
-    words the server could be another one then.
+    It does not take them while a run goes on whose agreement does not name all of them: by that
+    agreement, the server could then be another one.
 
     Raises:
-        ConfigError: the invite is of another server.
+        ConfigError: the invite comes from another server.
     """
     if policy.server is None:
-        return "known"  # which the policy refuses
+        return "known"  # the policy itself refuses such an invite
     if policy.server.url != invite.url:
         raise ConfigError(
-            f"server.url = {policy.server.url}: the invite is of {invite.url}, and an agent has "
-            "one server; if that one moved, change it in the policy, and restart the agent"
+            f"server.url = {policy.server.url}: the invite comes from {invite.url}, and an agent "
+            "has one server; if the server moved, change the url in the policy, and restart the "
+            "agent"
         )
     new = {fingerprint(each) for each in invite.authorities}
     if policy.server.ca.exists() and set(fingerprints(policy.server.ca)) == new:
@@ -503,14 +506,14 @@ def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "ta
 
 
 def fetched_agreement(policy: SitePolicy) -> Agreement:
-    """Return the agreement that a site's server hands out, whatever it is.
+    """Return the agreement that a site's server hands out, without judging it.
 
     Raises:
-        FedldpError: there is no server, it does not know the site, or what it sends is none.
+        FedldpError: there is no server, it does not know the site, or it sends no agreement.
     """
     if policy.server is None:
         raise ConfigError(
-            "server is not set: without it the agreement cannot be fetched; add a table [server] "
+            "server is not set: the agreement cannot be fetched without it; add a table [server] "
             "to the policy, or give the agreement's file"
         )
     check_extra("deploy", "to fetch an agreement over HTTPS")
@@ -522,10 +525,10 @@ def fetched_agreement(policy: SitePolicy) -> Agreement:
 
 
 def check_data(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse data that are not what an agreement asks for, for the site's operator alone.
+    """Refuse data that are not what an agreement asks for; only the site's operator is told.
 
     Raises:
-        FedldpError: they are not; the line says what is amiss.
+        FedldpError: they are not; the message says what is wrong.
     """
     if not private_to_owner(policy.data):
         raise ConfigError(f"data {policy.data}: others may read it; run chmod 600 on it")
@@ -537,17 +540,17 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> None:
         )
     if len(found) and int(found.labels.max()) >= problem.num_classes:
         raise ConfigError(
-            f"data {policy.data}: there is the label {int(found.labels.max())}, and the invite "
-            f"has {problem.num_classes} classes, 0 to {problem.num_classes - 1}"
+            f"data {policy.data}: it has the label {int(found.labels.max())}, and the invite has "
+            f"{problem.num_classes} classes, 0 to {problem.num_classes - 1}"
         )
     check_people_of(policy, agreement)
 
 
 def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
-    """Return the answers in ``files``, if all answer this invite and each is of another site.
+    """Return the answers in ``files``, if all answer this invite and come from different sites.
 
     Raises:
-        ConfigError: one does not, or is not; the line names it.
+        ConfigError: one does not, or two come from one site; the message names it.
     """
     found = [read_joining(file) for file in files]
     names: dict[str, Path] = {}
@@ -559,13 +562,13 @@ def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
             )
         if each.key in keys:
             raise ConfigError(
-                f"join files {keys[each.key]} and {file}: one key has both, and a site is in a run "
-                "once; leave one out"
+                f"join files {keys[each.key]} and {file}: both have the same key, and a site takes "
+                "part in a run once; leave one out"
             )
         if each.name in names:
             raise ConfigError(
                 f"join files {names[each.name]} and {file}: two sites are called {each.name}; let "
-                "one of them join by another name"
+                "one of them join under another name"
             )
         names[each.name] = keys[each.key] = file
     return found
@@ -574,7 +577,7 @@ def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
 def _policy(
     invite: Invite, expected: Agreement, name: str, terms: Terms, folder: Path
 ) -> dict[str, Any]:
-    """Return a new site's policy, which allows what the invite asks for and no more."""
+    """Return a new site's policy, which allows what the invite asks for and nothing else."""
     own = terms.own(invite)
     here = expected
     if own is not None and stay_at_sites(invite.config):
@@ -604,7 +607,7 @@ def _policy(
 
 
 def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any]]:
-    """Return the table of a budget that can pay for a run: of people, where it protects these."""
+    """Return the table of a budget that can pay for a run: for people, if it protects those."""
     part = protected_part(expected) if expected.in_clear else None
     if expected.in_clear and part is None:
         raise ConfigError(
@@ -619,12 +622,12 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
             break
     else:
         raise ConfigError(
-            f"invite: nothing finite is proven for what {expected.config.name()} sends; refuse it"
+            f"invite: no finite cost is proven for what {expected.config.name()} sends; refuse it"
         )
     if limit is None:
         raise ConfigError(
             f"budget is not set: a run as in this invite costs {count.amount(run)}; give --budget "
-            "LIMIT, of all that this site ever releases of these data, in all runs together"
+            "LIMIT, for all that this site ever releases about these data, in all runs together"
         )
     if not 0 < limit < math.inf:
         raise ConfigError(f"budget = {limit:g}: give a finite number above 0")
@@ -635,7 +638,7 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
 
 
 def _relative(written: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a policy for its file: paths within its folder as seen from there."""
+    """Return a policy for its file: paths within its folder become relative to it."""
     here = folder.absolute()
 
     def shown(value: Any) -> Any:
@@ -657,16 +660,16 @@ def _make_folder(folder: Path) -> None:
 
 
 def _check_model(config: Mapping[str, Any], own: frozenset[str] | None) -> None:
-    """Refuse a model of others' code: nothing that an invite costs can be said without running it.
+    """Refuse a model of foreign code: an invite's cost cannot be computed without running it.
 
-    An agreement is first read, and then looked at by a policy, which lists models. Whoever joins
-    has none yet, or looks at the cost first; and nobody has compared any words by then.
+    An agreement is read first, and then checked against a policy, which lists models. A site that
+    joins has no policy yet, or looks at the cost first; and by then nobody has compared any words.
     """
     model = config.get("model")
     if own is not None and isinstance(model, str) and is_address(model) and model not in own:
         raise ConfigError(
-            f"model = {model}: this is code that is none of fedldp's own, and to look at the "
-            "invite would run it; add it to models in a policy written by hand, should it be"
+            f"model = {model}: this code is not part of fedldp, and looking at the invite would "
+            "run it; if you want that, add it to models in a policy written by hand"
         )
 
 

@@ -129,7 +129,7 @@ def read_changed_key(path: Path) -> ChangedKey | None:
 
 def _check(changes: Sequence[KeyChange]) -> None:
     if not all(change.is_signed for change in changes):
-        raise ConfigError("it was changed since the site signed it; ask for it again")
+        raise ConfigError("it was changed after the site signed it; ask for it again")
     keys = [changes[0].old, *(change.new for change in changes)] if changes else []
     if keys[:-1] != [change.old for change in changes] or len(set(keys)) < len(keys):
         raise ConfigError("its keys do not follow one another; ask for it again")

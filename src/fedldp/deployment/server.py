@@ -358,7 +358,9 @@ def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     file = path / "agreement"
     if file.exists():
         if parse_agreement(file.read_bytes(), own=None).digest != agreement.digest:
-            raise EndedForGood(f"{path}: it is of another agreement; give that, or another folder")
+            raise EndedForGood(
+                f"{path}: it belongs to another agreement; give that, or another folder"
+            )
         return RunFolder(path)
     return _begun(path, agreement, content)
 
