@@ -299,7 +299,9 @@ def test_a_site_says_that_it_was_moved_or_that_nothing_of_its_ledger_is_left(
     for wrong in (("--none-since",), ("--restores", "2"), ("--anew",)):
         line = fedldp_command(*restored, "--moved", last.hash, *wrong).assert_refused()
         assert "--moved: nothing is lost" in line
-    assert "is not of that hash" in fedldp_command(*restored, "--moved", "none").assert_refused()
+    assert (
+        "does not have that hash" in fedldp_command(*restored, "--moved", "none").assert_refused()
+    )
     assert fedldp_command(*restored, "--moved", last.hash).status == 0
     outcome = fedldp_command(*accept)
     assert f"last here  release {last.number} on 20" in outcome.out
@@ -494,7 +496,7 @@ def test_a_budget_of_each_sites_own_is_signed_told_and_shown(
         "deploy", "agree", "personalized-sound-digits-sites", *keys, "--channel", "named",
     )  # fmt: skip
     assert fedldp_command(*command, "-o", "run.agreement", *files).status == 0
-    assert "each must agree" in fedldp_command(*command, "-o", "no").assert_refused()
+    assert "each must consent" in fedldp_command(*command, "-o", "no").assert_refused()
     outcome = fedldp_command("deploy", "accept", "run.agreement", "--policy", "clinic.toml",
                              "--yes")  # fmt: skip
     assert outcome.status == 0, outcome.err

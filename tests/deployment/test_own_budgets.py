@@ -163,9 +163,9 @@ def test_a_planted_budget_is_refused() -> None:
         (planted(found, delta=1e-4), "did not sign"),
         (planted(found, unit="client-round"), "did not sign"),
         (planted(found, signature=other.signature), "did not sign"),
-        (replace(found, budgets=(other, *found.budgets[1:])), "not those of the roster"),
-        (replace(found, budgets=found.budgets[::-1]), "not those of the roster"),
-        (replace(found, budgets=()), "each must agree to"),
+        (replace(found, budgets=(other, *found.budgets[1:])), "do not match the roster"),
+        (replace(found, budgets=found.budgets[::-1]), "do not match the roster"),
+        (replace(found, budgets=()), "each must consent"),
         (replace(found, budgets=(same, *found.budgets[1:])), "would spend epsilon 2"),
         (replace(found, config=found.config.changed(epsilon=[2.0, 4.0, 9.0])), "spend epsilon 9"),
         (replace(found, config=found.config.changed(epsilon=2.0)), "leave the budgets out"),
@@ -214,7 +214,7 @@ def test_what_is_not_sound_is_refused(
         (None, "own is not set"),
         ({"epsilon": 1.9}, "own.epsilon, allows no other"),
         ({"epsilon": 2.1}, "would spend epsilon 2 at"),
-        ({"epsilon": 2.0, "unit": "client-round"}, "state one of unit = client-run"),
+        ({"epsilon": 2.0, "unit": "client-round"}, "state a budget with unit = client-run"),
         ({"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
     ],
 )
@@ -363,9 +363,9 @@ def test_whoever_asks_for_budgets_that_stay_is_refused() -> None:
 @pytest.mark.parametrize(
     ("own", "part"),
     [
-        (None, "leaves each site its epsilon, up to 8"),
+        (None, "lets each site choose its epsilon, up to 8"),
         ({"epsilon": 8.5}, "above largest_epsilon = 8"),
-        ({"epsilon": 2.0, "unit": "client-round"}, "state one of unit = client-run"),
+        ({"epsilon": 2.0, "unit": "client-round"}, "state a budget with unit = client-run"),
         ({"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
     ],
 )

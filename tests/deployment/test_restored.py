@@ -145,7 +145,7 @@ def test_another_agreement_of_a_run_that_was_charged_is_refused(tmp_path: Path) 
     config = world.agreement.config.changed(epsilon=9.0)
     charge_lost(world.policies[0], [])
     for new in (False, True):
-        with pytest.raises(ConfigError, match="ask for one of a run of its own"):
+        with pytest.raises(ConfigError, match="ask for an agreement of a new run"):
             Restored(world.policies[0]).check_new(replace(world.agreement, config=config), new=new)
 
 
@@ -155,7 +155,7 @@ def test_what_no_limit_covers_is_not_accepted_and_was_never_lost(tmp_path: Path)
         recipe="distributed-gaussian-digits", channel="sum",
     )  # fmt: skip
     policy = world.policies[0]
-    with pytest.raises(PrivacyError, match="nothing finite is proven under it") as told:
+    with pytest.raises(PrivacyError, match="no finite cost is proven under it") as told:
         policy.check(world.agreement)
     assert "\n" not in str(told.value)
     assert charge_lost(policy, [world.agreement]) == [UnrecordedSpend(world.agreement.run, 0)]

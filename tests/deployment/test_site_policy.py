@@ -194,7 +194,7 @@ def test_what_is_accepted_is_its_owners_only_and_read_as_it_was(tmp_path: Path) 
     path.write_text(path.read_text().replace('"quorum": 3', '"quorum": 2'))
     with pytest.raises(ConfigError) as error:
         accepted_agreement(policy, world.agreement.digest)
-    one_line(error.value, "it was changed since it was accepted; accept it anew")
+    one_line(error.value, "it was changed after it was accepted; accept it again")
     write_accepted(policy, world.agreement)  # which mends it
     assert accepted_agreement(policy, world.agreement.digest) is not None
     path.write_bytes(b"{")
@@ -222,7 +222,7 @@ def test_a_site_that_is_not_in_the_roster_is_told(world: World) -> None:
     assert own_place(world.agreement, world.agreement.sites[1].key) == 1
     with pytest.raises(ConfigError) as found:
         own_place(world.agreement, "0" * 64)
-    one_line(found.value, "key: it is none of the agreement's roster")
+    one_line(found.value, "key: it is not in the agreement's roster")
 
 
 @pytest.mark.parametrize("setting", ["mechanism", "system"])
@@ -348,7 +348,7 @@ def test_a_budget_for_people_does_not_cover_what_is_of_rows_or_in_clear(
     people_only(tmp_path, person_budget={**PEOPLE, "unit": "record"}).check(of_rows)
     with pytest.raises(PrivacyError, match=r"sends weights unprotected; .* may know them$"):
         people_only(tmp_path).check(releasing(InClear(what="weights")))
-    with pytest.raises(PrivacyError, match=r"person_budget.kind = pure: nothing finite is proven"):
+    with pytest.raises(PrivacyError, match=r"person_budget.kind = pure: no finite cost is proven"):
         people_only(tmp_path, person_budget={"kind": "pure", "limit": 1.0}).check(
             releasing(PerPerson(person=SHARE, client=SHARE))
         )

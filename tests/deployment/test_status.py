@@ -280,7 +280,7 @@ def test_a_server_that_waits_for_a_site_fills_no_log(
 
 def test_what_was_not_accepted_cannot_be_retired(tmp_path: Path) -> None:
     world = make_world(tmp_path)
-    with pytest.raises(ConfigError, match="no such agreement is accepted here"):
+    with pytest.raises(ConfigError, match="no agreement with it is accepted here"):
         retire(world.policies[0], bytes(32))
 
 

@@ -89,7 +89,7 @@ def check_server(
             parse_agreement(file.read_bytes(), own=None).digest
             != read_agreement(agreement, own=None).digest
         ):
-            f"{folder}: it belongs to another agreement"
+            raise FedldpError(f"{folder}: it belongs to another agreement")
         if not private_to_owner(folder):
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
         done = (folder / "summary.json").exists()

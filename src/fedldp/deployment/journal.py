@@ -1,9 +1,10 @@
-"""What a server asked, and what came in, on its disk: so that a restart goes on where it was.
+"""What a server asked and received, kept on its disk so that it can go on after a restart.
 
-Every question is kept, synced, before it is put: after a crash the very same is asked again, and a
-site gives the same bytes. Where a round has several phases, and later questions follow from
-earlier answers, the answers of a phase are kept, synced, before the next question is put: who
-was counted then is counted again. All of a round goes when it is complete.
+Every question is stored and synced before it is sent: after a crash the very same question is asked
+again, and a site gives the same bytes. Where a round has several phases, and later questions follow
+from earlier answers, the answers of a phase are stored and synced before the next question is sent:
+so the clients that were counted before the crash are counted again. When a round is complete, its
+files are removed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Journal:
     """The questions and answers of a server's current round.
 
     Args:
-        folder: made when it is needed.
+        folder: created when it is needed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,34 +35,34 @@ class Journal:
         return (self._place(round) / f"{phase}.question").exists()
 
     def ask(self, round: int, phase: int, question: bytes) -> None:
-        """Keep a question that is to be asked.
+        """Store a question that is about to be asked.
 
         Raises:
-            RunError: another one was asked in this place before: sites would refuse this one.
+            RunError: another question was asked in this phase before; sites would refuse this one.
         """
         path = self._place(round) / f"{phase}.question"
         if path.exists():
             if path.read_bytes() != question:
                 raise RunError(
-                    f"round {round}: {path} holds another question than would be asked now, and "
-                    "sites answer one only; go on with the version of fedldp that asked it"
+                    f"round {round}: {path} holds another question than this version would ask, "
+                    "and sites answer only one; go on with the version of fedldp that asked it"
                 )
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise RunError(
-                f"cannot make {path.parent}: {error.strerror}; see to the folder"
+                f"cannot make {path.parent}: {error.strerror}; check the folder"
             ) from error
         replace_file(path, question)
 
     def close(self, round: int, phase: int, answers: Mapping[int, bytes]) -> None:
-        """Store the answers of a phase, by client; the phase takes no more of them."""
+        """Store the answers of a phase, by client; the phase accepts no more answers."""
         parts = (_ANSWER.pack(client, len(each)) + each for client, each in answers.items())
         replace_file(self._place(round) / f"{phase}.answers", b"".join(parts))
 
     def closed(self, round: int, phase: int) -> dict[int, bytes] | None:
-        """Return the answers of a phase that was closed, or None.
+        """Return the answers of a phase that was closed; None if it was not closed.
 
         Raises:
             RunError: the file is damaged.
@@ -82,7 +83,7 @@ class Journal:
         return found
 
     def forget_before(self, round: int) -> None:
-        """Remove what is kept of earlier rounds, which are complete."""
+        """Remove what is stored for earlier rounds, which are complete."""
         for place in self._folder.glob("round-*"):
             if int(place.name.removeprefix("round-")) < round:
                 shutil.rmtree(place, ignore_errors=True)

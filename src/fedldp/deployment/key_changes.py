@@ -1,13 +1,13 @@
-"""Another key for a site: the earlier one signs for it, and is refused from then on.
+"""Changes a site's key: the earlier key signs the change, and is refused from then on.
 
     site:   NAME.key -> another; what only the earlier key could tell is kept in NAME.key.earlier
     file:   NAME.changed, all changes of the key so far, each signed by both keys of it
     server: KEY.changed beside its receipts, for each earlier key
 
-The ledger, its mark and its witness stay as they are: what was spent stays spent. The server goes
-on to show the site its last receipt, which was sealed with the earlier key; the site keeps what
-opens it, with which nothing can be signed. Runs whose roster has the earlier key are over for the
-site, and their servers ask it no more.
+The ledger, its mark and its witness stay as they are, and so does what was spent. The server still
+shows the site its last receipt, which was sealed with the earlier key; the site keeps what opens
+that receipt, and with this nothing can be signed. Runs whose roster has the earlier key are over
+for the site, and their servers stop asking it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class KeyChange(BaseModel):
 
     Attributes:
         old, new: public keys.
-        by_old, by_new: the signature of both keys, by each: the earlier one's owner says which is
-            the next, and the next one's owner that it is theirs.
+        by_old, by_new: each key's signature of both keys: the owner of the earlier key says which
+            key is next, and the owner of the next key that it is theirs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -59,7 +59,7 @@ class KeyChange(BaseModel):
 
     @classmethod
     def signed(cls, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> KeyChange:
-        """Return the change from one key to another, by whoever holds both."""
+        """Return the change from one key to another, signed by whoever holds both."""
         names = {"old": _public(old), "new": _public(new)}
         content = _PURPOSE + canonical(names)
         return cls(**names, by_old=old.sign(content).hex(), by_new=new.sign(content).hex())
@@ -75,7 +75,7 @@ class KeyChange(BaseModel):
 
 
 class _Document(BaseModel):
-    """All changes of a site's key, the first one first."""
+    """All changes of a site's key, oldest first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -90,14 +90,14 @@ class _Earlier(BaseModel):
 
     changes: list[KeyChange]
     receipts: dict[_Key, _Key]
-    """What opens the receipts that were given with each earlier key."""
+    """What opens the receipts sealed with each earlier key."""
 
 
 @dataclass(frozen=True)
 class ChangedKey:
-    """What a site sends its server of its changed key.
+    """What a site sends its server about its changed key.
 
-    Attributes:
+    changes: all changes so far, each from the key that the previous one led to.
         changes: all that there were, each from the key that the one before led to.
         digest: SHA-256 of the canonical bytes: 32 bytes.
     """
@@ -140,10 +140,10 @@ def _check(changes: Sequence[KeyChange]) -> None:
 
 @dataclass(frozen=True)
 class EarlierKeys:
-    """What a site still knows of the keys that it had.
+    """What a site still keeps of its earlier keys.
 
     Attributes:
-        changes: of its key, the first one first.
+        changes: of its key, oldest first.
         receipts: what opens the receipts of each earlier key, by that key.
     """
 
@@ -152,7 +152,7 @@ class EarlierKeys:
 
     @classmethod
     def of(cls, policy: SitePolicy) -> EarlierKeys:
-        """Return those of a site.
+        """Return a site's earlier keys.
 
         Raises:
             PrivacyError: their file is damaged.
@@ -170,16 +170,16 @@ class EarlierKeys:
 
 
 def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
-    """Give a site another key, in the place of its own; its ledger goes on.
+    """Give a site another key in place of its own; its ledger goes on.
 
-    Whatever it is cut short at, the same call goes on to the same new key.
+    If this is interrupted at any point, the same call completes the change to the same new key.
 
     Args:
-        policy: of the site, whose agent does not run.
+        policy: of the site, whose agent must not be running.
 
     Returns:
-        What the server's operator is to get, the file that it is in, and the digests of the
-        agreements that this ends for the site.
+        What to send to the server's operator, the file that it is in, and the digests of the
+            agreements that this ends for the site.
 
     Raises:
         FedldpError: the ledger was lost or set back, or a file cannot be read or written.
@@ -204,12 +204,12 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
     replace_secret(_earlier(policy), kept.model_dump_json(indent=1).encode())
     replace_file(file, for_people(document))
     replace_file(policy.key.with_suffix(".pub"), public_text(new))
-    next_key.replace(policy.key)  # last: until then the earlier key is the site's
+    next_key.replace(policy.key)  # last: until then the earlier key is still the site's
     return ChangedKey(tuple(changes), digest_of(document)), file, ended
 
 
 def runs_of(policy: SitePolicy) -> list[str]:
-    """Return the digests of the agreements that the site accepted, and did not retire."""
+    """Return the digests of the agreements that the site accepted and has not retired."""
     found = sorted(policy.accepted.glob("*.agreement"))
     return [each.stem for each in found if not is_retired(policy, bytes.fromhex(each.stem))]
 
@@ -226,14 +226,14 @@ def _public(key: Ed25519PrivateKey) -> str:
 
 
 def take_over(folder: Path, changed: ChangedKey) -> None:
-    """Let a server know of a site's changed key, across all its runs, also those under way.
+    """Tell a server about a site's changed key, for all its runs, including those under way.
 
     Args:
-        folder: where its runs' folders and their receipts are.
-        changed: by the site.
+        folder: holds its runs' folders and their receipts.
+        changed: what the site sent.
 
     Raises:
-        ConfigError: one of the keys was changed otherwise before, or a file cannot be written.
+        ConfigError: one of the keys was changed to another key before, or a file cannot be written.
     """
     place = folder / "receipts"
     try:
@@ -244,23 +244,23 @@ def take_over(folder: Path, changed: ChangedKey) -> None:
                 continue
             if known is not None:
                 raise ConfigError(
-                    f"key {change.old[:16]}: the site changed it to {known[:16]} before, and not "
-                    f"to {change.new[:16]}: somebody else may have the earlier key; call the site"
+                    f"key {change.old[:16]}: the site changed it to {known[:16]} before, not to "
+                    f"{change.new[:16]}: somebody else may have the earlier key; call the site"
                 )
             replace_file(changed_file(place, change.old), for_people(change.model_dump()))
     except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}; see to the folder") from error
+        raise ConfigError(f"{error.filename}: {error.strerror}; check the folder") from error
 
 
 def next_key_of(folder: Path, key: str) -> str | None:
-    """Return which key a site changed ``key`` to, by what a server was told; None if it did not.
+    """Return the key that a site changed ``key`` to, as the server was told; None if it did not.
 
     Args:
         folder: where the server's runs are.
         key: public.
 
     Raises:
-        RunError: what is kept of it is damaged.
+        RunError: the file that says so is damaged.
     """
     path = changed_file(folder / "receipts", key)
     if not path.exists():
@@ -275,18 +275,18 @@ def next_key_of(folder: Path, key: str) -> str | None:
 
 
 def check_current(folder: Path, roster: Mapping[str, str]) -> None:
-    """Refuse a roster that has a key which its site changed.
+    """Refuse a roster with a key that its site has changed.
 
     Args:
         folder: where the server's runs are.
         roster: public keys by name.
 
     Raises:
-        ConfigError: it has one.
+        ConfigError: it has such a key.
     """
     for name, key in roster.items():
         if next_key_of(folder, key) is not None:
             raise ConfigError(
                 f"site {name}: it changed the key {key[:16]}, which nobody may use any more; let "
-                "it join with the one that it has now"
+                "it join with its present key"
             )

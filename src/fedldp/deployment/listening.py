@@ -1,7 +1,7 @@
 """The socket of a site agent: one question and one answer for each connection.
 
-Only the agent's own user may connect, or a group that its operator names: that of the SuperNode,
-which runs code that others sent and must not run as the agent's user.
+Only the agent's own user may connect, or a group that its operator names: the SuperNode's, because
+a SuperNode runs code that others sent and must not run as the agent's user.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("fedldp.site")
 _MOST_CONNECTIONS = 32
 _SECONDS_TO_READ = 60.0
 _LOOKS = 5
-"""At a lock that somebody holds, before that is an error."""
+"""Seconds to wait for a lock that another process holds, before that is an error."""
 
 
 class Listening:
@@ -34,9 +34,9 @@ class Listening:
 
     Args:
         path: of the socket.
-        group: that may connect, beside the owner.
-        answer: what to say to a message.
-        largest: how many bytes a message may have now.
+        group: may connect as well as the owner.
+        answer: returns the answer to a message.
+        largest: returns how many bytes a message may have now.
 
     Raises:
         ConfigError: nothing can listen there, or the group is unknown.
@@ -83,7 +83,7 @@ class Listening:
                 write_frame(connection, self._answer(message), _SECONDS_TO_READ)
         except WireError as error:
             log.debug("a connection ended: %s", error)
-        except Exception as error:  # no answer is a lost message; its content is not for the log
+        except Exception as error:  # no answer means a lost message; the log never has its content
             self._rate_limited(f"a message could not be answered: {type(error).__name__}")
         finally:
             self._free.release()
@@ -91,16 +91,16 @@ class Listening:
 
 @contextmanager
 def alone(file: Path, what: str) -> Iterator[None]:
-    """Let no other process do the same meanwhile; ``file`` is made to lock it.
+    """Keep other processes from doing the same meanwhile; ``file`` is created as the lock.
 
     Raises:
-        RunError: another does.
+        RunError: another process is doing it.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise RunError(f"{file}: {error.strerror}; see to the folder") from error
+        raise RunError(f"{file}: {error.strerror}; check the folder") from error
     try:
         for left in reversed(range(_LOOKS)):
             try:
@@ -109,14 +109,14 @@ def alone(file: Path, what: str) -> Iterator[None]:
             except OSError as error:
                 if not left:
                     raise RunError(f"{file}: another {what} runs there; stop that first") from error
-                time.sleep(0.02)  # perhaps somebody only looks
+                time.sleep(0.02)  # perhaps somebody is only checking the lock
         yield
     finally:
         os.close(handle)
 
 
 def is_held(file: Path) -> bool:
-    """Return whether a process holds ``file`` by :func:`alone`; it is not made for that."""
+    """Return whether a process holds ``file`` by :func:`alone`; this does not create the file."""
     try:
         handle = os.open(file, os.O_RDONLY)
     except OSError:

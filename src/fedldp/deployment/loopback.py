@@ -1,7 +1,7 @@
 """All of Flower on this machine, for the demo and the tests: TLS and node authentication on.
 
-A SuperLink, SuperNodes with the sockets of their agents, and the app of pipes, each as a process
-of its own that can be killed and started again. Everything lies in one folder; nothing leaves the
+A SuperLink, SuperNodes with the sockets of their agents, and the app of pipes, each a process of
+its own that can be killed and started again. Everything lies in one folder, and nothing leaves the
 machine. Linux only: processes are found in /proc.
 """
 
@@ -30,18 +30,18 @@ HOST = "127.0.0.1"
 CONNECTION = "loopback"
 DAYS = 2
 START_PATIENCE = 60.0
-"""Seconds for a process to listen; it is about three on an idle machine."""
+"""Seconds for a process to start listening; about three on an idle machine."""
 NODE_PATIENCE = 120.0
-"""Seconds for a SuperNode to come back: the SuperLink lets none in that it still calls online."""
+"""Seconds for a SuperNode to come back: the SuperLink refuses one that it still calls online."""
 
 
 class Loopback:
     """Flower with ``len(agents)`` SuperNodes, as a context manager: leaving ends every process.
 
-    The processes are called superlink, supernode-I, serverapp and clientapp-I, where I counts
-    from 0, in the order of ``agents``. Also superexec and superexec-I, which Flower starts to
-    start its apps. Logs are ``NAME.log`` in the folder; a process Flower starts writes to the log
-    of what started it.
+    The processes are called superlink, supernode-I, serverapp and clientapp-I, where I counts from
+    0 in the order of ``agents``; also superexec and superexec-I, which Flower starts to start its
+    apps. Logs are ``NAME.log`` in the folder; a process that Flower starts writes to the log of the
+    process that started it.
 
     Attributes:
         node_ids: Flower's ids of the SuperNodes, in the same order; after :meth:`start`.
@@ -65,7 +65,7 @@ class Loopback:
         self._handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        """Let SIGTERM end what was started, too; :meth:`start` starts."""
+        """Make SIGTERM end the started processes too; :meth:`start` starts them."""
         if threading.current_thread() is threading.main_thread():
             self._handlers = {
                 signal.SIGTERM: signal.signal(signal.SIGTERM, _leave),
@@ -92,7 +92,7 @@ class Loopback:
         """Make keys, start the SuperLink, register the nodes, start the SuperNodes.
 
         Raises:
-            RunError: flwr is not installed, or a process does not come up; its log is named.
+            RunError: flwr is not installed, or a process does not start; the message names its log.
         """
         names = ["superlink", *(f"supernode-{index}" for index in range(len(self.agents)))]
         self._ports = dict(zip(names, free_ports(len(names)), strict=True))
@@ -112,12 +112,12 @@ class Loopback:
             self._must_come_up(name)
 
     def run_app(self) -> int:
-        """Run the app, anew if it ended or was killed, and return Flower's id of the run.
+        """Run the app, again if it ended or was killed, and return Flower's id of the run.
 
         The ServerApp connects some seconds later; see ``FlowerPipe.wait_connected``.
 
         Raises:
-            RunError: Flower did not take it.
+            RunError: Flower refused it.
         """
         setting = f"socket={json.dumps(self.server)}"
         app = str(self.folder / "app")
@@ -125,9 +125,9 @@ class Loopback:
         return int(self._result("to run the app", process)["run-id"])
 
     def processes(self) -> dict[str, int]:
-        """Return the process ids of what is alive, by name.
+        """Return the process ids of the living processes, by name.
 
-        A second process of one name (two runs' ServerApps) has its process id in its name.
+        A second process of the same name (two runs' ServerApps) gets its process id in its name.
         """
         found: dict[str, int] = {}
         for process in self._find():
@@ -136,7 +136,7 @@ class Loopback:
         return found
 
     def without_clientapp(self) -> list[str]:
-        """Return the SuperNodes that took a message, sent no reply yet, and have no ClientApp."""
+        """Return the SuperNodes that took a message, did not reply yet, and have no ClientApp."""
         alive = self.processes()
         return [
             name
@@ -162,14 +162,14 @@ class Loopback:
         raise RunError(f"no process {name!r} to kill: there are {alive or 'none'}")
 
     def restart(self, name: str) -> None:
-        """Start superlink or supernode-I again, after a kill or instead of what runs.
+        """Start superlink or supernode-I again, after a kill or in place of the running one.
 
-        A SuperNode that was killed is refused for as long as the SuperLink calls it online, about
-        a minute: it is started again until it stays. After a SuperLink's end its runs are failed
-        for good; :meth:`run_app` begins another.
+        The SuperLink refuses a SuperNode that was killed for as long as it calls it online, about a
+        minute: it is started again until it stays. When a SuperLink ends, its runs have failed for
+        good; :meth:`run_app` begins another.
 
         Raises:
-            RunError: it does not come up.
+            RunError: it does not start.
         """
         if name not in self._ports:
             raise RunError(
@@ -188,14 +188,14 @@ class Loopback:
             time.sleep(2)
 
     def close(self) -> None:
-        """End every process that this started, and what those started; twice is fine.
+        """End every process that this started, and those started by them; calling it twice is fine.
 
         Raises:
             RunError: a process cannot be ended.
         """
         give_up = time.monotonic() + 20
         while True:
-            # Flower's apps watch what started them, so some are gone before their turn.
+            # Flower's apps watch their parents, so some are gone before their turn.
             found = self._find()
             for process in found:
                 process.kill()
@@ -210,7 +210,7 @@ class Loopback:
         return find(self.folder, self._ports)
 
     def _reap(self, pid: int) -> None:
-        """Take leave of a child: until then Flower's programs believe that it lives."""
+        """Reap a child: until then Flower's programs believe that it lives."""
         for process in self._own.values():
             if process.pid == pid:
                 process.wait(START_PATIENCE)
@@ -280,7 +280,7 @@ class Loopback:
                 stderr=log,
                 env=self._environment(name),
                 cwd=self.folder,
-                start_new_session=True,  # Ctrl-C is for us, who then end it
+                start_new_session=True,  # Ctrl-C is for this process, which then ends that one
             )
 
     def _environment(self, name: str) -> dict[str, str]:
@@ -341,12 +341,12 @@ class Loopback:
         return self._times_in(name) > self._times_in_before[name]
 
     def _times_in(self, name: str) -> int:
-        """Return how often a SuperNode was let in, by its log."""
+        """Return how often the SuperLink let a SuperNode in, by the SuperNode's log."""
         log = self.folder / f"{name}.log"
         return log.read_bytes().count(NODE_IS_IN) if log.exists() else 0
 
     def _await_free(self, name: str) -> None:
-        """Wait until what a killed process started is gone too, and its port is free."""
+        """Wait until the children of a killed process are gone too, and its port is free."""
         give_up = time.monotonic() + START_PATIENCE
         while time.monotonic() < give_up and not is_free(self._ports[name]):
             time.sleep(0.1)
@@ -360,7 +360,7 @@ class Loopback:
 
 
 def script(name: str) -> str:
-    """Return the path of a program that flwr installs.
+    """Return the path of a program that comes with flwr.
 
     Raises:
         RunError: flwr is not installed.
@@ -372,14 +372,14 @@ def script(name: str) -> str:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a TCP port of the loopback interface can be listened at."""
+    """Return whether a process can listen at a TCP port of the loopback interface."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         return probe.connect_ex((HOST, port)) != 0
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different free ports, below those that the system gives to outgoing connections."""
+    """Return different free ports, below those that the system uses for outgoing connections."""
     found: list[int] = []
     while len(found) < count:
         port = 20_000 + secrets.randbelow(12_000)

@@ -7,9 +7,10 @@
                      STRANGER   the agreement is not accepted here, or the message is malformed
 
 A digest is the agreement's. A receipt is 32 bytes that stand for a release in the site's ledger:
-the server hands back the last one that it got, in whatever run, so that a site whose disk was
-restored from an older copy notices. Only the site can make one, or tell what it is of: see
-``receipts``.
+the server shows the last one that it got, from whatever run, so that a site whose disk was restored
+from an older copy notices. Only the site can make a receipt, or tell which release it stands for:
+see ``receipts``.
+
 Every message is read as if an attacker had written it.
 """
 
@@ -40,7 +41,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Challenge:
-    """The server asks who a site is.
+    """The server asks a site who it is.
 
     Attributes:
         digest: of the agreement.
@@ -73,7 +74,7 @@ class Hello:
     Attributes:
         index: its place in the roster.
         signature: see ``to_sign``.
-        receipt: of the last release of this run that has left.
+        receipt: of the last release of this run that has left the site.
     """
 
     index: int
@@ -86,7 +87,8 @@ class Answered:
     """A site's answer.
 
     Attributes:
-        receipt: of the last release of this run, or the one that was shown, if that is later.
+        receipt: of the last release of this run, or the one that the server showed, if that is
+            later.
         answer: as ``wire`` packs it.
     """
 
@@ -103,13 +105,13 @@ _ASK = struct.Struct(f"<{DIGEST_BYTES}s{RECEIPT_BYTES}s")
 _HELLO = struct.Struct(f"<I{SIGNATURE_BYTES}s{RECEIPT_BYTES}s")
 _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
 _START = len(_MAGIC) + 1
-"""Where a message's content begins."""
+"""Where a message's content begins, in bytes."""
 ENVELOPE = _START + _ASK.size
-"""Bytes around a question; around an answer there are fewer."""
+"""Bytes around a question; an answer has fewer around it."""
 
 
 def to_sign(digest: bytes, challenge: bytes, index: int) -> bytes:
-    """Return what a site signs to say who it is."""
+    """Return what a site signs to prove who it is."""
     return b"fedldp site present" + _CHALLENGE.pack(digest, challenge) + index.to_bytes(4, "little")
 
 
@@ -130,10 +132,10 @@ def pack(message: Challenge | Ask | Hello | Answered | Stranger) -> bytes:
 
 
 def read_by_site(body: bytes) -> Challenge | Ask:
-    """Return what a server says.
+    """Return the message of a server.
 
     Raises:
-        WireError: it is no such message.
+        WireError: it is not such a message.
     """
     kind, size = _split(body)
     if kind == Kind.CHALLENGE and size == _CHALLENGE.size:
@@ -145,10 +147,10 @@ def read_by_site(body: bytes) -> Challenge | Ask:
 
 
 def read_by_server(body: bytes) -> Hello | Answered | Stranger:
-    """Return what a site says.
+    """Return the message of a site.
 
     Raises:
-        WireError: it is no such message.
+        WireError: it is not such a message.
     """
     kind, size = _split(body)
     if kind == Kind.HELLO and size == _HELLO.size:
@@ -166,7 +168,7 @@ def _head(kind: Kind) -> bytes:
 
 
 def _split(body: bytes) -> tuple[int, int]:
-    """Return a message's kind, and how many bytes its content has."""
+    """Return a message's kind, and the length of its content in bytes."""
     if not body.startswith(_MAGIC) or len(body) < _START:
         raise _malformed()
     return body[_START - 1], len(body) - _START
@@ -174,6 +176,6 @@ def _split(body: bytes) -> tuple[int, int]:
 
 def _malformed() -> WireError:
     return WireError(
-        "a malformed message: it is none of a fedldp site or server; install the same version of "
-        "fedldp on both sides"
+        "a malformed message: it was not sent by a fedldp site or server; install the same version "
+        "of fedldp on both sides"
     )

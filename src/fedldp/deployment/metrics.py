@@ -1,6 +1,6 @@
-"""Numbers for Prometheus, in its text format, at an address that is local unless said otherwise.
+"""Serves metrics for Prometheus in its text format, on the loopback interface by default.
 
-It is written by hand, in the place of a dependency: a few gauges, read where they are asked for.
+The format is written by hand, which saves a dependency: a few gauges, read when they are asked for.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Metric:
     """One metric.
 
     Attributes:
-        name: without ``fedldp_``; what only grows ends with ``_total``.
+        name: without the prefix ``fedldp_``; counters end with ``_total``.
         help: one line.
-        values: labels and value of each.
+        values: the labels and the value of each sample.
     """
 
     name: str
@@ -68,14 +68,14 @@ def _value(value: float) -> str:
 
 @contextmanager
 def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Iterator[int | None]:
-    """Answer ``GET /metrics`` as long as the context lasts; give the port.
+    """Answer ``GET /metrics`` while the context lasts; yield the port.
 
     Args:
-        address: PORT, of the loopback interface, or HOST:PORT; None for nothing.
-        metrics: what to answer with, at that time.
+        address: PORT, of the loopback interface, or HOST:PORT; None: do nothing.
+        metrics: returns the current metrics.
 
     Raises:
-        ConfigError: the address is written otherwise, or nothing can listen there.
+        ConfigError: the address has another form, or nothing can listen there.
     """
     if address is None:
         yield None
@@ -85,11 +85,11 @@ def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Ite
         server = _server(host, port, metrics)
     except OSError as error:
         raise ConfigError(
-            f"metrics = {address}: {error.strerror or error}; see to who listens there, or take "
+            f"metrics = {address}: {error.strerror or error}; find out who listens there, or take "
             "another port"
         ) from error
     if not _is_local(host):
-        log.warning("metrics: whoever reaches %s can read them", address)
+        log.warning("metrics: whoever can reach %s can read them", address)
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
@@ -118,7 +118,7 @@ def _is_local(host: str) -> bool:
 
 def _server(host: str, port: int, metrics: Callable[[], Iterable[Metric]]) -> HTTPServer:
     class Handler(BaseHTTPRequestHandler):
-        timeout = _SECONDS_TO_ASK  # one at a time: whoever says nothing is hung up on
+        timeout = _SECONDS_TO_ASK  # one client at a time: drop whoever stays silent
 
         def do_GET(self) -> None:
             found = self.path == "/metrics"
@@ -133,19 +133,19 @@ def _server(host: str, port: int, metrics: Callable[[], Iterable[Metric]]) -> HT
             return "fedldp"
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: whoever asks would fill the log."""
+            """Log nothing: anyone who asks could fill the log."""
 
     class Server(HTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Say nothing, for the same reason."""
+            """Log nothing, for the same reason."""
 
     return Server((host, port), Handler)
 
 
 def of_server(known: dict[str, Any]) -> list[Metric]:
-    """Return what ``Watch.document`` holds as metrics."""
+    """Return the content of ``Watch.document`` as metrics."""
     sites = known["sites"]
 
     def each(value: Callable[[dict[str, Any]], float | None]) -> tuple[Any, ...]:
@@ -190,9 +190,9 @@ def of_server(known: dict[str, Any]) -> list[Metric]:
 def of_site(
     known: dict[str, Any], budgets: Iterable[dict[str, Any]], releases: int
 ) -> list[Metric]:
-    """Return what ``SiteWatch.document`` and the ledger hold as metrics.
+    """Return the content of ``SiteWatch.document`` and of the ledger as metrics.
 
-    How long training takes is not among them: that depends on how many examples there are.
+    The duration of training is left out: it depends on how many examples there are.
     """
     budgets = list(budgets)
 

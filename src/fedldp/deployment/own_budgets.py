@@ -1,11 +1,11 @@
-"""A budget of each site's own: what a site says of it, signed, before an agreement is made.
+"""A site's own budget: what a site states about it, signed, before an agreement is made.
 
-What is said is public: an agreement that has a budget for each site shows all of them to all sites.
-The signature by the site's identity is its consent to that, and nothing more: to take part is to
-accept an agreement, whose budget for the site must then be that of its policy.
+The statement is public: an agreement that has a budget for each site shows all of them to all
+sites. By its signature the site consents to that and to nothing else. To take part, a site accepts
+an agreement, in which its budget must then equal the one in its policy.
 
-Where the server need not know them (``stay_at_sites``), budgets stand in no agreement, but for the
-largest that a site may choose.
+Where the server need not know the budgets (``stay_at_sites``), no agreement has them; it has only
+the largest that a site may choose.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedldp.deployment.identity import is_signed
 
 _PURPOSE = b"fedldp own budget\n"
 _LARGEST = 1 << 16
-"""Bytes of a budget's file."""
+"""The largest file of a budget, in bytes."""
 
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
@@ -37,9 +37,10 @@ class OwnBudget(FrozenConfig):
     """What a site spends in a run: the only ``epsilon`` that it answers with.
 
     Attributes:
-        epsilon: of the budget, against a server that sees all of the site's reports.
-        unit: what it is the budget of; what a system proves of its ``epsilon`` must be of this.
-        delta: the largest at which it may be spent.
+        epsilon: the budget, against a server that sees all of the site's reports.
+        unit: what the budget protects; what a system proves about its ``epsilon`` must have the
+            same unit.
+        delta: the largest delta at which it may be spent.
     """
 
     epsilon: Positive
@@ -54,23 +55,23 @@ class OwnBudget(FrozenConfig):
 
         Args:
             config: of the run.
-            epsilon: that it has for the site.
+            epsilon: the configuration's value for the site.
 
         Raises:
-            ConfigError: it would; the line says what is allowed.
+            ConfigError: it would; the message says what is allowed.
         """
         meaning = config.composition.calibration.meaning
         if meaning is None or meaning.standing != "proven" or meaning.adversary != "server":
             what = "has no such setting" if meaning is None else f"is {meaning}"
             raise ConfigError(
-                f"own budget {self}: epsilon of {config.name()} {what}, and a site's own is one "
-                "that is proven against the server itself; take system = personalized_sound, or "
-                "leave own budgets out"
+                f"own budget {self}: epsilon of {config.name()} {what}, and a site's own must be "
+                "proven against the server itself; set system = personalized_sound, or leave own "
+                "budgets out"
             )
         if meaning.unit != self.unit:
             raise ConfigError(
-                f"own budget {self}: epsilon of {config.name()} is {meaning}; state one of unit = "
-                f"{meaning.unit}"
+                f"own budget {self}: epsilon of {config.name()} is {meaning}; state a budget with "
+                f"unit = {meaning.unit}"
             )
         delta = getattr(config, "client_delta", None) or config.delta
         if epsilon != self.epsilon or delta > self.delta:
@@ -86,7 +87,7 @@ class SignedBudget(BaseModel):
     Attributes:
         key: the site's public identity.
         epsilon, unit, delta: see ``OwnBudget``.
-        signature: of all that by the identity, Ed25519.
+        signature: the identity's signature of all of these, Ed25519.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -100,7 +101,7 @@ class SignedBudget(BaseModel):
 
     @property
     def budget(self) -> OwnBudget:
-        """What is said."""
+        """The stated budget."""
         return OwnBudget(epsilon=self.epsilon, unit=self.unit, delta=self.delta)
 
     @property
@@ -109,12 +110,12 @@ class SignedBudget(BaseModel):
         return is_signed(self.key, bytes.fromhex(self.signature), to_sign(self.key, self.budget))
 
     def to_bytes(self) -> bytes:
-        """Return it for a file."""
+        """Return the content of its file."""
         return json.dumps(self.model_dump(), indent=1, sort_keys=True).encode() + b"\n"
 
 
 def to_sign(key: str, budget: OwnBudget) -> bytes:
-    """Return what a site signs to let its budget be told to all sites."""
+    """Return what a site signs to consent that all sites are told its budget."""
     said = {"key": key, **budget.model_dump()}
     return _PURPOSE + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
 
@@ -127,10 +128,10 @@ def signed_budget(private: Ed25519PrivateKey, budget: OwnBudget) -> SignedBudget
 
 
 def read_budget(path: Path) -> SignedBudget:
-    """Return the budget in a file, whose signature is right.
+    """Return the budget in a file, if its signature is right.
 
     Raises:
-        ConfigError: there is none, or its site did not sign it.
+        ConfigError: the file has no budget, or its site did not sign it.
     """
     try:
         with path.open("rb") as file:
@@ -143,8 +144,8 @@ def read_budget(path: Path) -> SignedBudget:
         found = SignedBudget.model_validate(json.loads(content))
     except (ValueError, RecursionError, ValidationError) as error:
         raise ConfigError(
-            f"budget {path}: this is no file of `fedldp deploy budget`, or is damaged; ask for it "
-            "again"
+            f"budget {path}: this file was not written by `fedldp deploy budget`, or is damaged; "
+            "ask for it again"
         ) from error
     if not found.is_consent:
         raise ConfigError(f"budget {path}: its site did not sign this; ask the site for it again")
@@ -152,18 +153,18 @@ def read_budget(path: Path) -> SignedBudget:
 
 
 def stay_at_sites(config: RunConfig) -> bool:
-    """Return whether each site has a budget that is in no agreement, and in no message."""
+    """Return whether each site has a budget that stands in no agreement and in no message."""
     return isinstance(config.composition.calibration, PerRunInSums)
 
 
 def largest_alone(config: RunConfig) -> dict[str, float]:
-    """Return the setting ``epsilon`` for all to see, where each site's own stays with it."""
+    """Return the setting ``epsilon`` as everybody sees it where each site's own stays with it."""
     calibration = config.composition.calibration
     return {"epsilon": calibration.largest} if isinstance(calibration, PerRunInSums) else {}
 
 
 def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudget, ...]) -> None:
-    """Refuse values of each site's own that not all sites let be told.
+    """Refuse values of each site's own that some site did not consent to show.
 
     Args:
         config: of the run.
@@ -171,7 +172,7 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
         budgets: likewise; none where all sites have one.
 
     Raises:
-        ConfigError: there is one without consent.
+        ConfigError: some site did not consent.
     """
     if stay_at_sites(config):
         if budgets:
@@ -180,14 +181,16 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
             )
         if {"epsilon": config.model_dump()["epsilon"]} != largest_alone(config):
             raise ConfigError(
-                "epsilon: what a site chooses stays with it; agree anew, with largest_epsilon alone"
+                "epsilon: what a site chooses stays with the site; agree again, with "
+                "largest_epsilon alone"
             )
     own = [name for name in config.per_client if is_own(getattr(config, name))]
     for name in own:
         if name not in ("epsilon", "turns"):
             raise ConfigError(
-                f"{name} has a value for each client: a site states a budget of its own, and no "
-                f"{name}, so that all sites would be told what none has agreed to; give one for all"
+                f"{name} has a value for each client, and all sites would see them all without "
+                f"having consented: a site states its own budget, but no {name}; give one value "
+                "for all"
             )
     if "epsilon" not in own:
         if budgets:
@@ -195,18 +198,21 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
         return
     if not budgets:
         raise ConfigError(
-            "epsilon has a value for each client: all sites would be told all of them, which each "
-            "must agree to; give one for all, or the file of each site's own "
-            "(`fedldp deploy budget` at the site, `fedldp deploy agree --budget FILE`)"
+            "epsilon has a value for each client: all sites would see all of them, so each must "
+            "consent; give one value for all, or the file of each site's own (`fedldp deploy "
+            "budget` at the site, `fedldp deploy agree --budget FILE`)"
         )
     if [each.key for each in budgets] != keys:
-        raise ConfigError("budgets: they are not those of the roster's sites; give one of each")
+        raise ConfigError("budgets: they do not match the roster's sites; give one for each site")
     epsilons = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
     if not isinstance(epsilons, list) or len(epsilons) != len(keys):
-        raise ConfigError("epsilon: it is not one for each site of the roster; agree anew")
+        raise ConfigError(
+            "epsilon: it does not have one value for each site of the roster; agree again"
+        )
     for each, epsilon in zip(budgets, epsilons, strict=True):
         if not each.is_consent:
             raise ConfigError(
-                f"budgets: the site with key {each.key[:16]} did not sign its own; refuse this"
+                f"budgets: the site with key {each.key[:16]} did not sign its own budget; refuse "
+                "this agreement"
             )
         each.budget.check(config, epsilon)

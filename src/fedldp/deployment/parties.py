@@ -46,10 +46,10 @@ _LONGEST_ROUND = 900.0
 _TO_START = 90.0
 _DAYS = 2
 _LOOK = 5.0
-"""Seconds between two looks at Flower's processes."""
+"""Seconds between two checks of Flower's processes."""
 _GONE = 100.0
-"""Seconds after which a SuperNode whose ClientApp is gone is started again; Flower itself gives
-one up after 60 s, where it notices."""
+"""Seconds after which a SuperNode whose ClientApp is gone is started again; Flower itself gives a
+ClientApp up after 60 s, where it notices."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class DemoEnvironment:
     """The files of all parties.
 
     Attributes:
-        folder: where they are.
-        agreement: of all.
-        sites: the policy of each, by its number.
-        test: the server's test set, a file.
+        folder: holds the files.
+        agreement: of all parties.
+        sites: the policy of each site, by its number.
+        test: file with the server's test set.
         data_dir: the data folder.
         port: where the server listens, over HTTPS.
     """
@@ -94,10 +94,10 @@ class DemoEnvironment:
         """Write keys, data, policies and the agreement, which every site accepts.
 
         Args:
-            folder: where to.
+            folder: where to write them.
             config: of the run.
             channel: of the reports.
-            link: that carries them.
+            link: carries the messages.
             data_dir: the data folder.
             seeded: whether all randomness comes from the configuration's seed.
         """
@@ -117,7 +117,7 @@ class DemoEnvironment:
             raw.problem,
             roster,
             channel=channel,
-            # All of a round; of rounds that the server selects, as few as it selects.
+            # All sites of a round; where the server selects sites, as many as it selects.
             quorum=None if config.composition.participation.told else config.fewest_in_sum,
             deadline_seconds=_DEADLINE,
             test_seed=config.seed if seeded else None,
@@ -133,7 +133,7 @@ class DemoEnvironment:
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
             sites.append(_policy(place, agreement, port, data_dir, own[index] if own else None))
             write_accepted(sites[-1], agreement)
-            # A site that could not read it would be waited for without end.
+            # The server would wait for ever for a site that cannot read it.
             accepted_agreement(sites[-1], agreement.digest)
         return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir, port)
 
@@ -154,12 +154,12 @@ def _write_certificates(folder: Path) -> None:
 
 
 def own_budgets_of(config: RunConfig) -> list[OwnBudget]:
-    """Return each client's own budget, as its site would state it; none where all have one."""
+    """Return each client's own budget, as its site would state it; empty where all have one."""
     epsilons = config.model_dump().get("epsilon")
     meaning = config.composition.calibration.meaning
     if not isinstance(epsilons, list) or meaning is None:
         return []
-    unit: Any = meaning.unit  # which is checked
+    unit: Any = meaning.unit  # checked elsewhere
     delta = config.model_dump().get("client_delta")
     if not isinstance(delta, float):
         delta = config.delta
@@ -207,7 +207,7 @@ class Running:
         self._own: dict[str, subprocess.Popen[bytes]] = {}
         self._looked = -math.inf
         self._lost: dict[str, float] = {}
-        """Since when SuperNodes wait for a ClientApp that is gone, by name."""
+        """The SuperNodes whose ClientApp is gone, by name, and since when they wait for it."""
 
     def start_own(self) -> None:
         """Start agents and server."""
@@ -246,7 +246,7 @@ class Running:
             self._own[name].kill()
             self._own[name].wait()
         else:
-            # Flower starts its apps some time after it was told to.
+            # Flower takes some time to start its apps.
             self.await_that(lambda: self.ended or name in self.flower.processes(), _TO_START, name)
             if self.ended:
                 self._tell(f"did not kill {name}: the run was over")
@@ -265,11 +265,11 @@ class Running:
         return len(metrics.read_text().splitlines()) if metrics.exists() else 0
 
     def await_round(self, rounds: int) -> None:
-        """Wait until so many rounds are complete."""
+        """Wait until this many rounds are complete."""
         self.await_that(lambda: self.rounds() >= rounds, _LONGEST_ROUND, f"round {rounds}")
 
     def await_end(self) -> None:
-        """Wait until the server has ended well."""
+        """Wait until the server has ended successfully."""
         told = self.rounds()
         since = time.monotonic()
         while not self.ended:
@@ -285,10 +285,10 @@ class Running:
             raise RunError(f"the server failed; {self._log('server')}")
 
     def _mend_flower(self, now: float) -> None:
-        """Start SuperNodes again that wait for a ClientApp which is gone.
+        """Start SuperNodes again that wait for a ClientApp that is gone.
 
         By its source, a SuperNode (of ``flower_app.TESTED``) waits for ever for the reply of a
-        ClientApp that ended before it had fetched its message, or could not hand its reply over.
+        ClientApp that ended before it fetched its message, or that could not deliver its reply.
         """
         if now - self._looked < _LOOK:
             return
@@ -300,10 +300,10 @@ class Running:
                 self._tell(f"{name} waits for a ClientApp that is gone: started it again")
                 self.flower.restart(name)
                 del self._lost[name]
-                return  # a restart takes a minute: who else is lost is looked at anew
+                return  # a restart takes a minute; then look again for others
 
     def check_answers(self) -> None:
-        """Check that no site gave two answers to one question, as far as the server saw them."""
+        """Check that no site gave two answers to one question, as far as the server saw."""
         log = (self.world.folder / "server.log").read_text(errors="replace")
         if RELEASED_TWICE in log:
             raise RunError("a site gave two different answers to one question; please report it")
@@ -351,7 +351,7 @@ class Running:
 
 @contextmanager
 def running_parties(world: DemoEnvironment, tell: Say) -> Iterator[Running]:
-    """Give the processes of a demo, none of which is started; end all that were."""
+    """Yield the processes of a demo, none of them started; end all that were started."""
     agents = [policy.socket for policy in world.sites if policy.socket is not None]
     with Loopback(world.folder / "flower", agents, world.run / "server.sock") as flower:
         running = Running(world, tell, flower)

@@ -1,8 +1,8 @@
 """The server's end of the pipe to Flower: asks sites, and takes what they answer.
 
-Flower's ServerApp (``flower_app/server_app.py``, where the frames are described) connects to a
-Unix socket here. It may die and come back: what was under way then has failed, and is asked again
-by who wants it. Nothing here knows what the bytes mean, and none of them reach a log.
+Flower's ServerApp (``flower_app/server_app.py``, where the frames are described) connects to a Unix
+socket here. It may die and come back: then the messages under way have failed, and whoever wants an
+answer asks again. Nothing here knows what the bytes mean, and no log has any of them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fedldp.deployment.frames import ConnectionLost, read_frame, write_frame
 from fedldp.deployment.sockets import listen
 
 LIMIT = 1 << 30
-"""The longest body in bytes, either way."""
+"""The longest body in bytes, in either direction."""
 
 PATIENCE = 60.0
-"""Seconds for one frame, once it began: the ServerApp is on the same machine."""
+"""Seconds for one frame once it began: the ServerApp is on the same machine."""
 
 TICK = 0.2
-"""Seconds after which a pipe that closes is noticed."""
+"""Seconds within which a closed pipe is noticed."""
 
 _ASK = struct.Struct(">cQQI")
 _ANSWER = struct.Struct(">cQ")
@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 class FlowerPipe:
     """The pipe, as a context manager: it listens from entering to leaving.
 
-    Its methods may be called from any thread. One ServerApp is connected at a time, the latest: the
-    one of a SuperLink that was killed may outlive it for seconds, when `flwr run` has been called.
+    Its methods may be called from any thread. Only the latest ServerApp is connected: after `flwr
+    run` was called again, the ServerApp of a killed SuperLink may still live for some seconds.
     """
 
     absent = "nobody is behind the pipe: start `flwr run`; the round waits"
@@ -51,9 +51,9 @@ class FlowerPipe:
         """Prepare a pipe.
 
         Args:
-            path: of its Unix socket.
+            path: of the pipe's Unix socket.
             limit: bytes of the longest body.
-            group: that may connect, beside the owner: that of the SuperLink's user.
+            group: may connect as well as the owner; the group of the SuperLink's user.
         """
         self.path = path
         self._group = group
@@ -71,7 +71,7 @@ class FlowerPipe:
         """Listen.
 
         Raises:
-            ConfigError: the socket cannot be had, or others could reach it.
+            ConfigError: the socket cannot be created, or others could reach it.
         """
         self._listener = listen(self.path, self._group)
         self._thread = threading.Thread(target=self._serve, name="flower-pipe", daemon=True)
@@ -102,7 +102,7 @@ class FlowerPipe:
             return self._changed.wait_for(lambda: self.connected, timeout)
 
     def nodes(self, timeout: float) -> list[int]:
-        """Return the ids of the nodes that Flower calls online now, in order.
+        """Return the ids of the nodes that Flower calls online now, in ascending order.
 
         Raises:
             ConnectionLost: no ServerApp is connected, or it did not answer in ``timeout`` seconds.
@@ -117,12 +117,12 @@ class FlowerPipe:
             return sorted(self._nodes)
 
     def present(self) -> None:
-        """Return nothing: Flower does not know whose a node is."""
+        """Return None: Flower does not know which site a node belongs to."""
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
-        """Send ``body`` to a node's agent, and return the tag that its answer will bear.
+        """Send ``body`` to a node's agent, and return the tag of its answer.
 
-        Every tag comes back once from :meth:`take`: with no ServerApp, as failed, at once.
+        :meth:`take` returns every tag once; without a ServerApp it returns it at once, as failed.
 
         Args:
             node: the id of a node.
@@ -134,7 +134,7 @@ class FlowerPipe:
         """
         if len(body) > self.limit or not 0 < ttl < 1 << 32:
             raise WireError(
-                f"cannot ask with a body of {len(body)} bytes and ttl = {ttl}: at most "
+                f"cannot ask with a body of {len(body)} bytes and ttl = {ttl}: give at most "
                 f"{self.limit} bytes, and from 1 to 2^32 - 1 seconds"
             )
         with self._changed:
@@ -151,9 +151,9 @@ class FlowerPipe:
         """Return what came since the last call; wait at most ``timeout`` seconds for the first.
 
         Returns:
-            Pairs of a tag and the answer; None where there is none: the node or its ClientApp is
-            gone, the time to live is over, or the ServerApp is gone. An empty answer comes from
-            the pipe at the site: it found no agent.
+            Pairs of a tag and the answer; None where none will come: the node or its ClientApp is
+                gone, the time to live is over, or the ServerApp is gone. An empty answer comes from
+                the pipe at the site, which found no agent.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._taken, timeout)
@@ -162,7 +162,7 @@ class FlowerPipe:
             return taken
 
     def end(self) -> None:
-        """Tell the ServerApp, if there is one, that the run is over: Flower's run ends well."""
+        """Tell a connected ServerApp that the run is over, so that Flower's run succeeds."""
         self._ended = True
         with contextlib.suppress(ConnectionLost):
             self._write(b"E")
@@ -178,14 +178,14 @@ class FlowerPipe:
                 raise
 
     def _hang_up(self) -> None:
-        """Let the reader find the end of the connection: it alone closes it."""
+        """Let the reader find the end of the connection: only the reader closes it."""
         connection = self._connection
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _serve(self) -> None:
-        """Read frames and let ServerApps in, in a thread of its own."""
+        """Read frames and accept ServerApps, in a thread of its own."""
         reader: socket.socket | None = None
         while not self._closing:
             ready = select.select([self._listener, *([reader] if reader else [])], [], [], TICK)[0]
@@ -194,7 +194,7 @@ class FlowerPipe:
                     self._receive(read_frame(reader, self.limit + _ANSWER.size, PATIENCE))
                 except WireError as error:
                     level = logging.INFO if isinstance(error, ConnectionLost) else logging.WARNING
-                    if not self._ended:  # or else it was told to
+                    if not self._ended:  # otherwise it was told to disconnect
                         _log.log(level, "Flower's ServerApp is disconnected: %s", error)
                     self._drop(reader)
                     reader = None
@@ -206,14 +206,14 @@ class FlowerPipe:
     def _let_in(self, reader: socket.socket | None) -> socket.socket | None:
         try:
             newcomer, _address = self._listener.accept()
-        except OSError:  # it went away again, or there are too many open files: later, then
+        except OSError:  # it went away, or too many files are open: try again later
             time.sleep(TICK)
             return reader
         if reader is not None:
             _log.warning("a second ServerApp of Flower takes the place of the first")
             self._drop(reader)
-        # Two objects for one connection, as each has a timeout of its own; but never none, as
-        # whether the system waits is one property of both.
+        # Two objects for one connection, because each has a timeout of its own; but never no
+        # timeout, because whether the system blocks is one property of both.
         newcomer.settimeout(PATIENCE)
         with self._writing, self._changed:
             self._connection = newcomer.dup()
@@ -246,7 +246,7 @@ class FlowerPipe:
             _log.info("Flower gave up a question: its error %d", code)
             self._settle(tag, None)
         else:
-            raise WireError(f"a frame of {len(frame)} bytes that no pipe of fedldp sends")
+            raise WireError(f"a frame of {len(frame)} bytes, which no pipe of fedldp sends")
 
     def _settle(self, tag: int, answer: bytes | None) -> None:
         with self._changed:

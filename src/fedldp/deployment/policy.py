@@ -1,4 +1,4 @@
-"""What a site lets happen with its data: a TOML file that its operator writes.
+"""What a site allows with its data: a TOML file that its operator writes.
 
     data = "examples.npz"          its examples: .npz (features, labels), .csv or .parquet
     key = "keys/site.key"          its identity, from `fedldp deploy keys`
@@ -83,7 +83,7 @@ class PersonBudgetTable(BudgetTable):
 
 
 class SpendLimits(FrozenConfig):
-    """What a site pays at most, in the unit of its budget; with two budgets, under each of them."""
+    """The most that a site pays, in the unit of its budget; with two budgets, under each."""
 
     release: Cost = math.inf
     run: Cost = math.inf
@@ -185,7 +185,7 @@ class SitePolicy(FrozenConfig):
 
     @property
     def own_code(self) -> frozenset[str]:
-        """Systems, mechanisms, features and models of others' code or files, which may be read."""
+        """Foreign systems, mechanisms, features and models, code or files, that may be read."""
         lists = (self.systems, self.mechanisms, self.features, self.models)
         named = [name for each in lists for name in each or ()]
         return frozenset(name for name in named if is_address(name) or name.endswith(WEIGHTS))
@@ -200,31 +200,31 @@ class SitePolicy(FrozenConfig):
         return self.accepted / f"{digest.hex()}.agreement"
 
     def costs(self, agreement: Agreement, budget: Budget | None = None) -> tuple[float, float]:
-        """Return ``costs_of`` this site, of one of this policy's budgets; of the first for None."""
+        """Return ``costs_of`` this site under one of this policy's budgets; None: the first."""
         here = self.as_here(agreement)
         return costs_of(here, budget or self.budgets[0], self.place_in(agreement))
 
     def place_in(self, agreement: Agreement) -> int:
-        """Return the site's number where sites differ in what they release; else 0, as good as any.
+        """Return the site's number where sites differ in what they release; otherwise 0.
 
         Raises:
-            FedldpError: the site is none of the agreement's; or its key cannot be read.
+            FedldpError: the site is not in the agreement, or its key cannot be read.
         """
         if not agreement.budgets:
             return 0
         return own_place(agreement, read_private(self.key).public_key().public_bytes_raw().hex())
 
     def as_here(self, agreement: Agreement) -> Agreement:
-        """Return an agreement with the site's own budget, where that stays at its site."""
+        """Return an agreement with the site's own budget, where that budget stays at its site."""
         if self.own is None or not stay_at_sites(agreement.config):
             return agreement
         return agreement.with_own(self.own.epsilon)
 
     def in_clear(self, agreement: Agreement) -> list[str]:
-        """Return what an agreement sends unprotected, as it is for whom this policy protects.
+        """Return what an agreement sends unprotected, as seen by those whom this policy protects.
 
-        A policy with a [person_budget] alone protects people: what a release of theirs says of the
-        whole site is not asked.
+        A policy with only a [person_budget] protects people: what a release reveals about the whole
+        site is not considered then.
         """
         return [
             what
@@ -237,10 +237,10 @@ class SitePolicy(FrozenConfig):
         """Refuse an agreement that this policy does not allow.
 
         Raises:
-            PrivacyError: it does not; the line says what to change, should it be allowed.
+            PrivacyError: it does not; the message says what to change if it should be allowed.
         """
         system, (model, *own) = agreement.config.name(), models_in(agreement.config)
-        # The setting: some systems that have none have a method of that name.
+        # The setting: some systems without one have a method of that name.
         mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
         features = agreement.config.model_dump().get("features")  # none: left out
         # Before anything that imports the model.
@@ -261,7 +261,7 @@ class SitePolicy(FrozenConfig):
             if value is not None and value not in allowed:
                 raise PrivacyError(
                     f"{name} = {', '.join(allowed) or 'none'}: the agreement has {value}, which "
-                    f"this site's policy does not allow; add it to {name} there, should it be"
+                    f"this site's policy does not allow; if you want that, add it to {name} there"
                 )
         agreement.check()
         check_stated(agreement)
@@ -279,7 +279,7 @@ class SitePolicy(FrozenConfig):
             if run == math.inf and budget.limit < math.inf:
                 name = "budget" if budget.unit == "client" else "person_budget"
                 raise PrivacyError(
-                    f"{name}.kind = {budget.kind}: nothing finite is proven under it for what "
+                    f"{name}.kind = {budget.kind}: no finite cost is proven under it for what "
                     f"{system} sends, so no limit covers it; a site whose ledger is of kind zcdp "
                     "may take part"
                 )
@@ -290,7 +290,7 @@ class SitePolicy(FrozenConfig):
                 if cost > most:
                     raise PrivacyError(
                         f"largest.{name} = {most:g}: the agreement costs {cost:g} "
-                        f"({budget.kind}{budget.of_one}); raise it only if that is wanted"
+                        f"({budget.kind}{budget.of_one}); raise the limit only if you want that"
                     )
 
     def _check_own(self, agreement: Agreement) -> None:
@@ -303,14 +303,14 @@ class SitePolicy(FrozenConfig):
         if self.own is None:
             if stays:
                 raise PrivacyError(
-                    "own is not set: the agreement leaves each site its epsilon, up to "
+                    "own is not set: the agreement lets each site choose its epsilon, up to "
                     f"{agreement.config.model_dump()['epsilon']:g}; add a table [own] with the "
-                    "site's, which no one else is told"
+                    "site's epsilon, which nobody else is told"
                 )
             if agreement.budgets:
                 raise PrivacyError(
                     "own is not set: the agreement has a budget for each site; add a table [own] "
-                    "with the site's epsilon, should it have one of its own"
+                    "with the epsilon that this site stated"
                 )
             return
         config = agreement.config
@@ -320,7 +320,7 @@ class SitePolicy(FrozenConfig):
         try:
             if stays:
                 here = self.as_here(agreement)
-                here.events_of(0)  # which it refuses beyond the largest
+                here.events_of(0)  # refuses an epsilon above the largest
                 config, epsilon = here.config, self.own.epsilon
             if not isinstance(epsilon, float):
                 raise ConfigError(f"own budget {self.own}: {config.name()} has no epsilon")
@@ -331,7 +331,7 @@ class SitePolicy(FrozenConfig):
             ) from error
 
     def _check_link(self, agreement: Agreement) -> None:
-        """Refuse an agreement whose questions could not come, or could come from anyone."""
+        """Refuse an agreement whose questions could not arrive, or could come from anyone."""
         if agreement.link == "flower":
             if self.socket is None:
                 raise PrivacyError(
@@ -347,11 +347,11 @@ class SitePolicy(FrozenConfig):
         if agreement.server_ca and not set(fingerprints(self.server.ca)) <= {*agreement.server_ca}:
             raise PrivacyError(
                 f"server.ca = {self.server.ca}: it holds an authority that the agreement does not "
-                "name, so who answers there may be another server; ask for the right file"
+                "name, so another server could answer there; ask for the right file"
             )
 
     def _protects_people(self, agreement: Agreement) -> str:
-        """Return the remedy where a release protects parts of a site, and the policy is for all."""
+        """Return the remedy where a release protects only parts of a site."""
         part = protected_part(agreement)
         if part is None:
             return ""
@@ -363,13 +363,13 @@ class SitePolicy(FrozenConfig):
 
 
 def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[float, float]:
-    """Return what one round, and the whole run, cost a site at most, in the unit of a budget.
+    """Return the most that one round, and the whole run, cost a site, in the unit of a budget.
 
-    What is drawn once costs in the first round alone.
+    What is drawn once costs something in the first round only.
 
     Args:
         agreement: of the run.
-        budget: whose limit is not looked at.
+        budget: gives the unit; its limit plays no part.
         place: of the site in the roster.
     """
     events = agreement.events_of(place)
@@ -381,9 +381,9 @@ def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[floa
 
 
 def protected_part(agreement: Agreement) -> Part | None:
-    """Return of what an agreement sends nothing unprotected, where it does so of a whole site."""
+    """Return the part of a site that a run protects although it does not protect the whole site."""
     for part in reversed(PARTS):
-        events = agreement.events_of(0)  # of all sites the same, but for their budgets
+        events = agreement.events_of(0)  # the same for all sites, except for their budgets
         if any(part in sides_of(event) for event in events) and not any(
             sent_in_clear(on_side(event, part)) for event in events
         ):
@@ -395,7 +395,7 @@ def read_policy(path: Path) -> SitePolicy:
     """Return the policy in a TOML file.
 
     Raises:
-        ConfigError: it cannot be read, or is no policy.
+        ConfigError: it cannot be read, or is not a policy.
     """
     try:
         found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -420,12 +420,12 @@ def read_policy(path: Path) -> SitePolicy:
     if not policy.budgets:
         raise ConfigError(
             f"policy {path}: budget is not set; add a table [budget], or [person_budget] for each "
-            "person, with a limit of all that the site ever releases"
+            "person, with a limit for all that the site ever releases"
         )
     if policy.allow_in_clear and policy.budgets[0].limit != math.inf:
         raise ConfigError(
             f"policy {path}: allow_in_clear = true: what leaves unprotected has no finite cost, so "
-            "no budget covers it; set budget.limit = inf, and leave it to other ledgers to protect"
+            "no budget covers it; set budget.limit = inf, and leave the protection to other ledgers"
         )
     if policy.socket is None and policy.server is None:
         raise ConfigError(
@@ -444,13 +444,13 @@ def read_policy(path: Path) -> SitePolicy:
 
 
 def models_in(config: RunConfig) -> list[str]:
-    """Return what of a run a policy lists as ``models``: its model, files and code beside it."""
+    """Return what a policy lists as ``models``: the run's model, and files and code beside it."""
     own = [config.initial, config.loss if is_address(config.loss) else None]
     return [config.model, *(name for name in own if name is not None)]
 
 
 def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
-    """Return the accepted agreement of a digest, as far as the policy still allows it.
+    """Return the accepted agreement with a digest, if the policy still allows it.
 
     Raises:
         ConfigError, PrivacyError: its file is damaged, or the policy does not allow it any more.
@@ -460,7 +460,9 @@ def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
         return None
     agreement = read_agreement(path, policy.data_dir, own=policy.own_code)
     if agreement.digest != digest:
-        raise ConfigError(f"agreement {path}: it was changed since it was accepted; accept it anew")
+        raise ConfigError(
+            f"agreement {path}: it was changed after it was accepted; accept it again"
+        )
     policy.check(agreement)
     if stay_at_sites(agreement.config):
         _check_accepted_own(policy, digest)
@@ -468,12 +470,12 @@ def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
 
 
 def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
-    """Refuse another budget of the site's own than its operator saw when the run was accepted.
+    """Refuse an own budget that differs from the one that the operator saw on accepting the run.
 
-    Nobody else knows it, so no signature and no agreement would be wrong with another.
+    Nobody else knows that budget, so no signature or agreement would show the change.
 
     Raises:
-        PrivacyError: it is another, or nothing tells which it was.
+        PrivacyError: it differs, or nothing tells which one it was.
     """
     path = _own_as_accepted(policy, digest)
     try:
@@ -483,35 +485,35 @@ def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
     if accepted != policy.own:
         before = "" if accepted is None else f", and it was accepted with {accepted}"
         raise PrivacyError(
-            f"own: {policy.own} in this site's policy{before}; accept the agreement again, should "
-            "its rounds from now on be answered so"
+            f"own: {policy.own} in this site's policy{before}; accept the agreement again if its "
+            "rounds should be answered with this from now on"
         )
 
 
 def retire(policy: SitePolicy, digest: bytes) -> None:
-    """Let an accepted agreement, whose run is over, not be loaded any more.
+    """Mark an accepted agreement whose run is over, so that it is not loaded any more.
 
-    It is not removed: after a restore from an older copy its rounds are charged as others' are. To
-    accept it again undoes this.
+    The agreement is not removed: after a restore from an older copy its rounds are charged like
+    those of other runs. Accepting it again undoes this.
 
     Raises:
         ConfigError: it was not accepted here, or the file cannot be written.
     """
     if not policy.accepted_as(digest).exists():
-        raise ConfigError(f"digest {digest.hex()}: no such agreement is accepted here")
+        raise ConfigError(f"digest {digest.hex()}: no agreement with it is accepted here")
     try:
         _retired(policy, digest).touch(mode=0o600)
     except OSError as error:
-        raise ConfigError(f"state {policy.state}: {error.strerror}; see to the folder") from error
+        raise ConfigError(f"state {policy.state}: {error.strerror}; check the folder") from error
 
 
 def is_retired(policy: SitePolicy, digest: bytes) -> bool:
-    """Return whether an accepted agreement is not to be loaded any more."""
+    """Return whether an accepted agreement must not be loaded any more."""
     return _retired(policy, digest).exists()
 
 
 def _own_as_accepted(policy: SitePolicy, digest: bytes) -> Path:
-    """Return where the site's own budget lies, as it was when an agreement was accepted."""
+    """Return the path of the site's own budget as of when an agreement was accepted."""
     return policy.accepted / f"{digest.hex()}.own"
 
 
@@ -523,28 +525,28 @@ def own_place(agreement: Agreement, public: str) -> int:
     """Return a site's number in the roster.
 
     Raises:
-        ConfigError: its key is not there.
+        ConfigError: its key is not in the roster.
     """
     for index, site in enumerate(agreement.sites):
         if site.key == public:
             return index
     raise ConfigError(
-        "key: it is none of the agreement's roster; send its public half to whoever agrees"
+        "key: it is not in the agreement's roster; send its public half to whoever agrees"
     )
 
 
 def private_to_owner(path: Path) -> bool:
-    """Return whether nobody but a file's owner may read it; also where it is not there."""
+    """Return whether only a file's owner may read it; True if there is no such file."""
     return not path.exists() or not stat.S_IMODE(path.stat().st_mode) & 0o077
 
 
 def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
-    """Keep an agreement that the site's operator accepts, and return where.
+    """Store an agreement that the site's operator accepts, and return its path.
 
-    What is there already and was damaged or changed since is replaced.
+    A stored one that was damaged or changed in the meantime is replaced.
 
     Raises:
-        ConfigError: it cannot be written, or another one of the same run was accepted.
+        ConfigError: it cannot be written, or another agreement of the same run was accepted.
     """
     path = policy.accepted_as(agreement.digest)
     make_accepted(policy)
@@ -552,7 +554,7 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
         if other != path and _run_of(other, policy) == agreement.run:
             raise ConfigError(
                 f"run {agreement.run}: another agreement of this run was accepted before "
-                f"({other}); refuse this one, and ask for one of a run of its own"
+                f"({other}); refuse this one, and ask for an agreement of a new run"
             )
     path.unlink(missing_ok=True)
     _retired(policy, agreement.digest).unlink(missing_ok=True)
@@ -572,7 +574,7 @@ def _run_of(path: Path, policy: SitePolicy) -> str | None:
 
 
 def make_accepted(policy: SitePolicy) -> None:
-    """Make the folders of what was accepted, their owner's only.
+    """Create the folders of accepted agreements, accessible to their owner only.
 
     Raises:
         ConfigError: they cannot be made.
@@ -581,4 +583,4 @@ def make_accepted(policy: SitePolicy) -> None:
         for folder in (policy.state, policy.accepted):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise ConfigError(f"state {policy.state}: {error.strerror}; see to the folder") from error
+        raise ConfigError(f"state {policy.state}: {error.strerror}; check the folder") from error

@@ -11,10 +11,10 @@ _MOST = 1000
 
 
 class RateLimitedLog:
-    """Logs a line once, and a minute later again, with how often it came in between.
+    """Logs a line once, and again after a minute, with how often it occurred in between.
 
     Args:
-        log: where to.
+        log: the logger to write to.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -23,7 +23,7 @@ class RateLimitedLog:
         self._told: dict[str, tuple[float, int]] = {}
 
     def __call__(self, what: str, like: str | None = None, *, level: int = logging.WARNING) -> None:
-        """Log ``what``, unless it, or what was said to be ``like`` it, was in the last minute."""
+        """Log ``what``, unless it or a line marked as ``like`` it was logged in the last minute."""
         now, kind = time.monotonic(), like or what
         with self._lock:
             since, count = self._told.get(kind, (now - _SECONDS, 0))

@@ -1,9 +1,10 @@
-"""Receipts: what a site gives for its last release, and a server keeps and shows it again.
+"""Receipts: a site gives one for its last release; the server keeps it and shows it again.
 
-Only the site can make one, or tell what it is of: it is sealed with a key that follows from the
-site's identity. So a server cannot invent a release that the site's ledger lacks, and shut the site
-out by that: what it invents is told from a receipt, and only its own question is refused. What it
-can do is show none, or an old one: then the site notices nothing, as if there were no receipts.
+Only the site can make a receipt, or tell which release it stands for: it is sealed with a key
+derived from the site's identity. So a server cannot invent a release that the site's ledger lacks,
+and shut the site out with it: the site can tell an invented receipt, and refuses only that server's
+question. What a server can do is show no receipt or an old one: then the site notices nothing, as
+if there were no receipts.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class Receipts:
     """Makes and reads a site's receipts.
 
     Args:
-        key: the site's identity, which it keeps also where its state is lost.
-        earlier: what opens the receipts that were given with identities which it had before.
+        key: the site's identity, which the site keeps even if its state is lost.
+        earlier: what opens the receipts that were sealed with earlier identities of the site.
 
     Attributes:
-        opens: what opens its own: 32 bytes, with which nothing can be signed.
+        opens: what opens the site's own receipts: 32 bytes, with which nothing can be signed.
     """
 
     def __init__(self, key: Ed25519PrivateKey, earlier: Iterable[bytes] = ()) -> None:
@@ -49,13 +50,13 @@ class Receipts:
         self._seals = [self._seal, *map(AESSIV, earlier)]
 
     def of(self, entry: Release, restores: int) -> bytes:
-        """Return the receipt of a release, given after so many restores."""
+        """Return the receipt of a release that was made after this many restores."""
         start = bytes.fromhex(entry.hash)[:10]
         content = _CONTENT.pack(min(restores, _MOST_RESTORES), entry.number, start)
         return self._seal.encrypt(content, None)
 
     def read(self, receipt: bytes) -> Seen | None:
-        """Return what a receipt is of; None where this site never gave it."""
+        """Return what a receipt stands for; None if this site never gave it."""
         for seal in self._seals:
             with suppress(InvalidTag):
                 restores, number, start = _CONTENT.unpack(seal.decrypt(receipt, None))
@@ -64,12 +65,12 @@ class Receipts:
 
 
 def changed_file(folder: Path, key: str) -> Path:
-    """Return where a server keeps, with its receipts, to which key a site changed ``key``."""
+    """Return the file, among a server's receipts, that says to which key a site changed ``key``."""
     return folder / f"{key}{_CHANGED}"
 
 
 def _changed_to(path: Path) -> tuple[str, str]:
-    """Return a site's next key and its earlier one, by what is kept of the change."""
+    """Return a site's next key and its earlier one, from the file that notes the change."""
     try:
         return str(json.loads(path.read_text())["new"]), path.stem
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -77,11 +78,11 @@ def _changed_to(path: Path) -> tuple[str, str]:
 
 
 class KeptReceipts:
-    """What a server keeps of its sites, across all its runs: the last receipt of each.
+    """The last receipt of each site that a server has, across all its runs.
 
-    One file for each site's key, in a folder beside the run folders. They warn of a ledger that was
-    set back, and protect nothing else. Of a site that changed its key, the last one is that of the
-    earlier key until it gives another; see ``key_changes``.
+    There is one file for each site's key, in a folder beside the run folders. Receipts warn of a
+    ledger that was set back, and protect nothing else. For a site that changed its key, the last
+    receipt is the earlier key's until the site gives another; see ``key_changes``.
 
     Args:
         folder: of the run; the receipts are in ``receipts`` beside it.
@@ -117,27 +118,27 @@ class KeptReceipts:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"{path} is damaged: restore it from a copy, or remove it; without it nobody tells "
-                f"site {self._sites[site].name} if its ledger is an older copy"
+                f"site {self._sites[site].name} whether its ledger is an older copy"
             ) from error
         return receipt
 
     def is_changed(self, site: int) -> bool:
-        """Return whether a site, by its number, has another key now than this run's roster."""
+        """Return whether a site, by its number, has changed the key that this run's roster has."""
         return changed_file(self._folder, self._sites[site].key).exists()
 
     def keep(self, site: int, receipt: bytes) -> None:
-        """Keep a receipt that a site gave."""
+        """Store a receipt that a site gave."""
         if receipt in (NO_RECEIPT, self.last(site)):
             return
         found = self._sites[site]
         document = {"site": found.name, "run": self._run, "receipt": receipt.hex()}
-        # Other runs' servers may write the same site's meanwhile.
+        # Servers of other runs may write the same site's receipt meanwhile.
         own = self._folder / f"{found.key}.{self._run}"
         replace_file(own, json.dumps(document).encode())
         own.replace(self._folder / found.key)
 
     def _take_over(self, earlier: Path) -> None:
-        """Take over what an earlier fedldp kept in the run folder, by the site's number."""
+        """Take over receipts that an earlier fedldp kept in the run folder, by site number."""
         if not earlier.exists():
             return
         try:

@@ -1,6 +1,7 @@
-"""Whether a site's report is one that some site of the agreement could have sent.
+"""Checks whether some site of the agreement could have sent a given report.
 
-A site that lies may choose its bits. It may not choose how they are read, or stop a round for all.
+A site that lies may choose its bits. It may not choose how they are read, or stop a round for all
+sites.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class Reports:
 
     Attributes:
         agreement: of the run.
-        side: the server's half.
+        side: the server's role.
         draws: the server's randomness.
-        state: of the server, in the round that is under way.
+        state: of the server, in the current round.
     """
 
     agreement: Agreement
@@ -39,10 +40,10 @@ class Reports:
     _like: dict[int, Report] = field(default_factory=dict)
 
     def check(self, question: RoundRequest, report: Report, client: int) -> None:
-        """Refuse a report that is read otherwise than an honest site's, or cannot be read.
+        """Refuse a report that reads differently from an honest site's, or that cannot be read.
 
         Raises:
-            WireError: so it is.
+            WireError: the report is refused.
         """
         if self.agreement.channel == "sum":
             size = self.agreement.setup.size
@@ -54,12 +55,14 @@ class Reports:
             if found != expected:
                 raise WireError(f"its {name} is {found}, not {expected}")
         if (report.weight is None) != (like.weight is None):
-            raise WireError("it has a weight where others have none, or none where they have one")
+            raise WireError(
+                "it has weights where others have none, or lacks weights that others have"
+            )
         if self.agreement.channel == "named" and not self._counts(report):
             raise WireError("it cannot be counted: it is malformed, or its numbers are too large")
 
     def _of_no_examples(self, question: RoundRequest, client: int) -> Report:
-        """Return what a site would send whose training failed."""
+        """Return what a site would send if its training failed."""
         found = self._like.get(client)
         if found is None or found.round != question.broadcast.round:
             encoder = self.agreement.config.algorithm(self.agreement.problem).encoder(client)
@@ -76,10 +79,10 @@ class Reports:
         return found
 
     def _counts(self, report: Report) -> bool:
-        """Return whether the server step can take a report, were it the only one."""
+        """Return whether the server step accepts a report, taken alone."""
         try:
             with np.errstate(all="ignore"):
                 weights = self.side.read(self.state, iter([report]), self.draws(report.round))
-        except Exception:  # whatever else it raises, an attacker chose it
+        except Exception:  # an attacker may cause any exception
             return False
         return within_largest_weight(weights)

@@ -1,10 +1,10 @@
 """A site whose ledger, or whole disk, came back from an older copy.
 
-What was released since the copy was made is not in its ledger, and cannot be found out: a server
-that is not trusted would say what suits it. So all is charged that may have been released, beside
-what the runs go on to cost: of each agreement that was accepted, before the copy or since, every
-round that the ledger does not have. What has left is charged whatever the limit; where that is
-passed, nothing more is released with this ledger.
+What was released since the copy was made is not in its ledger, and cannot be found out: an
+untrusted server would say whatever suits it. So everything that may have been released is charged,
+in addition to what the runs still cost: for each accepted agreement, whether accepted before the
+copy or since, every round that the ledger lacks. What has left is charged whatever the limit is;
+once the limit is exceeded, nothing more is released with this ledger.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class UnrecordedSpend:
 
     Attributes:
         run: its name.
-        rounds: that may have been answered since the copy was made.
+        rounds: rounds that may have been answered since the copy was made.
     """
 
     run: str
@@ -57,7 +57,7 @@ def charge_lost(
 ) -> list[UnrecordedSpend]:
     """Charge what may have been released since an older copy of the ledger was made.
 
-    Secrets of rounds that were under way are removed: what they masked is never masked again.
+    Secrets of unfinished rounds are removed: what they masked is never masked again.
 
     Args:
         policy: of the site.
@@ -72,10 +72,13 @@ def charge_lost(
             accepted.
 
     Raises:
-        FedldpError: the ledger or an accepted agreement cannot be used, or ``since`` cannot be all.
+        FedldpError: the ledger or an accepted agreement cannot be used, or ``since`` cannot be
+            complete.
     """
     if anew and policy.ledger.exists():
-        raise ConfigError(f"--anew: ledger {policy.ledger} is there; leave it out, or move that")
+        raise ConfigError(
+            f"--anew: ledger {policy.ledger} exists; leave --anew out, or move the ledger"
+        )
     if policy.witness is not None:
         Witness(policy.witness).last()  # before anything is charged
     mark = _mark_of(policy)
@@ -85,7 +88,7 @@ def charge_lost(
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
     begins = not policy.ledger.exists() and (anew or not was_begun(policy))
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
-    # Where budgets stay at their sites, by the largest: what it was before, nothing says.
+    # Where budgets stay at their sites, by the largest one: nothing says what it was before.
     placed = [_Placed.of(policy, each) for each in accepted.values()]
     _check_all_named(mark, placed, entries, restores, renewed)
     if begins:
@@ -103,15 +106,15 @@ def charge_lost(
 
 
 def moved_to(policy: SitePolicy, last: str) -> None:
-    """Mark the ledger where it is now: it is whole, and the mark a copy.
+    """Mark the ledger at its present place: the ledger is complete, and the mark is a copy.
 
     Args:
         policy: of the site.
-        last: how the hash of the last release begins, by what its operator noted before; "none"
+        last: the first digits of the last release's hash, as the operator noted it before; "none"
             if nothing was released.
 
     Raises:
-        FedldpError: it is not the ledger's last, or something is lost.
+        FedldpError: it is not the ledger's last release, or something is lost.
     """
     kept, mark = SiteLedger(policy, look=True), _mark_of(policy)
     entries = kept.ledger.releases()
@@ -119,28 +122,28 @@ def moved_to(policy: SitePolicy, last: str) -> None:
     named = re.fullmatch(rf"[0-9a-f]{{{LEAST_HASH},64}}", last) is not None
     if not (hash.startswith(last) if named and entries else last == "none" and not entries):
         raise ConfigError(
-            f"--moved {last!a:.80}: the ledger's last release is not of that hash; give at least "
-            f"{LEAST_HASH} digits of the last one that was noted where the site ran before; if "
-            "this copy is an older one, run fedldp deploy restored without --moved"
+            f"--moved {last!a:.80}: the ledger's last release does not have that hash; give at "
+            f"least {LEAST_HASH} digits of the last one that was noted where the site ran before; "
+            "if this copy is an older one, run fedldp deploy restored without --moved"
         )
     kept.check(moved=True)
     kept.restored(mark)
 
 
 def _mark_of(policy: SitePolicy) -> Mark:
-    """Return what the mark says, though it may be a copy; of none that can be read, nothing."""
+    """Return what the mark says, even if it is a copy; an empty mark if none can be read."""
     mark, _ = read_mark(policy.mark)
     return Mark() if mark is None else mark
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """An agreement, and what the site released of its run at most.
+    """An agreement, and the most that the site may have released in its run.
 
     Attributes:
         agreement: of the run.
-        place: the number of the site of which it is no less.
-        rounds: in which the site took part at most.
+        place: the number of a site in the roster that releases no less than this site.
+        rounds: the most rounds in which the site took part.
     """
 
     agreement: Agreement
@@ -149,10 +152,10 @@ class _Placed:
 
     @classmethod
     def of(cls, policy: SitePolicy, agreement: Agreement) -> _Placed:
-        """Return what holds for the site, by the key that it has, or had.
+        """Return what holds for the site, by its present key or an earlier one.
 
-        With a key that nobody noted here it may be any of the roster, so it is taken to have
-        released as much as each of them.
+        If the site's key is not in the roster and nobody noted it here, the site may be any of the
+        roster, so it is taken to have released as much as each of them.
 
         Raises:
             ConfigError: nobody can tell which of them released most.
@@ -173,8 +176,9 @@ class _Placed:
             for cost, largest in zip(each, costs[most], strict=True)
         ):
             raise ConfigError(
-                f"run {agreement.run}: no key of this site is in its roster, and by the site's two "
-                "budgets not one of its sites released most; put the key back that it had then"
+                f"run {agreement.run}: no key of this site is in its roster, and under the site's "
+                "two budgets no single site of the roster released most; put back the key that the "
+                "site had then"
             )
         return cls(agreement, most, max(map(agreement.rounds_of, everywhere)))
 
@@ -189,10 +193,10 @@ def _check_all_named(
     """Refuse to charge fewer releases than the site is known to have made.
 
     Raises:
-        ConfigError: so few are there, and can be of the agreements.
+        ConfigError: the ledger and the agreements have fewer.
     """
     if mark.restores or (mark.seen is not None and mark.seen.restores):
-        return  # among these are some that a restore charged
+        return  # some of these were charged by a restore
     known = mark.number if mark.seen is None else max(mark.number, mark.seen.number)
     most = len(entries) + renewed
     for each in agreements:
@@ -210,7 +214,7 @@ def _check_all_named(
 
 def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
     agreement = placed.agreement
-    # What has no finite cost has not left: no limit ever let it.
+    # Values without a finite cost have not left: no limit ever allowed them.
     events = [
         (phase, event)
         for phase, event in enumerate(agreement.events_of(placed.place))
@@ -234,7 +238,7 @@ def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
 
 
 class Restored:
-    """What a site knows of its last restore: which agreements it charged.
+    """Which agreements a site's last restore charged.
 
     Args:
         policy: of the site.
@@ -244,7 +248,7 @@ class Restored:
         self._path = policy.state / "restored.json"
 
     def begin(self) -> None:
-        """Note that there was a restore; what an earlier one charged tells nothing of this one."""
+        """Note that there was a restore; an earlier one's charges do not count for it."""
         self._write({})
 
     def charged(self, agreement: Agreement) -> None:
@@ -255,12 +259,12 @@ class Restored:
         """Refuse an agreement that may have been accepted since the copy was made.
 
         Args:
-            agreement: which is to be accepted.
-            new: whether the site's operator says that it never was.
+            agreement: the one to be accepted.
+            new: whether the site's operator says that it was never accepted.
 
         Raises:
-            ConfigError: there was a restore, and what it released is charged nowhere; or another
-                agreement of its run was charged.
+            ConfigError: there was a restore, and no charge covers what this run may have released;
+                or another agreement of its run was charged.
         """
         if not self._path.exists():
             return
@@ -270,28 +274,29 @@ class Restored:
         if agreement.run in known.values():
             raise ConfigError(
                 f"run {agreement.run}: another agreement of this run was served before the "
-                "restore; refuse this one, and ask for one of a run of its own"
+                "restore; refuse this one, and ask for an agreement of a new run"
             )
         if not new:
             raise ConfigError(
                 f"run {agreement.run}: this site was restored from an older copy, and may have "
-                "accepted it since that was made: then run fedldp deploy restored again, with "
-                "--since and the file of each that it did; if it never did, accept it with --new"
+                "accepted this agreement since the copy was made: if so, run fedldp deploy "
+                "restored again, with --since and the file of each such agreement; if it never "
+                "did, accept it with --new"
             )
 
     def _read(self) -> dict[str, str]:
-        """Return the runs that were charged, by digest."""
+        """Return the names of the charged runs, by digest."""
         if not self._path.exists():
             return {}
         try:
             found = json.loads(self._path.read_text())
             known = {digest: of["run"] for digest, of in found.items()}
             if not all(isinstance(run, str) for run in known.values()):
-                raise ValueError("a run that is no name")
+                raise ValueError("not the name of a run")
         except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
             raise RunError(
-                f"{self._path} is damaged: run fedldp deploy restored again, which charges all "
-                "that may be lost once more"
+                f"{self._path} is damaged: run fedldp deploy restored again, which charges "
+                "everything that may be lost once more"
             ) from error
         return known
 

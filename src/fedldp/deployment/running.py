@@ -1,4 +1,4 @@
-"""A site agent and a server as processes: their logs, their locks, and how they end."""
+"""Runs a site's agent and a server as processes: their logs, their locks, and how they end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedldp.deployment.https.server import HttpsPipe
 
 _FILES, _FILES_OF_SITE = 512, 2
-"""Files that a server may need open: strangers' connections and its own, and those of each site."""
+"""How many files a server may need open: for strangers, for itself, and for each site."""
 
 
 def run_site(
@@ -57,11 +57,11 @@ def run_site(
         json_log: whether the log has one JSON object a line.
 
     Raises:
-        EndedForGood: ledger or secret are gone, and its operator has to say what that costs.
-        FedldpError: it cannot begin.
+        EndedForGood: the ledger or the secret is gone, and the operator must say what that costs.
+        FedldpError: it cannot start.
     """
     _log_to_stderr(json_log)
-    os.umask(0o077)  # whatever the agent makes is its owner's only
+    os.umask(0o077)  # only the owner can access what the agent creates
     with alone(policy.state / "lock", "agent"):
         try:
             agent = Agent(policy, test_keys=test_keys)
@@ -77,7 +77,7 @@ def run_site(
 
 
 def _serve_links(policy: SitePolicy, agent: Agent, stop: threading.Event) -> None:
-    """Answer what comes over the links that a policy has, until ``stop`` is set."""
+    """Answer messages over the links that a policy has, until ``stop`` is set."""
     serve_all: list[Callable[[threading.Event], None]] = []
     if policy.server is not None:
         check_extra("deploy", "a site over HTTPS")
@@ -144,7 +144,7 @@ class OverHttps:
 
 
 def _allow_files(needed: int) -> None:
-    """Let this process have so many files open, connections among them.
+    """Raise this process's limit of open files, which include connections.
 
     Raises:
         ConfigError: its user may not.
@@ -154,8 +154,8 @@ def _allow_files(needed: int) -> None:
         return
     if most != resource.RLIM_INFINITY and most < needed:
         raise ConfigError(
-            f"sites: so many may need {needed} open files, and this process may have {most}; raise "
-            f"the limit (LimitNOFILE={needed} in its unit, or ulimit -n {needed})"
+            f"sites: this many may need {needed} open files, and this process may have {most}; "
+            f"raise the limit (LimitNOFILE={needed} in its unit, or ulimit -n {needed})"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
 
@@ -171,13 +171,13 @@ def run_server(
     metrics: str | None = None,
     json_log: bool = False,
 ) -> Served:
-    """Run a server's rounds, and return what they gave; see ``Server.serve``."""
+    """Run a server's rounds, and return what they produced; see ``Server.serve``."""
     _log_to_stderr(json_log)
     os.umask(0o077)
     found = read_agreement(agreement, own=None)
     examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
-        reach = reached.pipe(found, folder)  # what is amiss with it is told before anything is made
+        reach = reached.pipe(found, folder)  # reports problems before anything is created
         server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
         text.print_statement(console, server.privacy, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
@@ -214,14 +214,14 @@ def _log_to_stderr(as_json: bool) -> None:
     plain = logging.Formatter("%(asctime)s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if as_json else plain)
     logging.basicConfig(handlers=[handler], level=logging.INFO)
-    # Some libraries set logging up as they are imported: the line above then does nothing.
+    # Some libraries configure logging when they are imported: then the line above does nothing.
     logging.getLogger("fedldp").setLevel(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it has a line for every request
 
 
 @contextmanager
 def _until_told() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and Ctrl-C set, so that an answer under way is finished."""
+    """Yield an event that SIGTERM and Ctrl-C set, so that an answer under way is finished."""
     stop = threading.Event()
 
     def told(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """The server of a run with real sites: the round loop, its folder, and what it may say.
 
-The folder is a run folder as a simulation makes one (see ``reporting.record``), and holds besides
+The folder is a run folder like a simulation's (see ``reporting.record``), and also holds
 
 agreement          what was agreed
 secret             of the server: first weights, who takes part
@@ -11,8 +11,8 @@ status.json        what the server sees of its sites (see ``watch``)
 Beside the run folders lies ``receipts``: the last receipt of each site in any run (see
 ``receipts``).
 
-It holds no report of a round that is complete. Started again on its folder, the server goes on
-after the last complete round, and asks in the one after it what it asked before.
+It holds no report of a complete round. When the server is started again on its folder, it goes on
+after the last complete round, and asks in the next round what it asked before.
 """
 
 from __future__ import annotations
@@ -70,24 +70,24 @@ log = logging.getLogger("fedldp.server")
 _CPU = torch.device("cpu")
 _SUMS = "sums.json"
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
-"""Seconds before a round is tried again that too few sites answered: at first, and at most."""
+"""Seconds before a round that too few sites answered is tried again: at first, and at most."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """What a deployed run gave.
+    """The result of a deployed run.
 
     Attributes:
         agreement: of the run.
         rounds: one record for each round.
-        weights: the final model by name: its trained parameters, float32, and what is frozen.
-        privacy: the statement, of what was really released.
+        weights: the final model by name: its trained parameters, float32, and the frozen ones.
+        privacy: the statement about what was really released.
         run_dir: the server's folder.
-        most_frequent: the share of the most frequent class of the server's own test examples, 0 to
-            1; None where it has none.
-        confusion: of the final model on these; see ``simulation.result.Result``. None, too, where
-            the server ended between the last test and now.
-        doubts: what makes its figures doubtful, in words.
+        most_frequent: the share of the most frequent class among the server's own test examples, 0
+            to 1; None without a test set.
+        confusion: of the final model on these; see ``simulation.result.Result``. Also None if the
+            server was restarted after the last test.
+        doubts: what makes its metrics doubtful, in words.
     """
 
     agreement: Agreement
@@ -119,17 +119,17 @@ class Served:
 
 
 class Server:
-    """A server in its folder, which is made where it is not there.
+    """A server in its folder, which is created if it does not exist.
 
     Args:
         folder: of the run.
-        agreement: of the run, as its file has it.
-        test: labelled examples that the server may use to test the model, as they are before they
-            are standardised; None for no tests.
-        initial: where the weights lie that were agreed on to begin with, if any were.
+        agreement: content of the agreement's file.
+        test: labelled examples for testing the model, before standardisation; None for no tests.
+        initial: file of the agreed initial weights, if there are any.
 
     Raises:
-        FedldpError: the agreement cannot be deployed, or the folder is of another one or damaged.
+        FedldpError: the agreement cannot be deployed, or the folder belongs to another one or is
+            damaged.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Server:
 
     @property
     def privacy(self) -> dict[str, Any]:
-        """The statement: of what may have been released, before the first round as agreed."""
+        """The statement about what may have been released; before the first round, as agreed."""
         if self._journal.begun(self._state.round):
             return self._of_round_under_way()
         if not self.rounds:
@@ -164,10 +164,10 @@ class Server:
         return self._stated(self._ledger, self._in_sum)
 
     def _of_round_under_way(self) -> dict[str, Any]:
-        """Return the statement if all who take part in the next round send a report.
+        """Return the statement that holds if all who take part in the next round send a report.
 
-        The server may die within the round, and never come back: until it is complete, all are
-        taken to have sent one, and the sum to have as few as it may have.
+        The server may die within the round and never come back: until the round is complete, all
+        are taken to have sent a report, and the sum to have as few as it may have.
         """
         round = self._state.round
         ledger = MemoryLedger.from_record(self._ledger.to_record())
@@ -189,22 +189,23 @@ class Server:
     def serve(
         self, pipe: Pipe, after_round: Callable[[Round], None], tries: int | None = 1
     ) -> Served:
-        """Go through the rounds that are left.
+        """Run the remaining rounds.
 
         Args:
             pipe: to the sites' nodes.
-            after_round: is shown every record, those of earlier rounds too.
-            tries: how often a round is tried that too few sites answer, in the same words: whoever
-                answered before gives the same bytes, and pays nothing. None: until enough do; then
-                the deadline runs only while the quorum is there and has accepted.
+            after_round: is called with every record, also those of earlier rounds.
+            tries: how often a round is tried that too few sites answer, with the same question: a
+                site that answered before gives the same bytes and pays nothing. None: until enough
+                sites answer; then the deadline runs only while the quorum is there and has
+                accepted.
 
         Raises:
-            EndedForGood: sites refuse, and would again; ``tries`` were in vain; or the weights are
-                of no use. What was complete is kept.
-            RunError: something else ended it.
+            EndedForGood: sites refuse, and would again; all ``tries`` failed; or the weights are
+                useless. Complete rounds are kept.
+            RunError: something else ended the run.
         """
         config = self.agreement.config
-        if self.rounds:  # of the last one, no more than the checkpoint may have been written
+        if self.rounds:  # of the last round, perhaps only the checkpoint was written
             self.folder.write_metrics(self.rounds)
             self._journal.forget_before(self._state.round)
         for record in self.rounds:
@@ -258,7 +259,7 @@ class Server:
         return served
 
     def _go(self, loop: Loop, keep: Callable[[State, Round], None], tries: int | None) -> None:
-        """Go to the end; try rounds again that too few sites answered."""
+        """Run to the end; repeat rounds that too few sites answered."""
         round, missed = 0, 0
         while True:
             try:
@@ -268,21 +269,21 @@ class Server:
                 missed = missed + 1 if self._state.round == round else 1
                 round = self._state.round
                 self.watch.missed()
-                if tries is not None and missed >= tries:  # it was told to end
+                if tries is not None and missed >= tries:  # as its operator asked
                     raise EndedForGood(str(error)) from error
                 pause = min(_FIRST_PAUSE * 2.0 ** min(missed - 1, 30), _LONGEST_PAUSE)
                 log.warning("%s; it is tried again in %g s", error.what, pause)
                 self.watch.goes_on(f"tries again soon: {error.what}")
                 self.watch.write(now=True)
                 time.sleep(pause)
-            except Diverged as error:  # the same answers would give the same
+            except Diverged as error:  # the same answers would lead to the same weights
                 raise EndedForGood(str(error)) from error
 
     def _first(self, initial: Path | None) -> State:
         """Return the state before the first round.
 
         Raises:
-            ConfigError: it begins with weights that were agreed on, and these are not there.
+            ConfigError: the agreement has initial weights, and they are missing.
         """
         drawn = self._side.initial(self._draws(0))
         if self.agreement.initial is None:
@@ -292,7 +293,7 @@ class Server:
         return replace(drawn, weights=agreed_initial(self.agreement, initial))
 
     def _begin(self, round: int) -> Sequence[int]:
-        """Return who takes part in a round, once the statement says what it may release."""
+        """Return who takes part in a round, once the statement covers what it may release."""
         self.folder.write_json("privacy.json", self._of_round_under_way())
         return self._asked(round)
 
@@ -306,7 +307,7 @@ class Server:
             log.warning("round %d: left out: %s", outcome.round, ", ".join(parts))
 
     def _reported(self, sites: Sites) -> Sequence[int]:
-        """Return who sent a report in the round that ends; keep how many are in its sum."""
+        """Return who sent a report in the round that ends; store how many are in its sum."""
         if self.agreement.channel == "named":
             return sites.released(0)
         document = {str(each): count for each, count in sorted(self._in_sum.items())}
@@ -354,7 +355,7 @@ class Server:
 
 
 def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
-    """Return the folder of a server, made where it is not there."""
+    """Return a server's folder, created if it does not exist."""
     file = path / "agreement"
     if file.exists():
         if parse_agreement(file.read_bytes(), own=None).digest != agreement.digest:
@@ -366,7 +367,7 @@ def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
 
 
 def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
-    """Make the folder of a server, whole or not at all: a half one could not be gone on with."""
+    """Create a server's folder whole or not at all: no server could go on with half of one."""
     check_new(path)
     partial = path.with_name(f"{path.name}.partial")
     features = noted_features(agreement.config, agreement.problem)
@@ -381,7 +382,7 @@ def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
         replace_file(partial / "agreement", content)
         partial.replace(path)
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; see to the folder") from error
+        raise RunError(f"{path}: {error.strerror}; check the folder") from error
     return RunFolder(path)
 
 
@@ -400,7 +401,7 @@ def _read_sums(path: Path) -> dict[int, int]:
 
 
 def _schema(agreement: Agreement) -> Schema:
-    """Return what is kept beside the model: what is public, for no example is seen here."""
+    """Return what is stored beside the model: only public facts, as no example is seen here."""
     problem, classes = agreement.problem, agreement.config.columns.classes
     return Schema(
         input_shape=problem.input_shape,
@@ -412,11 +413,11 @@ def _schema(agreement: Agreement) -> Schema:
 
 
 class _Test:
-    """Tests the model on the server's own examples, where it can be tested there.
+    """Tests the model on the server's own examples, where that is possible.
 
     Attributes:
-        counts: examples of each class, shape (num_classes,); None where it is not tested.
-        confusion: of the last test, as a ``Result`` has it; None before the first.
+        counts: examples of each class, shape (num_classes,); None if the model is not tested.
+        confusion: of the last test, in the form of ``Result``; None before the first.
     """
 
     def __init__(self, agreement: Agreement, test: Examples | None) -> None:
@@ -439,7 +440,7 @@ class _Test:
         self.counts = np.bincount(test.labels, minlength=problem.num_classes)
 
     def __call__(self, broadcast: Broadcast) -> Evaluation | None:
-        """Return how the broadcast's weights do."""
+        """Return the metrics of the broadcast's weights."""
         if self.counts is None:
             return None
         load_weights(self._model, self._agreement.layout, broadcast.weights)
@@ -453,11 +454,11 @@ class _Test:
 
     @property
     def most_frequent(self) -> float | None:
-        """The share of the test's most frequent class, 0 to 1; None where there is no test."""
+        """The share of the test set's most frequent class, 0 to 1; None without a test."""
         return None if self.counts is None else most_frequent(self.counts)
 
     def doubts(self, last: Round) -> list[str]:
-        """Return what makes the figures of the last round doubtful, in words."""
+        """Return what makes the metrics of the last round doubtful, in words."""
         if self.counts is None or last.accuracy is None:
             return []
         tested = final_of(last, self.most_frequent)
