@@ -100,7 +100,7 @@ def test_a_status_file_that_is_damaged_tells_nothing_and_stops_nothing(tmp_path:
 
 
 def test_no_server_s_folder_is_said_in_a_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no folder of a server"):
+    with pytest.raises(ConfigError, match="not a server's folder"):
         status_of_server(tmp_path)
 
 
@@ -211,7 +211,7 @@ def test_the_commands_print_what_the_functions_say(
         assert all(line.isprintable() for line in text.splitlines())
     code, text = fedldp(capsys, "status", served.folder / "nothing")
     assert (code, text.count("\n")) == (2, 1)
-    assert "no folder of a server" in text
+    assert "not a server's folder" in text
 
 
 @pytest.mark.slow

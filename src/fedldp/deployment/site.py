@@ -1,13 +1,13 @@
-"""The site agent: the one program at a site that sees examples, and decides what leaves it.
+"""The site agent: the only program at a site that sees examples; it decides what leaves.
 
     socket -> CHALLENGE: who am I in this agreement?
            -> ASK:   is the agreement accepted, does the ledger hold all that mark, witness and
                      receipt know of (see ``site_ledger``)?
                      -> client runtime: policy, ledger, training, encoder, ledger -> answer
 
-What asks, and how, is no matter: whatever is not in an accepted agreement is refused in a message
-that depends on no example. The log says in plain words what was released and what it cost; no
-weight, report or example is ever in it.
+It does not matter who asks, or how: whatever is not in an accepted agreement is refused in a
+message that depends on no example. The log says in plain words what was released and what it cost;
+it never has a weight, a report or an example.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from fedldp.training.tensors import one_thread
 log = logging.getLogger("fedldp.site")
 
 _MOST_UNKNOWN = 2
-"""Agreements of which it is said by name that they are not accepted."""
+"""How many agreements that are not accepted the log names one by one."""
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
 _BYTES_OF_SITE = 256
@@ -87,7 +87,8 @@ class Agent:
 
     Args:
         policy: the site's.
-        test_keys: agreements whose randomness comes from a seed may be served: for the demo alone.
+        test_keys: whether to serve agreements whose randomness comes from a seed; for the demo
+            only.
 
     Raises:
         FedldpError: the key, the ledger, the secret or the data cannot be used.
@@ -112,15 +113,15 @@ class Agent:
         self._left: dict[bytes, bytes] = {}  # receipts of the latest answers, by agreement
         self._beginning, self._answering = threading.Lock(), threading.Lock()
         self._unknown: set[bytes] = set()
-        """Agreements that are not served, and that was said of."""
+        """Agreements that are not served, and that the log has named."""
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
         self.shown: list[Release] = []
-        """What the ledger held when the latest answer left, for metrics: no later look at it, which
-        would tell when training ended."""
+        """The ledger's entries when the latest answer left, for metrics: a later look would tell
+        when training ended."""
         try:
             self.shown = self._kept.keep()
-        except LedgerUnusable as error:  # whoever asks is told, and need not wait for this site
+        except LedgerUnusable as error:  # the server is told, and need not wait for this site
             self._refuses(error)
         for path in sorted(policy.accepted.glob("*.agreement")):
             with suppress(ValueError):
@@ -137,12 +138,12 @@ class Agent:
         return self._key
 
     def answer(self, body: bytes, link: Link | None = None) -> bytes:
-        """Return what is said to a server's message.
+        """Return the answer to a server's message.
 
         Args:
             body: the message.
-            link: over which it came. What was agreed on for another link is unknown here: each link
-                has its own way to know the server. None where there is no link between the two.
+            link: over which it came. An agreement for another link is unknown here, because each
+                link has its own way to know the server. None: there is no link between the two.
         """
         self.watch.reached()
         try:
@@ -163,8 +164,8 @@ class Agent:
         if isinstance(message, Challenge):
             return pack(self._hello(run, message))
         with self._answering:
-            # Its own time, and held until it leaves: of questions that come together, how long the
-            # last one waits would tell how long all the others took.
+            # Each answer is timed and held on its own until it leaves: if questions came together
+            # and shared a time, the last one's wait would tell how long all the others took.
             asked = time.monotonic()
             answered, left, entries = self._answered(run, message)
             answer = pack(answered)
@@ -174,7 +175,7 @@ class Agent:
         return answer
 
     def _tell_unknown(self, digest: bytes) -> None:
-        """Log once of an agreement that is not served: its server goes on to ask."""
+        """Log once that an agreement is not served; its server keeps asking."""
         if digest in self._unknown:
             return
         if len(self._unknown) < _MOST_UNKNOWN:
@@ -187,7 +188,7 @@ class Agent:
         self._rate_limited("a question of an agreement that is not accepted here was refused")
 
     def _run(self, digest: bytes) -> _Run | None:
-        """Return the run of an accepted agreement, which is looked up once."""
+        """Return the run of an accepted agreement; it is looked up once."""
         with self._beginning:
             there = self.policy.accepted_as(digest).exists()
             if not there or is_retired(self.policy, digest):  # or not any more
@@ -203,7 +204,7 @@ class Agent:
                         return None
                     self._runs[digest] = begun = self._begun(agreement)
                     self._left[digest] = self._receipt(begun, self._ledger.releases())
-                except LedgerUnusable as error:  # perhaps not for long
+                except LedgerUnusable as error:  # perhaps only for a while
                     self._runs.pop(digest, None)
                     self._rate_limited(f"the ledger cannot be used: {error}")
                     return None
@@ -257,12 +258,12 @@ class Agent:
 
     def _hello(self, run: _Run, message: Challenge) -> Hello:
         signed = to_sign(message.digest, message.challenge, run.index)
-        # Without a look at the ledger: what it holds now, and that it is being written, tells when
+        # The ledger is not read here: its content, and whether it is being written, would tell when
         # training ended.
         return Hello(run.index, self._key.sign(signed), self._left[message.digest])
 
     def _answered(self, run: _Run, message: Ask) -> tuple[Answered, bytes, list[Release]]:
-        """Return an answer; and once it has left, what to greet with and what to show."""
+        """Return an answer, and the receipt and entries to show once the answer has left."""
         shown, left = message.receipt, self._left[message.digest]
         try:
             before = self._kept.check()
@@ -275,7 +276,7 @@ class Agent:
             self.watch.refuses(None)
         except LedgerUnusable as error:
             self._refuses(error)
-            # The server's own receipt: it goes on to show it.
+            # The receipt that the server showed: the server goes on to show it.
             return Answered(shown, self._refused_for_ledger(run, message)), left, self.shown
         answered = Answered(self._later(shown, own, entries), answer)
         return answered, self._later(left, own, entries), entries
@@ -287,7 +288,7 @@ class Agent:
     def _tell(self, run: _Run, answer: bytes, entries: list[Release], before: int) -> None:
         name, _exchange, content = read_reply(answer)
         if isinstance(content, Refusal):
-            # A server can ask for as many rounds as it likes: of one reason there is one line.
+            # A server can ask for as many rounds as it likes: each reason gets one line.
             reason = content.reason.value
             what = f"round {content.round} of run {name[:8]}: refused: {reason}"
             self._rate_limited(what, f"refused {run.agreement.run} {reason}")
@@ -320,15 +321,15 @@ class Agent:
         self._rate_limited(f"{what}; something public is sent, or a refusal")
 
     def _wait_since(self, asked: float) -> None:
-        """Let an answer leave at a time that does not tell how long it took."""
+        """Let an answer leave at a time that does not reveal how long it took."""
         fixed = self.policy.answer_after_seconds
         left = asked + fixed - time.monotonic()
         if left > 0:
             time.sleep(left)
         elif fixed:
             self._rate_limited(
-                f"answer_after_seconds = {fixed:g}: an answer took longer, and its time told that; "
-                "raise it"
+                f"answer_after_seconds = {fixed:g}: an answer took longer, and its time revealed "
+                "that; raise it"
             )
 
     # Receipts
@@ -337,24 +338,24 @@ class Agent:
         """Refuse if the server saw a release that the ledger lacks.
 
         Raises:
-            LedgerUnusable: it did; or this is no receipt of this site.
+            LedgerUnusable: it did; or the receipt is not one of this site's.
         """
         if receipt == NO_RECEIPT:
             return
         seen = self._receipts.read(receipt)
         if seen is None:
             if not self._is_earlier_receipt(run, receipt, entries):
-                # Of this one server: whatever it invents, no other question is refused for it.
+                # For this server only: whatever it invents, other servers are still answered.
                 raise LedgerUnusable(
                     f"run {run.agreement.run[:8]}: its server shows a receipt that was never given "
                     "with this site's key; tell whoever runs it"
                 )
         elif not seen.known_in(entries) and seen.restores >= self._kept.restores:
-            # What was given before the last restore that was said is charged: this was not.
+            # What was given before the last declared restore is charged: this release was not.
             self._kept.refuse_for(seen)
 
     def _is_earlier_receipt(self, run: _Run, receipt: bytes, entries: list[Release]) -> bool:
-        """Return whether an earlier fedldp gave this receipt of a run that is still under way."""
+        """Return whether an earlier fedldp gave this receipt for a run that is still under way."""
         name = run.agreement.run
         return any(
             receipt == hmac.digest(self._secret, f"receipt {name} {entry.hash}".encode(), "sha256")
@@ -363,12 +364,12 @@ class Agent:
         )
 
     def _receipt(self, run: _Run, entries: list[Release]) -> bytes:
-        """Return the receipt of the run's last release: of other runs it tells nothing."""
+        """Return the receipt of the run's last release; it reveals nothing about other runs."""
         of_run = [entry for entry in entries if entry.run == run.agreement.run]
         return self._receipts.of(of_run[-1], self._kept.restores) if of_run else NO_RECEIPT
 
     def _later(self, one: bytes, other: bytes, entries: list[Release]) -> bytes:
-        """Return which receipt is of a later release of the ledger; ``one`` if neither is."""
+        """Return the receipt of the later release in the ledger; ``one`` if neither is in it."""
 
         def number(receipt: bytes) -> int:
             seen = self._receipts.read(receipt)
@@ -391,10 +392,10 @@ class OpenedRun:
 
     Attributes:
         index: its place in the roster.
-        side: what it computes.
+        side: the role that computes its answers.
         examples: as the agreement wants them.
-        store: what it keeps for the run.
-        noted: whether the examples are those that the run was begun with.
+        store: what the site keeps for the run.
+        noted: whether the examples are the ones that the run was begun with.
     """
 
     index: int
@@ -431,7 +432,7 @@ def check_randomness(agreement: Agreement) -> None:
     """Refuse an agreement whose randomness comes from a seed.
 
     Raises:
-        PrivacyError: so it does.
+        PrivacyError: it does.
     """
     if agreement.test_seed is not None:
         raise PrivacyError(
@@ -441,17 +442,17 @@ def check_randomness(agreement: Agreement) -> None:
 
 
 def _secret(policy: SitePolicy, entries: list[Release]) -> bytes:
-    """Return the site's secret, which is made where nothing was released yet.
+    """Return the site's secret; it is created if nothing was released yet.
 
     Raises:
-        LedgerLost: it is gone. What was drawn from it once, and paid once, would be drawn anew.
+        LedgerLost: it is gone: what was drawn from it and paid for once would be drawn again.
     """
     check_secret(policy, entries)
     return read_secret(policy.state / "secret")
 
 
 def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
-    """Refuse to begin with a new secret where the ledger has what was drawn from another.
+    """Refuse to begin with a new secret if releases in the ledger were drawn from another.
 
     Raises:
         LedgerLost: the secret is gone.
@@ -465,6 +466,6 @@ def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
 
 
 def largest_message(agreement: Agreement) -> int:
-    """Return the bytes of a message at most: weights, ranges and masks, keys and boxes."""
+    """Return the largest size of a message in bytes: weights, ranges and masks, keys and boxes."""
     sites, weights = len(agreement.sites), agreement.layout.size
     return _LEAST_BYTES + _BYTES_OF_WEIGHT * weights + _BYTES_OF_SITE * sites

@@ -3,12 +3,13 @@
     release -> ledger, synced -> witness, synced -> mark, synced -> the bytes leave
 
 The mark is a file beside the site's key. It says that a ledger was begun with that key, and which
-release was the last. So it is noticed where the ledger is gone while the key is not, and where the
-ledger is an older copy. The mark is bound to the machine and to its own file: a copy of it is not
-that file. So it is noticed, too, where the whole folder is a copy.
+release was the last. So the site notices if the ledger is gone while the key is not, and if the
+ledger is an older copy. The mark is bound to the machine and to its own file, so a copy of the mark
+is recognised as one, and the site also notices if the whole folder is a copy.
 
-The witness is a file that only grows and that no back-up of the site has: on another disk or
-machine. It alone shows that everything together was set back, as by a snapshot of the machine.
+The witness is a file that only grows, on another disk or machine, and that no back-up of the site
+contains. Only the witness shows that everything was set back together, as by a snapshot of the
+machine.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from fedldp.reporting.record import replace_file
 log = logging.getLogger("fedldp.site")
 
 NOTHING = "0" * 64
-"""Stands for the hash of the last release where there is none."""
+"""Stands for the hash of the last release if there is none."""
 
 LEAST_HASH = 16
-"""So many digits of a hash name a release."""
+"""How many digits of a hash name a release."""
 
 _RESTORED = (
     "put the newest one back, or stop the agent and run fedldp deploy restored, which charges what "
@@ -48,12 +49,12 @@ _BEGUN = b"The site's ledger was begun, and is marked beside its key. Do not rem
 
 @dataclass(frozen=True)
 class Seen:
-    """A release that this site answered for, by a receipt of its own, and its ledger lacks.
+    """A release that a receipt of this site proves, and that its ledger lacks.
 
     Attributes:
-        restores: as in ``Mark``, when the receipt was given.
-        number: of the release.
-        hash: how its hash begins.
+        restores: as in ``Mark``, at the time when the receipt was given.
+        number: the release's number.
+        hash: the first digits of its hash.
     """
 
     restores: int
@@ -67,14 +68,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Mark:
-    """What the mark says.
+    """The content of a mark.
 
     Attributes:
-        restores: how often the site was restored from a copy, and said so.
+        restores: how often the site was restored from a copy, as its operator declared.
         number: of the last release; 0 for none.
         hash: of that release, in hexadecimal.
-        date: when it was made, by the site's clock; None where nobody knows.
-        seen: the latest release that a receipt proves, and that the ledger lacked.
+        date: when it was made, by the site's clock; None if unknown.
+        seen: the latest release that a receipt proves and the ledger lacked.
     """
 
     restores: int = 0
@@ -85,29 +86,30 @@ class Mark:
 
 
 def has_release(entries: list[Release], number: int, hash: str) -> bool:
-    """Return whether the release of a number has a hash that begins so."""
+    """Return whether the release with a number has a hash that begins with ``hash``."""
     if number == 0:
         return True
     return number <= len(entries) and entries[number - 1].hash.startswith(hash)
 
 
 def last_of(entries: list[Release]) -> tuple[int, str]:
-    """Return number and hash of the last release."""
+    """Return the number and the hash of the last release."""
     return (entries[-1].number, entries[-1].hash) if entries else (0, NOTHING)
 
 
 class SiteLedger:
-    """A site's ledger, which is begun once, with its mark and witness.
+    """A site's ledger, which is begun once, with its mark and its witness.
 
-    Guarantee: whatever has left, the mark and the witness know of it. So where ``check`` passes,
-    the ledger has all that they know; what no back-up took back is never charged for less.
+    Guarantee: the mark and the witness know every release that has left. So if ``check`` passes,
+    the ledger has all releases that they know; if no back-up set them back, nothing is charged too
+    little.
 
     What it cannot know: that ledger, state, key and mark were set back together by a snapshot of
-    their file system, where there is no witness, or that was set back too.
+    their file system, if there is no witness, or the witness was set back too.
 
     Args:
         policy: of the site.
-        look: whether nothing is written: the ledger must be there, and is not marked.
+        look: whether to write nothing: the ledger must exist, and is not marked.
 
     Raises:
         LedgerLost: the ledger was begun and is gone.
@@ -130,12 +132,12 @@ class SiteLedger:
 
     @property
     def marked(self) -> bool:
-        """Whether it was ever marked: an earlier fedldp made no marks."""
+        """Whether the ledger was ever marked: an earlier fedldp made no marks."""
         flag = _flag(self._policy)
         return self._policy.mark.exists() or (flag.exists() and flag.read_bytes() == _BEGUN)
 
     def _begin(self) -> None:
-        """Mark a ledger that is new, or of a fedldp that made no marks."""
+        """Mark a ledger that is new, or that comes from a fedldp without marks."""
         flag = _flag(self._policy)
         if not self.marked:
             entries = self.ledger.releases()
@@ -152,18 +154,19 @@ class SiteLedger:
             replace_file(flag, _BEGUN)
 
     def check(self, *, moved: bool = False) -> list[Release]:
-        """Return the entries of the ledger, if nothing shows that it was set back.
+        """Return the entries of the ledger, unless something shows that it was set back.
 
         Args:
             moved: whether the mark may be a copy, or missing.
 
         Raises:
-            LedgerUnusable: something does, or the ledger, its mark or its witness cannot be read.
+            LedgerUnusable: something shows it, or the ledger, its mark or its witness cannot be
+                read.
         """
         policy = self._policy
         mark, amiss = read_mark(policy.mark)
         witnessed = None if self._witness is None else self._witness.last()
-        entries = self.ledger.releases()  # last: it is ahead of both, while a release is made
+        entries = self.ledger.releases()  # last: during a release it is ahead of the other two
         if mark is None:
             if not moved:
                 raise LedgerUnusable(
@@ -189,7 +192,7 @@ class SiteLedger:
         return entries
 
     def look(self) -> list[Release]:
-        """Return the entries as ``check`` does, also of a ledger that is not marked yet.
+        """Return the entries like ``check``, also of a ledger that is not marked yet.
 
         Raises:
             LedgerUnusable: as ``check``.
@@ -197,7 +200,7 @@ class SiteLedger:
         return self.check() if self.marked else self.ledger.releases()
 
     def keep(self) -> list[Release]:
-        """Let witness and mark know of the last release, before it leaves; return all entries.
+        """Record the last release in witness and mark before it leaves; return all entries.
 
         Raises:
             LedgerUnusable: as ``check``; or one of them cannot be written.
@@ -214,7 +217,8 @@ class SiteLedger:
     def refuse_for(self, seen: Seen) -> NoReturn:
         """Refuse because of a release that a receipt proves and the ledger lacks.
 
-        It is noted, so that all is refused until a restore is said, or the newest ledger is back.
+        The release is noted, so that everything is refused until a restore is declared, or the
+        newest ledger is back.
 
         Raises:
             LedgerUnusable: always.
@@ -228,12 +232,12 @@ class SiteLedger:
 
     @property
     def restores(self) -> int:
-        """How often the site was restored from a copy, and said so."""
+        """How often the site was restored from a copy, as its operator declared."""
         mark, _ = read_mark(self._policy.mark)
         return 0 if mark is None else mark.restores
 
     def last_words(self, entries: list[Release]) -> str:
-        """Return the last release, for people to note, and to compare with what they noted."""
+        """Return the last release in words, for people to note, and to compare with notes."""
         if not entries:
             return "no release yet"
         mark, _ = read_mark(self._policy.mark)
@@ -243,16 +247,16 @@ class SiteLedger:
         return f"release {number}{date}, hash {hash}{self.ledger.renewed_words(entries)}"
 
     def restored(self, mark: Mark) -> None:
-        """Begin anew to notice, once what is lost is charged or known to be nothing.
+        """Restart the checks, once what is lost is charged or known to be nothing.
 
         Raises:
-            LedgerUnusable: mark or witness cannot be written.
+            LedgerUnusable: the mark or the witness cannot be written.
         """
-        self._write(mark)  # until this is done, the site goes on to refuse
+        self._write(mark)  # until this is done, the site refuses everything
         replace_file(_flag(self._policy), _BEGUN)
 
     def _write(self, mark: Mark) -> None:
-        """Let witness and mark know of the last release."""
+        """Record the last release in witness and mark."""
         number, hash = last_of(self.ledger.releases())
         date = now()
         if self._witness is not None and self._witness.last() != (number, hash):
@@ -276,9 +280,9 @@ def was_begun(policy: SitePolicy) -> bool:
 
 
 def left_of(policy: SitePolicy) -> tuple[tuple[float, ...], str]:
-    """Return what each of the site's budgets has left, and the last release, for people.
+    """Return what each of the site's budgets has left, and the last release in words.
 
-    No ledger is begun for it.
+    This begins no ledger.
 
     Raises:
         LedgerUnusable: see ``SiteLedger``.
@@ -295,7 +299,7 @@ def _flag(policy: SitePolicy) -> Path:
 
 
 def now() -> str:
-    """Return the time by this machine's clock, for people: nothing is decided by it."""
+    """Return the time by this machine's clock, for people: no decision depends on it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -303,7 +307,7 @@ def now() -> str:
 
 
 def read_mark(path: Path) -> tuple[Mark | None, str | None]:
-    """Return what a mark says, None if nobody can tell; and what is amiss with the file."""
+    """Return the content of a mark, None if it is unknown; and what is wrong with the file."""
     try:
         found = json.loads(path.read_text())
         seen = found["seen"]
@@ -330,7 +334,7 @@ def read_mark(path: Path) -> tuple[Mark | None, str | None]:
 
 
 def write_mark(path: Path, mark: Mark) -> None:
-    """Replace a mark by a new file, synced, and bound to this machine and to that very file.
+    """Replace a mark by a new file, synced, and bound to this machine and to that file.
 
     Raises:
         LedgerUnusable: it cannot be written.
@@ -377,9 +381,9 @@ def _hash(found: Any) -> str:
 
 
 def _machine() -> str | None:
-    """Return what tells this machine from others, hashed: systemd asks not to show the id itself.
+    """Return a hash that identifies this machine: systemd asks not to show its id itself.
 
-    The number of the device that a file is on is not in it: that may change when a machine starts.
+    The number of the file's device is not part of it: that may change when a machine starts.
     """
     try:
         found = Path("/etc/machine-id").read_bytes().strip()
@@ -392,7 +396,7 @@ _AT_FDCWD, _STATX_BTIME, _BTIME_AT = -100, 0x800, 80
 
 
 def _born(path: Path) -> str | None:
-    """Return when a file was created, which no copy of it shares; None where that is not known."""
+    """Return when a file was created, which differs for every copy; None if unknown."""
     try:
         statx = ctypes.CDLL(None, use_errno=True).statx
     except (OSError, AttributeError):
@@ -409,9 +413,9 @@ def _born(path: Path) -> str | None:
 
 
 class Witness:
-    """A file that gets one line for each release, and is never written over.
+    """A file that gets one line for each release, and is never overwritten.
 
-    It is not made here: where its disk is missing, a new one would know nothing.
+    This class never creates it: if its disk is missing, a new file would know nothing.
 
     Args:
         path: of the file.
@@ -424,12 +428,12 @@ class Witness:
         self._path = path
 
     def last(self) -> tuple[int, str] | None:
-        """Return number and hash of the last release that it knows; None where it is empty.
+        """Return the number and the hash of the last release that it knows; None if it is empty.
 
-        A line that is not finished was of a release that has not left.
+        An unfinished last line belongs to a release that has not left.
 
         Raises:
-            LedgerUnusable: it is not there, cannot be read, or its last line is none of fedldp's.
+            LedgerUnusable: it is missing, cannot be read, or fedldp did not write its last line.
         """
         try:
             with self._path.open("rb") as file:
@@ -461,9 +465,9 @@ class Witness:
             try:
                 size = os.fstat(handle).st_size
                 torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-                # The end of a torn line is not the last one, so it is not read.
+                # The rest of a torn line is not the last line, so it is not read.
                 line = (b"\n" if torn else b"") + f"{date} {number} {hash}\n".encode()
-                if os.write(handle, line) < len(line):  # which is no error of a full disk
+                if os.write(handle, line) < len(line):  # which raises no error on a full disk
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(handle)
             finally:

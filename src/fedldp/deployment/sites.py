@@ -2,14 +2,15 @@
 
     question -> journal -> nodes that said who they are -> answers, until all are in or the deadline
 
-A site that does not answer, or cannot, is asked again in the same words until the deadline; it
+A site that does not answer, or cannot, is asked the same question again until the deadline; it
 gives the same bytes. An answer counts once, for the site whose identity signed for its node.
 
-Before the first question, and after a round that too few answered, nobody is asked until the quorum
-is there and has accepted the agreement: a report costs its site something, and would be of no use.
-Once the quorum has answered, nobody waits for a site that has not been heard of in the last rounds;
-it is asked all the same, and waited for again as soon as it says who it is, or answers, if only too
-late. A site that took its acceptance back is neither asked nor waited for until it accepts again.
+Before the first question, and after a round that too few sites answered, nobody is asked until the
+quorum is there and has accepted the agreement: a report costs its site something, and would be
+wasted. Once the quorum has answered, the round does not wait for a site that was silent in the last
+rounds; that site is asked all the same, and waited for again as soon as it says who it is or
+answers, even if its answer comes too late. A site that withdrew its acceptance is neither asked nor
+waited for until it accepts again.
 """
 
 from __future__ import annotations
@@ -58,32 +59,32 @@ from fedldp.protocol.wire import (
 log = logging.getLogger("fedldp.server")
 
 _PAUSE = 2.0
-"""Seconds before a site is asked again that could not be reached."""
+"""Seconds before a site that could not be reached is asked again."""
 _AGAIN = 60.0
-"""Seconds after which a question that is not answered is asked again, beside the first; where the
-deadline is short, a third of it."""
+"""Seconds after which an unanswered question is asked again while the first still waits; a third of
+the deadline, where that is shorter."""
 _LOOK = 2.0
 """Seconds between looks for nodes."""
 _SEE = 1.0
-"""Seconds between looks at who is there, where the pipe knows it; with very many sites such a look
-takes long, and they are so many times as long apart as in ``_SEE_SHARE``."""
+"""Seconds between checks of who is there, where the pipe knows it; with very many sites a check
+takes long, and ``_SEE_SHARE`` sets the pause to a multiple of its duration."""
 _SEE_SHARE = 20
 _NAMED = 20
-"""So many sites are named in one line, at most."""
+"""The most sites that one line names."""
 _TELL = 0.25
-"""Seconds between two versions of what a phase waits for."""
+"""Seconds between two updates of what a phase waits for."""
 _GREET_AGAIN = 15.0
-"""Seconds after which a node that did not say who it is is greeted again, beside the first time: a
-SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a message hands each
-later answer over only when the next message comes."""
+"""Seconds after which a node that did not say who it is is greeted again while the first greeting
+still waits: a SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a
+message delivers each later answer only when the next message comes."""
 _GREETED_AGAIN_AT_ONCE = 32
-"""So many nodes in one look: with thousands, an answer may only be slow to come."""
+"""The most nodes for which one check does so: with thousands, an answer may just be slow."""
 
 _GIVEN_UP = 2
-"""So many rounds in a row a site leaves a phase unanswered before it is not waited for there."""
+"""How many rounds in a row a site may leave a phase unanswered before it is not waited for."""
 
 _STRANGER_AGAIN = 5.0
-"""Seconds after which a node is greeted again whose site had not accepted the agreement."""
+"""Seconds before a node is greeted again whose site had not accepted the agreement."""
 
 RELEASED_TWICE = "it may have released twice"
 """What a log says of a site that gave two different answers to one question."""
@@ -96,7 +97,7 @@ _NOTHING_RELEASED = {
     Reason.OVER_BUDGET,
     Reason.OTHER_WEIGHTS,
 }
-"""Whoever refuses for one of these never answered the question."""
+"""Refusals for these reasons mean that the question was never answered."""
 
 
 _FOR_GOOD = {
@@ -107,14 +108,14 @@ _FOR_GOOD = {
     Reason.WRONG_ROUND,
     Reason.OTHER_WEIGHTS,
 }
-"""Whoever refuses for one of these refuses again, as a question is put in the same words."""
+"""Refusals for these reasons are final, because a question is repeated unchanged."""
 
 
 class QuorumMissed(RunError):
-    """Too few sites took part in a round, which may be otherwise when it is tried again.
+    """Too few sites took part in a round; another try may succeed.
 
     Attributes:
-        what: was missed, without a remedy.
+        what: what was missed, without a remedy.
     """
 
     def __init__(self, what: str) -> None:
@@ -127,28 +128,28 @@ class Pipe(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether there is somebody behind it."""
+        """Whether anybody is connected."""
         ...
 
     @property
     def absent(self) -> str:
-        """What to say as long as there is nobody."""
+        """The message for as long as nobody is connected."""
         ...
 
     def nodes(self, timeout: float) -> list[int]:
-        """Return the numbers of the nodes that are there."""
+        """Return the numbers of the connected nodes."""
         ...
 
     def present(self) -> Sequence[Presence] | None:
-        """Return what is known of each site, whose number is its node's; None: nothing is."""
+        """Return what is known of each site, by the number of its node; None: nothing is known."""
         ...
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
-        """Send a message to a node; return a tag, by which the reply is known."""
+        """Send a message to a node; return the tag of its reply."""
         ...
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
-        """Return what came in, by tag; None for what will not come."""
+        """Return what came in, by tag; None for a reply that will not come."""
         ...
 
 
@@ -158,7 +159,7 @@ class _Waiting:
 
     question: RoundRequest
     message: bytes | None
-    """The packed question; None where each site is asked its own."""
+    """The packed question; None where each site gets its own."""
     open: set[int]
     answers: dict[int, bytes] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
@@ -168,9 +169,9 @@ class _Waiting:
     tags: dict[int, int] = field(default_factory=dict)
     due: dict[int, float] = field(default_factory=dict)
     next_due: float = -math.inf
-    """When somebody is to be asked that has a node now."""
+    """When the next site that has a node is due to be asked."""
     told: float = -math.inf
-    """When it was last told what the phase waits for."""
+    """When the log last said what the phase waits for."""
 
 
 class Sites:
@@ -178,13 +179,13 @@ class Sites:
 
     Args:
         agreement: of the run.
-        pipe: to nodes.
+        pipe: carries messages to nodes.
         journal: of the server.
-        receipts: the last one of each site; they are kept up to date.
+        receipts: the last one of each site; this class keeps them up to date.
         check: refuses a report that no site would send, with a WireError.
         watch: is told what happens.
-        patient: whether the deadline runs only once the quorum is there, at first and after a round
-            that was missed; else it runs at once.
+        patient: whether the deadline runs only while the quorum is there, at first and after a
+            round that was missed; otherwise it runs at once.
     """
 
     def __init__(
@@ -204,42 +205,42 @@ class Sites:
         self._nodes: dict[int, int] = {}
         """The node of each site."""
         self._greeted: dict[int, tuple[int, bytes]] = {}
-        """Node and challenge of each greeting that is under way, by tag."""
+        """The node and the challenge of each pending greeting, by tag."""
         self._greetings: Counter[int] = Counter()
-        """How many greetings of each node are under way."""
+        """How many greetings are pending for each node."""
         self._greet_again: dict[int, float] = {}
-        """When each node is greeted again that has not answered."""
+        """When each silent node is greeted again."""
         self._known_by: dict[int, int] = {}
-        """The tag of the greeting that told where each site is: no earlier one tells better."""
+        """The tag of the greeting that located each site; earlier greetings do not override it."""
         self._met_some = False
-        """Whether a site has a node now that it had not when sites were last asked."""
+        """Whether a site has a new node since sites were last asked."""
         self._looked, self._see_again = -_LOOK, -math.inf
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
-        """Which site was asked each question of a phase that is over, by the question's tag."""
+        """Which site each question of a finished phase went to, by the question's tag."""
         self._released: dict[int, set[int]] = {}
         self._round = 0
         self._gathers = True
-        """Whether the next question waits for the quorum to be there."""
+        """Whether the next question waits until the quorum is there."""
         self.waited = 0.0
-        """Seconds in which nobody was asked, for the quorum was not there."""
+        """Seconds in which nobody was asked, because the quorum was not there."""
         self._unfit: set[int] = set()
-        """Sites that are there with another version of fedldp than the agreement's."""
+        """Connected sites whose version of fedldp differs from the agreement's."""
         self._left: set[int] = set()
-        """Sites that had accepted the agreement and do not any more."""
+        """Sites that accepted the agreement and withdrew that."""
         self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)
-        """In how many rounds in a row a site left a phase unanswered, by site and phase."""
+        """How many rounds in a row a site left a phase unanswered, by site and phase."""
 
     def released(self, phase: int) -> list[int]:
-        """Return who may have answered in a phase of the last round, ascending.
+        """Return who may have answered in a phase of the last round, in ascending order.
 
-        An answer that comes late, or is lost, was released all the same: so these are all sites
-        that the question was sent to, but those that say that they released nothing.
+        An answer that comes late, or is lost, was still released: so these are all sites that the
+        question was sent to, except those that say that they released nothing.
         """
         return sorted(self._released.get(phase, ()))
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Ask sites; yield their answers as they come, each site's once.
+        """Ask sites; yield their answers as they come, once for each site.
 
         Raises:
             RunError: fewer than the quorum sent a report before the deadline.
@@ -251,7 +252,7 @@ class Sites:
         message = None if question.own else pack_request(question)
         asked_before = self._journal.begun(round, phase)
         self._journal.ask(round, phase, _kept(question) if message is None else message)
-        # Before a restart: whom, nobody knows any more.
+        # Before a restart, nobody knows who was asked.
         self._released.setdefault(phase, set(clients) if asked_before else set())
         waiting = _Waiting(question, message, set(clients))
         closed = self._journal.closed(round, phase)
@@ -270,7 +271,7 @@ class Sites:
             if not self._agreement.is_enough(waiting.reported):
                 error = self._too_few(waiting, len(clients))
                 self._gathers = True
-                for client in waiting.open:  # whoever is there says so again
+                for client in waiting.open:  # connected sites say so again
                     self._nodes.pop(client, None)
                 raise error
             if self._agreement.channel == "sum":
@@ -284,7 +285,7 @@ class Sites:
             self._look_at_sites(now)
             if self._pipe.connected:
                 if not (self._gathers and self._patient):
-                    left -= now - last  # time without anybody behind the pipe is no site's fault
+                    left -= now - last  # no site is to blame for time without a connection
                 self._look_for_nodes(waiting, now)
                 self._gathers &= not self._has_quorum(waiting)
                 if not self._gathers:
@@ -308,7 +309,7 @@ class Sites:
                         yield client, content
 
     def _look_at_sites(self, now: float) -> None:
-        """See who is there, and with which version, where the pipe knows it."""
+        """Note who is connected, and with which version, where the pipe knows it."""
         if now < self._see_again:
             return
         agreed = self._agreement.version
@@ -335,7 +336,7 @@ class Sites:
         return self._agreement.is_enough(there | waiting.reported)
 
     def _waits_for(self, waiting: _Waiting) -> str:
-        """Return what a round waits for, for people."""
+        """Return what a round waits for, in words."""
         round, quorum = waiting.question.broadcast.round, self._agreement.quorum
         if not self._gathers:
             return f"round {round}: waits for {self._named(waiting.open)}"
@@ -346,12 +347,12 @@ class Sites:
         )
 
     def _named(self, clients: set[int]) -> str:
-        """Return sites' names, of very many the first."""
+        """Return the names of sites; of very many, the first ones."""
         names = [self._agreement.sites[c].name for c in heapq.nsmallest(_NAMED, clients)]
         return ", ".join(names) + _and_more(len(clients))
 
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
-        """Return whether the quorum is there, and no site is left that was heard of lately."""
+        """Return whether the quorum is there, and every open site has been silent for long."""
         phase = waiting.question.phase
         given_up = all(
             client in self._left or self._unanswered[client][phase] >= _GIVEN_UP
@@ -365,14 +366,14 @@ class Sites:
         self._left.discard(client)
 
     def _look_for_nodes(self, waiting: _Waiting, now: float) -> None:
-        """Greet nodes that are not known, as long as some site that is waited for has none."""
+        """Greet unknown nodes, as long as some awaited site has no node."""
         if now - self._looked < _LOOK or waiting.open <= self._nodes.keys():
             return
         self._looked = now
         try:
             there = self._pipe.nodes(timeout=5.0)
         except WireError:
-            return  # the pipe is gone, which the round waits out
+            return  # the pipe is gone; the round waits until it is back
         known = set(self._nodes.values())
         due = [
             n
@@ -419,7 +420,7 @@ class Sites:
             self._has_other_key(hello.index)
             return
         if hello.index not in self._known_by and self._receipts.last(hello.index) == NO_RECEIPT:
-            # Of the first greeting alone: a question is put again in the same words.
+            # From the first greeting only: a question is repeated unchanged.
             self._receipts.keep(hello.index, hello.receipt)
         self._heard_of(hello.index)
         if tag < self._known_by.get(hello.index, tag):
@@ -433,7 +434,7 @@ class Sites:
             self._watch.is_now(hello.index, "ready")
 
     def _has_other_key(self, client: int) -> None:
-        """Ask a site no more: whoever answers may have its earlier key, and be another."""
+        """Stop asking a site: whoever answers with its earlier key may be somebody else."""
         name = self._agreement.sites[client].name
         node = self._nodes.pop(client, None)
         if node is not None:
@@ -446,7 +447,7 @@ class Sites:
         )
 
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
-        """Ask those that are due; in between no more is done than to see that nobody is."""
+        """Ask the sites that are due; otherwise only check that none is."""
         if now < waiting.next_due and not self._met_some:
             return
         self._met_some = False
@@ -471,7 +472,7 @@ class Sites:
         )
 
     def _read(self, waiting: _Waiting, client: int, body: bytes | None) -> Content:
-        """Return what a site answered, or None where it is to be asked again."""
+        """Return what a site answered; None if it must be asked again."""
         name = self._agreement.sites[client].name
         if body:
             self._watch.heard(client)
@@ -500,14 +501,14 @@ class Sites:
         waiting.strangers.add(client)
         self._left.add(client)
         node = self._nodes.pop(client, None)
-        if node is not None:  # it is greeted again: it may accept again
+        if node is not None:  # greet it again: it may accept again
             self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
         self._watch.is_now(client, "not-accepted")
         self._rate_limited(f"site {name} does not accept the agreement any more; it is not asked")
         return None
 
     def _came_late(self, client: int, body: bytes | None) -> None:
-        """Keep the receipt of an answer that is not used any more."""
+        """Store the receipt of an answer that is not used any more."""
         try:
             message = read_by_server(body) if body else None
         except WireError:
@@ -518,7 +519,7 @@ class Sites:
             self._heard_of(client)
 
     def _compare(self, waiting: _Waiting, client: int, body: bytes | None) -> None:
-        """Tell of a site that answers what it answered before, and otherwise."""
+        """Report a site that answers a question a second time, and differently."""
         try:
             message = read_by_server(body) if body else None
         except WireError:
@@ -590,12 +591,12 @@ class Sites:
 
 
 def _and_more(sites: int) -> str:
-    """Return what a line says after the first of many sites."""
+    """Return how a line ends that names only the first of many sites."""
     return f", and {sites - _NAMED:,} more" if sites > _NAMED else ""
 
 
 def _kept(question: RoundRequest) -> bytes:
-    """Return what a journal holds of a question that differs by site: a digest of what differs."""
+    """Return what a journal stores of a question that differs by site, with a digest of that."""
     own = hashlib.sha256()
     for client in sorted(question.own):
         parts = question.own[client]

@@ -12,24 +12,24 @@ from pathlib import Path
 from fedldp.core.errors import ConfigError
 
 LONGEST_PATH = 107
-"""Bytes of a Unix socket's path on Linux."""
+"""The longest path of a Unix socket on Linux, in bytes."""
 
 
 def listen(path: Path, group: str | None = None) -> socket.socket:
-    """Return a listening Unix socket at ``path``; who closes it removes the file.
+    """Return a listening Unix socket at ``path``; whoever closes it must remove the file.
 
-    The socket's file has mode 0600. Its folder (made with mode 0700 if it is missing) must be the
-    owner's alone, and nobody else may be able to replace a folder above it. A socket file that a
-    dead process left is replaced.
+    The socket's file has mode 0600. Its folder (created with mode 0700 if missing) must belong to
+    the owner only, and nobody else may be able to replace a folder above it. A socket file that a
+    dead process left behind is replaced.
 
     Args:
-        path: where; at most 107 bytes.
+        path: at most 107 bytes.
         group: a group whose members may connect too, such as the SuperNode's: the file has mode
             0660 and the group, and the folder may let the group in (0710), but not write.
 
     Raises:
-        ConfigError: the path is too long, others could write there, something else lies or
-            listens there, there is no such group, or the system refuses.
+        ConfigError: the path is too long, others could write there, something else lies or listens
+            there, the group does not exist, or the system refuses.
     """
     path = Path(os.path.abspath(path))
     if len(os.fsencode(path)) > LONGEST_PATH:

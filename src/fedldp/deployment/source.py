@@ -21,12 +21,12 @@ from fedldp.data.tables import Table
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Examples, or a table of which an agreement's columns make examples.
+    """Examples, or a table whose agreed columns make examples.
 
     Attributes:
-        found: what is on disk.
+        found: the content of the file.
         label_column: of a table.
-        person_column: of a table, where the site calls it otherwise than the agreement.
+        person_column: of a table, if the site's name for it differs from the agreement's.
     """
 
     found: Examples | Table
@@ -49,15 +49,15 @@ class Source:
         """Return the examples; of a table, by the agreed ranges, categories and classes.
 
         Args:
-            agreed: the agreement's; what the columns of labels and people are called is the
-                site's own matter.
-            features: the agreed names of a table's features, in their order; None where none are
-                agreed: the order of the file, which then must be that of all sites.
-            leave_out: what does not fit is left out: whether a site takes part must not tell what
-                examples it has. Else it is refused.
+            agreed: the agreement's columns; each site names its columns of labels and people
+                itself.
+            features: the agreed names of a table's features, in order; None if none are agreed:
+                then the file's order counts, and must be the same at all sites.
+            leave_out: whether to leave out what does not fit, because whether a site takes part
+                must not reveal what examples it has; otherwise it is refused.
 
         Raises:
-            DataError, ConfigError: the table cannot be what was agreed.
+            DataError, ConfigError: the table does not contain what was agreed.
         """
         if isinstance(self.found, Examples):
             return self.found
@@ -65,20 +65,20 @@ class Source:
         return encode_examples(self.found, columns, leave_out=leave_out, names=features)
 
     def people_are_said(self, agreed: Columns) -> bool:
-        """Return whether the file says whose its rows are."""
+        """Return whether the file says which person each row belongs to."""
         if isinstance(self.found, Examples):
             return self.found.people is not None
         return self._columns(agreed).person is not None
 
     def check_people(self, agreed: Columns) -> None:
-        """Refuse what is amiss with whose rows are, for the site's operator alone.
+        """Refuse wrong entries of rows' persons; only the site's operator is told.
 
-        In a round such rows are left out: a refusal would tell others of them.
+        A round leaves such rows out instead: a refusal would reveal them to others.
 
         Raises:
-            DataError, ConfigError: a row does not say whose it is, or the person column is missing.
+            DataError, ConfigError: a row has no person, or the person column is missing.
         """
-        if not isinstance(self.found, Examples):  # of which that was checked when they were read
+        if not isinstance(self.found, Examples):  # those were checked when they were read
             check_people(self.found, self._columns(agreed))
 
     def _columns(self, agreed: Columns) -> Columns:

@@ -1,7 +1,7 @@
-"""How a run stands, at its server or at a site: read from what these keep, beside them or later.
+"""The state of a run, at its server or at a site: read from their files, at any time.
 
-Each side tells of its own alone. A server does not know what is left of a site's budget: what a run
-costs at most is public, and a site's limit, and what else it has released, are the site's own.
+Each side shows only its own state. A server does not know what is left of a site's budget: the
+largest cost of a run is public, but a site's limit and its other releases are the site's own.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger, renewals
 
 
 def status_of_server(folder: Path) -> dict[str, Any]:
-    """Return how the run in a server's folder stands, as ``fedldp deploy status --json`` prints it.
+    """Return the state of the run in a server's folder, for ``fedldp deploy status --json``.
 
     Raises:
-        FedldpError: it is no folder of a server, or its agreement is damaged.
+        FedldpError: it is not a server's folder, or its agreement is damaged.
     """
     file = folder / "agreement"
     if not file.is_file():
         raise ConfigError(
-            f"{folder}: no folder of a server, which has a file named agreement; give the folder "
+            f"{folder}: not a server's folder, which has a file named agreement; give the folder "
             "that fedldp deploy server was given, or a site's policy"
         )
     agreement = parse_agreement(file.read_bytes(), own=None)
@@ -101,7 +101,7 @@ _AMISS = {
 
 
 def status_of_site(policy: SitePolicy) -> dict[str, Any]:
-    """Return how a site stands, in the same form; of its ledger it tells what is the site's own."""
+    """Return a site's state, in the same form; it shows its own parts of its ledger."""
     runs, known = is_held(policy.state / "lock"), read_status(policy.state)
     warnings = [] if runs else ["the agent does not run"]
     budgets: list[dict[str, Any]] | None = None
@@ -166,10 +166,10 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
 def check_can_pay(
     ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
 ) -> None:
-    """Refuse where the ledger cannot pay for another round that the run may still have.
+    """Refuse if the ledger cannot pay for another round that the run may still have.
 
     Raises:
-        FedldpError: it cannot; the line says what a round costs, and what is left.
+        FedldpError: it cannot; the message says what a round costs, and what is left.
     """
     of_run = [entry for entry in entries if entry.run == agreement.run]
     if len({entry.round for entry in of_run}) >= agreement.rounds_of(index):
@@ -189,7 +189,7 @@ def check_can_pay(
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
     """Return limit, spent and left of each budget of a ledger; None for infinity.
 
-    What is left is since the owner renewed it last, what is spent since the beginning.
+    ``left`` counts since the owner's last renewal, ``spent`` since the beginning.
     """
     lefts = ledger.all_remaining(entries)
     return _left(ledger.budgets, ledger.all_spent(entries), lefts, renewals(entries))
@@ -249,7 +249,7 @@ def _next_of_site(runs: bool, under_way: list[dict[str, Any]], found: list[dict[
 
 
 def _own(policy: SitePolicy) -> str | None:
-    """Return the site's public key, where its file can be read."""
+    """Return the site's public key, if its file can be read."""
     try:
         return read_private(policy.key).public_key().public_bytes_raw().hex()
     except FedldpError:

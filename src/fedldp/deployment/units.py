@@ -1,6 +1,6 @@
-"""Units for systemd: an agent, or a server, over HTTPS, which starts again by itself.
+"""Units for systemd: an agent or a server, over HTTPS, that systemd restarts by itself.
 
-Each runs as the user who owns its folder, can write nowhere else, and gets no rights beyond that.
+Each runs as the user who owns its folder, can write nowhere else, and has no further rights.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
         policy: the site's.
 
     Raises:
-        FedldpError: the policy is none, has no server, root owns its folder, the folder's owner
-            may not read the data, or something of the site is gone after a reboot.
+        FedldpError: the policy is invalid or has no server, root owns its folder, the folder's
+            owner may not read the data, or a reboot would empty a place that the site needs.
     """
     terms, place = read_policy(policy), policy.absolute()
     if terms.server is None:
@@ -92,7 +92,7 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
             f"policy {policy}: server is not set: over Flower an agent and a SuperNode need two "
             "users; their units are in docs/systemd"
         )
-    read_private(terms.key)  # which no other user could
+    read_private(terms.key)  # another user could not read it
     user = _owner(place.parent)
     if _closed_to(place.parent, terms.data):
         raise ConfigError(
@@ -101,7 +101,7 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
         )
     writable = {terms.ledger.parent, terms.state.parent, terms.key.parent}
     _check_lasts({terms.data, place.parent, *writable})
-    # A witness that is not mounted is for the agent to refuse, in words.
+    # The agent itself refuses a witness that is not mounted, with an explanation.
     optional = set() if terms.witness is None else {terms.witness}
     text = _UNIT.format(
         description=f"fedldp agent of site {_plain(terms.key.stem)}",
@@ -119,15 +119,15 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
 
 
 def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
-    """Return the name and the text of the unit of a run's server, which ends with the run.
+    """Return the name and the text of the unit of a run's server; it ends with the run.
 
     Args:
-        agreement: of the run; its run folder will be beside it, and have its name.
-        options: more of ``fedldp deploy server``.
+        agreement: of the run; the run folder will be beside it, with the same name.
+        options: further options of ``fedldp deploy server``.
 
     Raises:
-        FedldpError: the agreement is none, is over Flower, root owns its folder, or that is gone
-            after a reboot.
+        FedldpError: the agreement is invalid or over Flower, root owns its folder, or a reboot
+            empties that folder.
     """
     found, place = read_agreement(agreement, own=None), agreement.absolute()
     if found.link == "flower":
@@ -152,7 +152,7 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
 
 
 def _check_lasts(places: set[Path]) -> None:
-    """Refuse places that a reboot empties, a ledger among them: its site could spend again."""
+    """Refuse places that a reboot empties: a site that lost its ledger there could spend again."""
     for place in sorted(places):
         if (why := _passing(place.resolve())) is not None:
             raise ConfigError(
@@ -162,7 +162,7 @@ def _check_lasts(places: set[Path]) -> None:
 
 
 def _passing(place: Path) -> str | None:
-    """Return why a place is not there any more after a reboot, or for a unit; None if it is."""
+    """Return why a reboot, or a unit, loses a place; None if it stays."""
     for folder in (Path("/tmp"), Path("/var/tmp")):
         if place.is_relative_to(folder.resolve()):
             return f"a unit does not see the machine's {folder}, which is emptied now and then"
@@ -191,7 +191,7 @@ def _owner(folder: Path) -> str:
 
 
 def _closed_to(folder: Path, data: Path) -> bool:
-    """Return whether a file's owner is another than the folder's, and lets nobody else read it."""
+    """Return whether a file has another owner than the folder, and only that owner may read it."""
     found = data.stat()
     return found.st_uid != folder.stat().st_uid and not found.st_mode & 0o044
 
@@ -204,7 +204,7 @@ def _command(*words: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Return a word as systemd reads it back."""
+    """Return a word quoted so that systemd reads it back unchanged."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return escaped if escaped.isprintable() and " " not in escaped else f'"{escaped}"'
 
@@ -216,13 +216,13 @@ def _writable(folders: set[Path], optional: set[Path]) -> str:
 
 
 def _path(path: Path) -> str:
-    """Return a path for a unit's setting that takes paths alone."""
+    """Return a path for a setting of a unit that takes only paths."""
     text = str(path)
     if not text.isprintable() or any(each in text for each in " \\\"'%:"):
-        raise ConfigError(f"path {text!r}: it has signs that mean something in a unit; rename it")
+        raise ConfigError(f"path {text!r}: it has characters with a meaning in a unit; rename it")
     return text
 
 
 def _plain(name: str) -> str:
-    """Return a name without what has a meaning in a unit."""
+    """Return a name without the characters that have a meaning in a unit."""
     return "".join(each if each.isalnum() or each in "-_." else "-" for each in name)

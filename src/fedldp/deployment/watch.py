@@ -1,8 +1,8 @@
-"""What a server, or a site's agent, knows of how things stand: for its operator alone.
+"""What a server, or a site's agent, knows of the current state; for its operator only.
 
-Nothing here decides anything, and nothing is asked of the other side for it. A server holds what it
-sees anyway: who was there when, who has accepted, who was asked and answered, and how many bytes
-passed. An agent holds when it reached its server. Dates are by the own clock.
+Nothing here makes a decision, or asks the other side for anything. A server notes what it sees
+anyway: who was there when, who has accepted, who was asked and answered, and how many bytes passed.
+An agent notes when it reached its server. Dates are by the local clock.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fedldp.deployment.rate_limited_log import RateLimitedLog
 log = logging.getLogger("fedldp.server")
 
 FILE = "status.json"
-"""In a server's folder, and in a site's state."""
+"""The file's name in a server's folder, and in a site's state."""
 
 State = Literal[
     "unseen", "away", "not-accepted", "other-version", "ready", "asked", "answered", "refused"
 ]
-"""Of a site: ``away`` was there before; ``ready`` has accepted, and was not asked yet."""
+"""State of a site: ``away`` was there before; ``ready`` has accepted, and was not asked yet."""
 
 _IN_WORDS: dict[State, str] = {
     "unseen": "was never there",
@@ -42,11 +42,11 @@ _IN_WORDS: dict[State, str] = {
     "refused": "refused",
 }
 TAKES_PART = frozenset[State]({"ready", "asked", "answered", "refused"})
-"""States of a site that has accepted and is there."""
+"""States of a site that is there and has accepted."""
 _SECONDS, _IDLE_SECONDS = 1.0, 10.0
-"""How far apart two versions of the file are, where something changed and where nothing did."""
+"""Seconds between two versions of the file, if something changed and if nothing did."""
 _LARGEST_SHARE = 0.05
-"""So much of the time that passes goes into writing it at most; of many sites it takes long."""
+"""The largest share of the time spent on writing it; with many sites that takes long."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Presence:
 
     Attributes:
         there: whether it is connected.
-        silent: seconds since it was heard of; None: it never was.
-        version: of its fedldp, as it says; "" where it said nothing yet.
+        silent: seconds since it was last heard of; None: it never was.
+        version: of its fedldp, as the site says; "" if it has not said it yet.
     """
 
     there: bool
@@ -78,10 +78,10 @@ class WatchedSite:
 
 
 class Watch:
-    """Keeps what a server knows; safe for several threads.
+    """Collects what a server knows; safe for several threads.
 
     Args:
-        folder: of the run, where the file goes, and an earlier one is read.
+        folder: of the run; the file is written there, and an earlier one is read.
         sites: their names, in the order of the roster.
         rounds: of the run.
     """
@@ -98,7 +98,7 @@ class Watch:
         self._remember(read_status(folder))
 
     def _remember(self, before: dict[str, Any]) -> None:
-        """Take over what a server on this folder knew before it ended."""
+        """Take over what an earlier server on this folder knew."""
         for site, known in zip(self._sites, before.get("sites", []), strict=False):
             with suppress(KeyError, TypeError, ValueError):
                 if known["name"] == site.name:
@@ -110,14 +110,14 @@ class Watch:
     # What is told
 
     def heard(self, site: int, seconds_ago: float = 0.0) -> None:
-        """Note when a site was heard of last."""
+        """Note when a site was last heard of."""
         at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
         with self._lock:
             known = self._sites[site].last_seen
             self._sites[site].last_seen = at if known is None else max(at, known)
 
     def is_now(self, site: int, state: State, detail: str | None = None) -> None:
-        """Note what a site does; what its operator can mend makes a line when it changes."""
+        """Note a site's state; if its operator can correct it, log each change."""
         with self._lock:
             known = self._sites[site]
             before, known.state = (known.state, known.detail), state
@@ -129,7 +129,7 @@ class Watch:
             self._rate_limited(f"site {known.name} {_IN_WORDS[state]}{more}", level=logging.INFO)
 
     def state_of(self, site: int) -> State:
-        """Return what a site does."""
+        """Return a site's state."""
         return self._sites[site].state
 
     def passed(self, site: int, *, sent: int = 0, received: int = 0) -> None:
@@ -175,14 +175,14 @@ class Watch:
             }
 
     def write(self, *, now: bool = False) -> None:
-        """Bring the file up to date: now, or if it is time to."""
+        """Update the file: now, or if it is due."""
         changed, self._changed = self._changed, False
         if not self._file.write(self.document, changed=changed, now=now):
             self._changed |= changed
 
 
 class SiteWatch:
-    """Keeps what a site's agent knows of its link; safe for several threads.
+    """Collects what a site's agent knows of its link; safe for several threads.
 
     Args:
         folder: the site's state.
@@ -206,7 +206,7 @@ class SiteWatch:
         self._set(amiss=why)
 
     def refuses(self, why: str | None) -> None:
-        """Note why the agent refuses whatever is asked; None: it does not."""
+        """Note why the agent refuses all questions; None: it does not."""
         self._set(refuses=why)
 
     def passed(self, *, sent: int, received: int) -> None:
@@ -240,7 +240,7 @@ class SiteWatch:
 
 
 class _File:
-    """Writes a status file: not synced, and where it cannot be written all goes on without it."""
+    """Writes a status file, without syncing; if that fails, everything goes on without it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -249,7 +249,7 @@ class _File:
         self._took = 0.0
 
     def write(self, document: Callable[[], dict[str, Any]], *, changed: bool, now: bool) -> bool:
-        """Write it, now or if it is time to; return whether it was."""
+        """Write it, now or if it is due; return whether it was written."""
         began = time.monotonic()
         apart = max(_SECONDS if changed else _IDLE_SECONDS, self._took / _LARGEST_SHARE)
         if not now and began - self._written < apart:
@@ -264,7 +264,7 @@ class _File:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Return what was written last; nothing where there is no such file, or it is damaged."""
+    """Return what was written last; empty if the file does not exist or is damaged."""
     try:
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

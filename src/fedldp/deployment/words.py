@@ -1,8 +1,9 @@
-"""Ten words in the place of a SHA-256 digest, for two people to compare by telephone.
+"""Ten words in place of a SHA-256 digest, for two people to compare by telephone.
 
-A word stands for 10 bits, so ten for 100. Whoever wants another file with the same words has to try
-2^100 files, or 2^50 to make two such files of its own; and each try takes 2^19 steps of SHA-256,
-because the words are those of the digest after PBKDF2: 2^69 steps for the second.
+A word stands for 10 bits, so ten words stand for 100. Whoever wants another file with the same
+words has to try 2^100 files, or 2^50 to make two such files of one's own; and each try takes 2^19
+steps of SHA-256, because the words are taken from the digest after PBKDF2: 2^69 steps for the
+second.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SALT = b"fedldp words\x01"
 
 
 def words_of(digest: bytes) -> str:
-    """Return the ten words of a digest, with spaces in between; takes about a tenth of a second."""
+    """Return the ten words of a digest, separated by spaces; takes about a tenth of a second."""
     stretched = hashlib.pbkdf2_hmac("sha256", digest, _SALT, _STEPS, dklen=32)
     left = int.from_bytes(stretched)
     found = []
@@ -28,7 +29,7 @@ def words_of(digest: bytes) -> str:
 
 
 def unknown_words(typed: Sequence[str]) -> list[str]:
-    """Return what is none of the list's words, in whatever case it was typed."""
+    """Return the typed words that are not in the list, ignoring case."""
     return [word for word in typed if word.lower() not in _LIST]
 
 

@@ -1,10 +1,10 @@
 """Who may hold a connection to the server: a few strangers for a short time, and each site a few.
 
-A stranger is whoever has not said hello, or shown a session's token, on the connection, from the
-moment that TCP let it in. Nobody is turned away for the sake of those that are there: the oldest
-stranger goes, so that idle connections, however many, keep no site out. Of those that come at once
-a few are served at a time, and the others wait in the system's queue: a TLS greeting is dear, and
-without end they would leave no time for rounds.
+A connection belongs to a stranger, from the moment that TCP accepts it, until it has carried a
+hello or a session's token. Nobody is turned away because the server is full: the oldest stranger is
+dropped, so that idle connections, however many, keep no site out. Of those that come at once a few
+are served at a time, and the others wait in the system's queue: a TLS handshake is expensive, and
+too many of them would leave no time for rounds.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ MOST_OF_A_SITE = 4
 SECONDS_AS_STRANGER = 20.0
 MOST_AT_ONCE = 8
 SECONDS_AS_NEW = 0.1
-"""After which a stranger that says nothing keeps the next one waiting no more."""
+"""Seconds after which a silent stranger no longer keeps the next one waiting."""
 _PAUSE = 0.001
-"""Seconds before it is looked again whether somebody can be let in."""
+"""Seconds before the next check whether somebody can be let in."""
 
 
 class Connections:
-    """The connections of a server; used in its event loop's thread alone.
+    """The connections of a server; used only in its event loop's thread.
 
     Args:
-        sites: how many there are. After a restart all come at once, so as many strangers more may
-            be there.
-        crowded: is told when a stranger had to go.
+        sites: how many there are. After a restart all come at once, so the limit of strangers grows
+            by this number.
+        crowded: is called when a stranger is dropped.
     """
 
     def __init__(self, sites: int, crowded: Callable[[], None]) -> None:
@@ -46,29 +46,29 @@ class Connections:
         self._new: dict[socket.socket, float] = {}
         """Strangers that are being served, and since when."""
         self._numbered: dict[int, socket.socket] = {}
-        """The strangers by the numbers of their files."""
+        """The strangers, by the number of their file."""
         self._of_sites: dict[int, deque[Connection]] = {}
 
     def listener(self, listening: socket.socket) -> socket.socket:
-        """Return the same listening socket, whose connections are counted from the first byte."""
+        """Return the same listening socket, made to count connections from their first byte."""
         counted = _Listener(listening.family, listening.type, fileno=listening.detach())
         counted.connections = self
         return counted
 
     def is_busy(self) -> bool:
-        """Return whether so many strangers are being served that no other is let in now."""
+        """Return whether so many strangers are being served that no other may come in now."""
         if len(self._new) >= MOST_AT_ONCE:
             old = time.monotonic() - SECONDS_AS_NEW
             self._new = {s: at for s, at in self._new.items() if at > old and s.fileno() >= 0}
         return len(self._new) >= MOST_AT_ONCE
 
     def accepted(self, connection: socket.socket) -> None:
-        """Count who connected, and has not even greeted with TLS."""
+        """Count a new connection, which has not even begun a TLS handshake."""
         self._strangers[connection] = None
         self._new[connection] = time.monotonic()
         self._numbered[connection.fileno()] = connection
         most = MOST_STRANGERS + self._sites
-        # Who went without a word is looked for now and then: that takes as long as there are many.
+        # Looking for connections that went away takes time with many: it is done now and then.
         if len(self._strangers) <= most + most // 4:
             return
         for each in [one for one in self._strangers if one.fileno() < 0]:
@@ -83,7 +83,7 @@ class Connections:
                     oldest.shutdown(socket.SHUT_RDWR)
 
     def secured(self, connection: Connection, number: int) -> None:
-        """Note whose TLS greeting succeeded, by the number of its file."""
+        """Note a successful TLS handshake, by the number of the connection's file."""
         found = self._numbered.pop(number, None)
         if found is not None and found in self._strangers:
             self._strangers[found] = connection
@@ -108,18 +108,18 @@ class Connections:
                 self._of_sites[connection.site].remove(connection)
 
     def protocol(self, **given: Any) -> Connection:
-        """Return what speaks HTTP on a new connection, for uvicorn."""
+        """Return the HTTP protocol for a new connection, for uvicorn."""
         return Connection(self, **given)
 
 
 class _Listener(socket.socket):
-    """A listening socket that tells of whom it lets in, and lets a few in at a time."""
+    """A listening socket that reports whom it accepts, and accepts a few at a time."""
 
     connections: Connections
 
     def accept(self) -> tuple[socket.socket, Any]:
         if self.connections.is_busy():
-            time.sleep(_PAUSE)  # the system goes on to say that somebody waits
+            time.sleep(_PAUSE)  # the system keeps saying that somebody waits
             raise BlockingIOError
         connection, address = super().accept()
         self.connections.accepted(connection)
@@ -140,9 +140,9 @@ class Connection(H11Protocol):
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
         self._all = connections
         self.stranger: socket.socket | None = None
-        """What it came by, until it is known whose it is."""
+        """The socket's file, until it is known whose connection it is."""
         self.site: int | None = None
-        """Whose it is, as far as it said."""
+        """The site that it belongs to, as far as that is known."""
         self._stranger_until: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -156,14 +156,14 @@ class Connection(H11Protocol):
         self._all.lost(self)
 
     def is_of(self, site: int) -> None:
-        """Note that it is a site's, which said hello on it or showed its token."""
+        """Note the site that said hello on it or showed its token."""
         if self.site != site:
             self._forget_timer()
             self._all.known(self, site)
             self.site = site
 
     def abort(self) -> None:
-        """Close it at once, whatever is under way."""
+        """Close it at once, even in the middle of a request."""
         if self.transport is not None:
             self.transport.abort()
 

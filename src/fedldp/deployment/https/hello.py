@@ -1,7 +1,7 @@
-"""How a site says who it is: it signs the server's nonce and certificate with its identity key.
+"""How a site proves who it is: it signs the server's nonce and certificate with its identity key.
 
-The certificate is the one that the site's own TLS connection showed it. So a server that a site
-trusts cannot pass the signature on to another server, and pose as the site there.
+The certificate is the one that the site's own TLS connection showed. So a server that a site trusts
+cannot pass the signature on to another server and pose as the site there.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NONCE = struct.Struct(f">d{_RANDOM}s{_MAC}s")
 NONCE_BYTES = _NONCE.size
 LONGEST_VERSION = 64
 LONGEST = NONCE_BYTES + PUBLIC_BYTES + SIGNATURE_BYTES + LONGEST_VERSION
-"""Bytes of a hello at most."""
+"""The largest hello, in bytes."""
 TAG = "fedldp-question"
-"""The header that has a question's number."""
+"""The header with a question's number."""
 TOKEN_BYTES = 32
-"""Of a session's token, which answers a hello."""
+"""Length of a session's token, which the server returns for a hello."""
 _SECONDS = 60.0
 
 
@@ -59,7 +59,7 @@ class SignedHello:
         return cls(nonce, public, signature, version)
 
     def is_for(self, certificate: bytes) -> bool:
-        """Return whether its key signed it, for the server that has ``certificate`` (DER)."""
+        """Return whether the key signed it for the server with ``certificate`` (DER)."""
         signed = _to_sign(self.nonce, self.public, certificate, self.version)
         return is_signed(self.public, self.signature, signed)
 
@@ -73,7 +73,7 @@ class SignedHello:
         """Return the hello in ``body``.
 
         Raises:
-            WireError: there is none.
+            WireError: it is not a hello.
         """
         ends = [NONCE_BYTES, NONCE_BYTES + PUBLIC_BYTES]
         ends.append(ends[-1] + SIGNATURE_BYTES)
@@ -85,10 +85,10 @@ class SignedHello:
 
 
 class Nonces:
-    """Nonces that are good once and for a minute; none is kept until one was used well.
+    """Nonces that are valid once, for a minute; one is stored only after a successful use.
 
     Args:
-        clock: seconds that never go back.
+        clock: returns seconds that never decrease.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -102,13 +102,13 @@ class Nonces:
         return _NONCE.pack(made, random, self._mac(made, random))
 
     def is_good(self, nonce: bytes) -> bool:
-        """Return whether it is one of these, of the last minute, and was not used."""
+        """Return whether it is one of these, from the last minute, and unused."""
         made, random, mac = _NONCE.unpack(nonce)
         known = hmac.compare_digest(mac, self._mac(made, random))
         return known and self._clock() - made <= _SECONDS and nonce not in self._used
 
     def use(self, nonce: bytes) -> None:
-        """Let a good nonce never be good again."""
+        """Make a valid nonce invalid for good."""
         now = self._clock()
         self._used = {each: until for each, until in self._used.items() if until >= now}
         self._used[nonce] = now + _SECONDS

@@ -1,8 +1,8 @@
 """The server's end: lets sites in, hands them questions, and takes their answers.
 
-It runs in a thread of its own, beside the round loop, which sees it as a pipe to nodes: a node is
-a site's number in the roster. A question waits until its site has answered it, its time is over, or
-the server ends; so a site that was cut off, or started again, is given it again.
+It runs in a thread of its own, beside the round loop, which uses it as a pipe to nodes: a node is a
+site's number in the roster. A question waits until its site has answered it, its time is over, or
+the server ends; so a site that was cut off or restarted gets it again.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ from fedldp.deployment.watch import Presence
 log = logging.getLogger("fedldp.server")
 
 POLL_SECONDS = 20.0
-"""How long a site's request for a question waits."""
+"""How long a site's request for a question waits, in seconds."""
 _ALIVE_SECONDS = 60.0
-"""A site that was silent for longer, and is not at work on a question, is not there."""
+"""A site that was silent for more seconds, and is not working on a question, counts as absent."""
 _PART_SECONDS = 60.0
-"""How long the next part of a site's answer may take."""
+"""How long the next part of a site's answer may take, in seconds."""
 _HEAD = 256
-"""Of a question to all so many first bytes, at most, are a site's own. In a secure sum there are
-more: what others sealed for it. The weights come last."""
+"""The most bytes at the beginning of a question to all sites that may differ by site. A secure sum
+has more: what others sealed for the site. The weights come last."""
 _TLS_BUFFER = 1 << 14
-"""Bytes of a connection's buffer: a record of TLS."""
+"""Bytes of a connection's buffer: one TLS record."""
 _HELLO_SECONDS = 10.0
 _GIVE_UP_SECONDS = 0.5
-"""How far apart two looks for questions are whose time is over."""
+"""Seconds between two checks for questions whose time is over."""
 _IDLE_SECONDS = 75
 _LOOK_AT_TLS_SECONDS = 2.0
-"""How far apart two looks are whether the certificate was renewed."""
+"""Seconds between two checks whether the certificate was renewed."""
 _LONGEST_HEAD = 16_384
 _PIECE = 1 << 18
 
 
 @dataclass
 class _Question:
-    """A question that a site has not answered; ``tags`` wait for it, each until its time.
+    """A question that a site has not answered; ``tags`` wait for it, each until its own time.
 
-    A long one is in two parts, of which the sites that are asked alike share the second.
+    A long question has two parts; sites whose questions end alike share the second.
     """
 
     number: int
@@ -86,7 +86,7 @@ class _Site:
     version: str = ""
 
     def is_there(self, now: float) -> bool:
-        """Return whether it was heard of lately, or is at work on a question."""
+        """Return whether it was heard of lately, or is working on a question."""
         return self.token is not None and (self.at_work or now - self.heard < _ALIVE_SECONDS)
 
 
@@ -97,7 +97,7 @@ class HttpsPipe:
 
     Attributes:
         address: where it listens: host and port.
-        absent: what to say as long as no site is there.
+        absent: the message for as long as no site is connected.
     """
 
     absent = "no site is connected; the round waits"
@@ -115,13 +115,14 @@ class HttpsPipe:
         """Prepare.
 
         Args:
-            listening: a TCP socket that listens; it is closed in the end.
-            tls: the server's certificate, which sites sign, and its key; it is looked at again.
+            listening: a TCP socket that listens; closed at the end.
+            tls: the server's certificate, which sites sign, and its key; both are read again when
+                they are renewed.
             sites: name and public key (hexadecimal) of each, by its number.
-            largest: bytes of an answer at most.
-            version: of this fedldp; sites that have another are named in the log.
-            agreement: of the run, which sites of the roster may fetch.
-            changed: whether a site changed that key, which is not good any more.
+            largest: the largest answer, in bytes.
+            version: of this fedldp; the log names sites with another version.
+            agreement: of the run; sites of the roster may fetch it.
+            changed: returns whether a site changed that key, which is then refused.
         """
         self.address = listening.getsockname()[:2]
         self._tls, self._largest, self._version = tls, largest, version
@@ -137,7 +138,7 @@ class HttpsPipe:
         self._last = 0
         self._given_up = -_GIVE_UP_SECONDS
         self._rest = b""
-        """Of the last question, from where those of other sites end alike."""
+        """The end of the last question, which other sites' questions share."""
         self._over = False
         connections = Connections(len(sites), self._crowded)
         self._listener = connections.listener(listening)
@@ -147,7 +148,7 @@ class HttpsPipe:
             http=connections.protocol,  # type: ignore[arg-type]  # it calls what it is given
             ws="none",
             lifespan="off",
-            # Any stranger could fill its log: what matters is said here, a line a minute at most.
+            # Any stranger could fill uvicorn's log: this module logs what matters, rate-limited.
             log_config=None,
             log_level="critical",
             access_log=False,
@@ -195,7 +196,7 @@ class HttpsPipe:
             return any(site.is_there(now) for site in self._sites)
 
     def nodes(self, timeout: float) -> list[int]:
-        """Return the numbers of the sites that are there."""
+        """Return the numbers of the connected sites."""
         return [index for index, site in enumerate(self.present()) if site.there]
 
     def present(self) -> list[Presence]:
@@ -224,7 +225,7 @@ class HttpsPipe:
             self._last += 1
             tag, until = self._last, time.monotonic() + ttl
             for question in site.questions:
-                if b"".join(question.parts) == body:  # asked again: one answer is good for both
+                if b"".join(question.parts) == body:  # asked again: one answer serves both
                     question.tags[tag] = until
                     return tag
             site.questions.append(_Question(tag, self._in_parts(body), {tag: until}))
@@ -232,12 +233,12 @@ class HttpsPipe:
         return tag
 
     def _in_parts(self, body: bytes) -> tuple[bytes, bytes]:
-        """Return a question's head and the rest, which those that end alike have in common."""
+        """Return a question's head, and the rest, which questions that end alike share."""
         if len(body) <= 4 * _HEAD:
             return body, b""
         if not (self._rest and body.endswith(self._rest)):
             alike = _alike(self._rest, body)
-            # Less than half of it is that of another round, or not worth a search each time.
+            # If less than half is shared, it is another round's question, or not worth the search.
             self._rest = body[-alike:] if 2 * alike >= len(body) else body[_HEAD:]
         return body[: -len(self._rest)], self._rest
 
@@ -245,7 +246,7 @@ class HttpsPipe:
         """Return what came since the last call; wait at most ``timeout`` seconds for the first.
 
         Returns:
-            Pairs of a tag and the answer; None where its time is over.
+            Pairs of a tag and the answer; None if its time is over.
         """
         with self._changed:
             self._give_up(time.monotonic())
@@ -255,7 +256,7 @@ class HttpsPipe:
             return taken
 
     def end(self) -> None:
-        """Let the run be over: there is nothing to tell the sites."""
+        """End the run: there is nothing to tell the sites."""
 
     def _give_up(self, now: float) -> None:
         if now < self._given_up + _GIVE_UP_SECONDS:
@@ -270,17 +271,17 @@ class HttpsPipe:
                     site.questions.remove(question)
 
     def _wake(self, *sites: _Site) -> None:
-        """Let sites' waiting requests look again, from any thread."""
+        """Make sites' waiting requests check again, from any thread."""
         loop = self._loop
         if loop is not None:
-            with suppress(RuntimeError):  # it ended in between
+            with suppress(RuntimeError):  # the loop ended meanwhile
                 for site in sites:
                     loop.call_soon_threadsafe(site.wake.set)
 
     # For the sites: HTTP, in a thread of its own
 
     def _run(self) -> None:
-        # What asyncio holds for each connection, whether anything comes or not: 256 KiB else.
+        # asyncio's buffer for each connection, used or not; its default is 256 KiB.
         SSLProtocol.max_size = _TLS_BUFFER
 
         async def serve() -> None:
@@ -293,7 +294,7 @@ class HttpsPipe:
         asyncio.run(serve())
 
     async def _look_at_tls(self) -> None:
-        """Show connections that begin a renewed certificate; those that are there go on."""
+        """Use a renewed certificate for new connections; existing ones go on."""
         while True:
             await asyncio.sleep(_LOOK_AT_TLS_SECONDS)
             try:
@@ -332,12 +333,12 @@ class HttpsPipe:
         return found if isinstance(found, Response) else _bytes(self._session(*found))
 
     async def _hand_agreement(self, request: Request) -> Response:
-        """Hand the agreement to a site of the roster, whose agent's session goes on."""
+        """Hand the agreement to a site of the roster; its agent's session goes on."""
         found = await self._said_who(request)
         return found if isinstance(found, Response) else _bytes(self._agreement)
 
     async def _said_who(self, request: Request) -> tuple[int, str] | Response:
-        """Return a site's number and version, by the hello in a request; else a refusal."""
+        """Return a site's number and version from the hello in a request; otherwise a refusal."""
         length = _length(request)
         if length is None or length > LONGEST:
             return _refused(413)
@@ -366,7 +367,7 @@ class HttpsPipe:
         return index, hello.version
 
     def _session(self, index: int, version: str) -> bytes:
-        """Begin a site's session, which ends the one before; return its token."""
+        """Begin a site's session, which ends the previous one; return its token."""
         token, site, name = os.urandom(TOKEN_BYTES), self._sites[index], self._names[index]
         with self._changed:
             if site.token is not None:
@@ -375,7 +376,7 @@ class HttpsPipe:
             self._tokens[site.token] = index
             site.heard, site.at_work, site.receiving = time.monotonic(), False, False
             site.version = version
-        site.wake.set()  # whoever waits in the session before
+        site.wake.set()  # for a request of the previous session that still waits
         self._rate_limited(f"site {name} is connected", level=logging.INFO)
         if not fits_version(self._version, version):
             self._rate_limited(
@@ -384,7 +385,7 @@ class HttpsPipe:
         return token
 
     def _site(self, request: Request) -> int | None:
-        """Return whose token a request shows."""
+        """Return the site whose token a request shows."""
         kind, _, text = request.headers.get("authorization", "").partition(" ")
         with suppress(ValueError):
             token = hashlib.sha256(bytes.fromhex(text)).digest()
@@ -403,9 +404,9 @@ class HttpsPipe:
             return _refused(413)
         site = self._sites[index]
         site.polls += 1
-        site.at_work = False  # or it would not ask
+        site.at_work = False  # it would not ask otherwise
         poll, token, until = site.polls, site.token, time.monotonic() + POLL_SECONDS
-        site.wake.set()  # an earlier request of its, which nobody waits for any more
+        site.wake.set()  # ends an earlier request of the site, which nobody waits for any more
         while not self._over and poll == site.polls and token == site.token:
             site.wake.clear()
             with self._changed:
@@ -458,7 +459,7 @@ def listen(address: str) -> socket.socket:
     """Return a TCP socket that listens at HOST:PORT.
 
     Raises:
-        ConfigError: the address is written otherwise, or nothing can listen there.
+        ConfigError: the address has another form, or nothing can listen there.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -472,12 +473,13 @@ def listen(address: str) -> socket.socket:
         return socket.create_server((host, int(port)), family=family, backlog=512)
     except OSError as error:
         raise ConfigError(
-            f"listen = {address}: {error.strerror}; see to who listens there, or take another port"
+            f"listen = {address}: {error.strerror}; find out who listens there, or take another "
+            "port"
         ) from error
 
 
 async def _body(request: Request, length: int) -> bytes | None:
-    """Return a request's body; None if it is longer or shorter than it was announced to be."""
+    """Return a request's body; None if its length differs from the announced one."""
     parts, stream = bytearray(), aiter(request.stream())
     while True:
         async with asyncio.timeout(_PART_SECONDS):
@@ -490,7 +492,7 @@ async def _body(request: Request, length: int) -> bytes | None:
 
 
 def _alike(one: bytes, other: bytes) -> int:
-    """Return how many bytes two messages have in common at their ends."""
+    """Return how many bytes two messages share at their ends."""
     least, most = 0, min(len(one), len(other))
     while least < most:
         size = (least + most + 1) // 2
@@ -502,7 +504,7 @@ def _alike(one: bytes, other: bytes) -> int:
 
 
 def _length(request: Request) -> int | None:
-    """Return the length that a request announces; None if it does not."""
+    """Return the length that a request announces; None if it announces none."""
     text = request.headers.get("content-length", "" if _streams(request) else "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
@@ -516,7 +518,7 @@ def _bytes(body: bytes) -> Response:
 
 
 class _InPieces(Response):
-    """A long body, of which no more is copied at a time than its reader takes."""
+    """A long body that is copied only as fast as its reader takes it."""
 
     media_type = "application/octet-stream"
 
@@ -536,5 +538,5 @@ class _InPieces(Response):
 
 
 def _refused(status: int) -> Response:
-    """Return a refusal, after which nothing more is read from that connection."""
+    """Return a refusal, after which nothing more is read from the connection."""
     return Response(status_code=status, headers={"connection": "close"})

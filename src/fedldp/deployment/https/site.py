@@ -1,7 +1,8 @@
-"""The site's end: asks the server for questions, for ever, and gives the agent's answers back.
+"""The site's end: asks the server for questions, without end, and returns the agent's answers.
 
-It alone opens connections, through the environment's proxy where there is one. Whatever breaks is
-begun anew, first soon and then ever later: a server that is away for a weekend is found again.
+Only the site opens connections, through the environment's proxy if there is one. After any failure
+it starts again, soon at first and then ever later: a server that is away for a weekend is found
+again.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from fedldp.deployment.rate_limited_log import RateLimitedLog
 log = logging.getLogger("fedldp.site")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
-"""Seconds before the first and the latest attempts to reach a server again, about."""
+"""Seconds before the first and before later attempts to reach a server again, roughly."""
 _SECONDS = httpx.Timeout(60.0, connect=30.0)
 _KEPT = httpx.Limits(keepalive_expiry=None)
-"""A connection is kept for as long as an answer takes: of a fleet that trains for some seconds, all
-would come with new ones, at the same moment."""
+"""Seconds for which a connection is kept, as long as an answer takes: otherwise all sites of a
+fleet that trains for some seconds would open new ones at the same moment."""
 _TRIES = 5
-"""How often an answer is sent whose connection breaks, before the question is asked for again."""
+"""How often an answer is sent when its connection breaks, before asking for the question again."""
 _NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
-"""It came in part, or the server still waits for the rest of an earlier try."""
+"""Status: the answer came in part, or the server still waits for the rest of an earlier try."""
 _OTHER = "it is none of fedldp's servers, or one of another version"
 _REFUSED = {
     401: "it does not know this session (any more): it was started again, or another agent has "
@@ -50,11 +51,12 @@ class HttpsLink:
 
     Args:
         url: of the server: https://HOST:PORT.
-        ca: PEM: the authorities, one of which signed the server's certificate.
+        ca: PEM: the authorities that may vouch for the server's certificate.
         key: the site's identity.
-        answer: what the site says to a question.
-        largest: how many bytes a question may have now.
-        tell: is told, each time the server was heard of, None; or why it cannot be reached.
+        answer: returns the site's answer to a question.
+        largest: returns how many bytes a question may have now.
+        tell: is called with None each time the server was heard of, or with why it cannot be
+            reached.
 
     Raises:
         ConfigError: the authorities cannot be read.
@@ -72,13 +74,13 @@ class HttpsLink:
         self._told = tell
         self._url, self._key, self._answer, self._largest = url, key, answer, largest
         self._ca = ca
-        tls_of_site(ca)  # each connection looks at it anew: others may vouch for the server then
+        tls_of_site(ca)  # each connection reads it again: the authorities may have changed by then
         self._rate_limited = RateLimitedLog(log)
         self._stop = threading.Event()
         self._state = ""
 
     def serve(self, stop: threading.Event) -> None:
-        """Serve until ``stop`` is set; an answer that is under way then is not sent."""
+        """Serve until ``stop`` is set; an answer that is still under way then is not sent."""
         thread = threading.Thread(target=self._go, name="https", daemon=True)
         thread.start()
         stop.wait()
@@ -97,7 +99,7 @@ class HttpsLink:
                         pause = _FIRST_PAUSE
             except (httpx.HTTPError, OSError, WireError, ConfigError) as error:
                 self._tell(f"no connection to {self._url}: {_in_words(error)}; it is tried again")
-            except Exception as error:  # the agent goes on; no content is for the log
+            except Exception as error:  # the agent goes on; the log never has any content
                 self._tell(
                     f"no connection to {self._url}: {type(error).__name__}; it is tried again"
                 )
@@ -109,7 +111,7 @@ class HttpsLink:
         shown = {"authorization": f"Bearer {token.hex()}"}
         with client.stream("POST", "/v1/question", headers=shown) as response:
             if response.status_code == httpx.codes.NO_CONTENT:
-                response.read()  # or its connection is closed
+                response.read()  # otherwise its connection is closed
                 return
             question = _read(response, self._largest())
             number = response.headers.get(TAG, "")
@@ -117,22 +119,22 @@ class HttpsLink:
             raise WireError("a question without its number")
         try:
             answer = self._answer(question)
-        except Exception as error:  # its content is not for the log
+        except Exception as error:  # the log never has its content
             self._rate_limited(f"a message could not be answered: {type(error).__name__}")
             answer = b""
         self._send(client, f"/v1/answer/{number}", shown, answer)
 
     def _send(self, client: httpx.Client, place: str, shown: dict[str, str], answer: bytes) -> None:
-        """Send an answer, and again where its connection breaks.
+        """Send an answer, and send it again if its connection breaks.
 
-        That is done within its session, to which alone the number of the question belongs.
+        This happens within its session, because the question's number belongs to that session only.
         """
         for left in reversed(range(_TRIES)):
             try:
                 with client.stream("POST", place, headers=shown, content=answer) as response:
                     # NOT_FOUND: it was given up meanwhile, or an earlier try got through
                     if response.status_code == httpx.codes.NO_CONTENT:
-                        response.read()  # or its connection is closed
+                        response.read()  # otherwise its connection is closed
                     if response.status_code in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
                         return
                     if response.status_code not in _NOT_RECEIVED or not left:
@@ -143,7 +145,7 @@ class HttpsLink:
             self._stop.wait(_FIRST_PAUSE * 2 ** (_TRIES - left))
 
     def _tell(self, state: str, level: int = logging.WARNING) -> None:
-        """Log what became of the connection, where it is another than before."""
+        """Log the state of the connection, if it changed."""
         if level == logging.WARNING:
             self._told(state)
         if state != self._state:
@@ -152,13 +154,13 @@ class HttpsLink:
 
 
 def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> bytes:
-    """Return the file of the agreement that a server runs, which it hands to sites of the roster.
+    """Return the file of the agreement that a server runs; sites of the roster may fetch it.
 
     Args:
         url: of the server: https://HOST:PORT.
-        ca: PEM: the authorities, one of which signed the server's certificate.
+        ca: PEM: the authorities that may vouch for the server's certificate.
         key: the site's identity.
-        limit: of its bytes.
+        limit: the most bytes that it may have.
 
     Raises:
         ConfigError: there is no connection, or the server does not know the site.
@@ -174,15 +176,15 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> b
 
 
 def seconds_ahead(url: str, ca: Path) -> float | None:
-    """Reach a server as the agent does, and say nothing to it; return how far its clock is ahead.
+    """Reach a server as the agent does, and send nothing; return how far its clock is ahead.
 
     Returns:
-        Seconds, to a second or so, by the date of its answer; None where that has none. Nothing but
-        the dates of certificates depends on it.
+        Seconds, to about a second, by the date of its answer; None if the answer has no date. Only
+            the dates of certificates depend on it.
 
     Raises:
         ConfigError: the authorities cannot be read.
-        WireError: it cannot be reached, or is no server of fedldp.
+        WireError: it cannot be reached, or is not a server of fedldp.
     """
     try:
         with _client(url, tls_of_site(ca)) as client, client.stream("GET", "/v1/nonce") as response:
@@ -203,7 +205,7 @@ def _client(url: str, context: ssl.SSLContext) -> httpx.Client:
 
 
 def _said_who(client: httpx.Client, key: Ed25519PrivateKey, place: str, limit: int) -> bytes:
-    """Say who this is, at a place of the server's; return what it answers."""
+    """Say hello at one of the server's addresses; return the server's answer."""
     with client.stream("GET", "/v1/nonce") as response:
         nonce = _read(response, NONCE_BYTES)
         secured = response.extensions["network_stream"].get_extra_info("ssl_object")
@@ -216,10 +218,10 @@ def _said_who(client: httpx.Client, key: Ed25519PrivateKey, place: str, limit: i
 
 
 def tls_of_site(ca: Path) -> ssl.SSLContext:
-    """Return the TLS settings of a site, which trusts the authorities in a PEM file alone.
+    """Return the TLS settings of a site, which trusts only the authorities in a PEM file.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     try:
         context = ssl.create_default_context(cafile=ca)
@@ -232,10 +234,10 @@ def tls_of_site(ca: Path) -> ssl.SSLContext:
 
 
 def _read(response: httpx.Response, limit: int) -> bytes:
-    """Return a body as it was sent, whose length is checked before anything of it is read.
+    """Return a body as it was sent; its length is checked before any of it is read.
 
     Raises:
-        WireError: it is refused, of no known length, too long, or cut short.
+        WireError: it is refused, of unknown length, too long, or cut short.
     """
     if response.status_code != httpx.codes.OK:
         raise WireError(_refusal(response))
