@@ -357,7 +357,7 @@ def test_whoever_asks_for_budgets_that_stay_is_refused() -> None:
     found = agreed(recipe=SUMS, channel="sum", budgets=())
     for epsilon in ([2.0, 4.0, 8.0], 2.0):
         planted = replace(found, config=found.config.changed(epsilon=epsilon))
-        assert "stays with it" in refused(planted.check)
+        assert "stays with the site" in refused(planted.check)
 
 
 @pytest.mark.parametrize(
