@@ -1,4 +1,4 @@
-"""What an adversary sees of a system in one trial, and of many, as scores need it.
+"""What an adversary sees of a system, in one trial and in many, in the form that scores need.
 
     server             the bytes that leave one client, in every round that is played
     summing-server     the sum of a round's reports, as the server step is given it
@@ -6,8 +6,8 @@
                        reports of a round, sorted by their bytes
     downlink           the broadcast that comes of a round's reports
 
-Where a round is a dialogue of several phases, whose server is given a sum alone, it is held in
-full, and the server sees what comes of it.
+A round that is a dialogue of several phases, whose server gets only a sum, is played in full, and
+the server sees its result.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.participation import participants
 
 MOST_VALUES = 2048
-"""Coordinates of the server's estimate that are kept of a round."""
+"""How many coordinates of the server's estimate are kept for a round."""
 MOST_BITS = 512
 _PROBES = 4
 
@@ -104,13 +104,13 @@ class _Glance:
 
 @dataclass(frozen=True, eq=False)
 class AdversaryView:
-    """What an adversary sees of a client of a system.
+    """What an adversary sees of one client of a system.
 
     Attributes:
         attacked: the client.
         adversary: who sees it.
-        rounds: that are played, from 1.
-        asked: how often each question is put; more than once for the server alone.
+        rounds: the rounds that are played, from 1.
+        asked: how often each question is put; more than once for the server only.
     """
 
     attacked: AttackedClient
@@ -131,9 +131,9 @@ class AdversaryView:
         """Return what is seen of trials with one canary of a pair, each with a key of its own.
 
         Raises:
-            RunError: the client has answered no question of an honest server, or the server's step
-                has failed on every report. Both look the same whatever the client holds, so a game
-                that is played on would find nothing, and say ok.
+            RunError: the client answered no question of an honest server, or the server's step
+                failed on every report. Both look the same whatever the client holds, so a game
+                would find nothing, and report "ok".
         """
         directions = [
             self._direction(pair, round) for round in self.rounds for _ in range(self.asked)
@@ -168,7 +168,7 @@ class AdversaryView:
         )
 
     def _places_of(self, pair: CanaryPair) -> NDArray[np.int64]:
-        """Return which coordinates are kept: of a large model those that differ most in trials."""
+        """Return which coordinates to keep: of a large model, those that differ most in trials."""
         size = self.attacked.sent_size
         if size <= MOST_VALUES:
             return np.arange(size)
@@ -183,7 +183,7 @@ class AdversaryView:
         return self._places[id(pair)][1]
 
     def _direction(self, pair: CanaryPair, round: int) -> NDArray[np.float64] | None:
-        """Return the difference of the updates that were swapped, as far as it is known."""
+        """Return the difference of the swapped updates, as far as it is known."""
         attacked = self.attacked
         if attacked.trains_once or (pair.first.change and pair.second.change):
             updates: list[Any] = [
@@ -203,7 +203,7 @@ class AdversaryView:
         return (one - other) / largest if largest else None
 
     def _trial(self, canary: Canary, key: bytes) -> Iterator[_Glance]:
-        # Who asks again gets what the runtime makes of streams that are new each time.
+        # Whoever asks again gets answers from streams that are new each time.
         keys = TrialKeys(key, self.attacked.idealised, again=self.asked > 1)
         runtime = self.attacked.runtime(canary, keys)
         if self.adversary == "server" and self.attacked.side.phases == 1:
@@ -236,7 +236,7 @@ class AdversaryView:
             yield self._outcome(round, incoming, draw)
 
     def _there(self, round: int, draw: Draw) -> Sequence[int]:
-        """Return who takes part: for who sees broadcasts alone it is drawn, and a secret."""
+        """Return who takes part: drawn, and secret, if the adversary sees broadcasts only."""
         if self.adversary != "downlink":
             return range(self.attacked.config.round_size)
         return list(participants(self.attacked.config, round, lambda number: draw))
@@ -270,9 +270,9 @@ class AdversaryView:
         return _Glance(len(answer), (0.0, *told), estimate, found.payload)
 
     def estimate(self, report: Report, state: State) -> NDArray[np.float64]:
-        """Return what the server makes of one report alone; of its bytes, where it is nothing."""
+        """Return the server's estimate from one report alone; from its bytes, if it is unusable."""
         for label in [self._labels[state.round]] if state.round in self._labels else range(8):
-            # A server may leave out whom it does not select: another draw may select.
+            # A server may leave out a client that it does not select: another draw may select it.
             found = self._step(state, [report], partial(_public, label))
             if found.any():
                 self._labels[state.round] = label
@@ -291,7 +291,7 @@ class AdversaryView:
                 change = (
                     np.zeros(self.attacked.sent_size) if found is None else found.astype(np.float64)
                 )
-        except Exception as error:  # the adversary makes of a malformed report what it likes
+        except Exception as error:  # the adversary may use a malformed report in any way
             # A step may refuse a report that comes alone: its bytes are looked at all the same.
             refused = self.adversary == "server" and isinstance(error, FedldpError)
             self._steps["" if refused else f"{type(error).__name__}: {first_line(error)}"] += 1
@@ -305,7 +305,7 @@ class AdversaryView:
         return _Glance(0, (0.0, *[_NOTHING] * len(_HEADS)), change, change.astype("<f4").tobytes())
 
     def _through(self, reports: list[Report], round: int) -> Incoming:
-        """Return what a channel makes of a round's reports."""
+        """Return what the channel delivers for a round's reports."""
         if self.adversary == "downlink":
             return reports
         if self.adversary == "summing-server":
@@ -333,7 +333,7 @@ class AdversaryView:
         return self._others[client], TrialKeys(secret, keys.streams_simulated)
 
     def _sent(self, client: int, keys: TrialKeys, broadcast: Broadcast) -> Report:
-        """Return what another client sends, which has learned nothing from its examples."""
+        """Return the report of another client, which learned nothing from its examples."""
         attacked, own = self._other(client, keys)
         sender = Sender(
             index=client,
@@ -345,7 +345,7 @@ class AdversaryView:
         return alone(attacked.side.encoder, Sensitive(None), broadcast, sender)
 
     def _asking(self, runtime: ClientRuntime, keys: TrialKeys) -> Ask:
-        """Return what puts a round's questions to all clients."""
+        """Return a function that puts a round's questions to all clients."""
         runtimes = {self.attacked.index: runtime}
 
         def ask(
@@ -370,7 +370,7 @@ class AdversaryView:
 
 
 def _drawn(keys: TrialKeys, round: int, purpose: str) -> Stream:
-    """Return the server's randomness in a trial, which who sees broadcasts alone does not know."""
+    """Return the server's randomness in a trial; an adversary who sees only broadcasts lacks it."""
     return keys.kept(f"server/{round}/{purpose}")
 
 

@@ -1,22 +1,23 @@
-"""When shuffled messages arrive, by clocks as they are, and links that their times give away.
+"""When shuffled messages arrive, with realistic clocks, and which links their times give away.
 
-The game. Among n clients one is the target. The server is shown the arrival of one of its messages,
-and the arrivals of all n clients' messages at one other position, of the same round or of the next
-one; it names the one that is the target's. By guessing it is right with probability 1/n.
+The game: among n clients one is the target. The server sees the arrival of one of its messages, and
+the arrivals of all n clients' messages at one other position, of the same round or of the next one;
+it names the target's message. A guess is right with probability 1/n.
 
 The time model is that of ``simulation.schedule``: message j of client i arrives at W_i + U(0, T),
-where W_i is T_S for all where clients predict their own times rightly. Then an arrival has the same
-law whosever the message is, and no attack on times beats guessing. ``Clocks`` is what can differ.
+where W_i is T_S for every client that predicts its own times correctly. Then an arrival has the
+same law for every client, and no attack on times beats guessing. ``Clocks`` says what can differ.
 
-Attacks, which all know T:
+Attacks; all of them know T:
 
-- ``ranks``: the message that has, among those of its position, the rank that the shown one has in
-  its own. It knows nothing else.
-- ``law``: the message that is likeliest, where the law of W is known. Given W, arrivals are
-  independent, with density 1/T from W to W + T. So the ratio of the likelihoods of "of one client"
-  and "of two" is P(both windows are open)/(P(the one is) P(the other is)), by that law.
-- ``windows``: the same, where the server knows the very windows of this round's clients, as one
-  does that has seen them in many rounds: by what share of those it may come from they share.
+- ``ranks``: the message whose rank among those of its position equals the rank of the message
+  shown among those of its own. This attack knows nothing else.
+- ``law``: the likeliest message, where the law of W is known. Given W, arrivals are independent,
+  with density 1/T from W to W + T. So the ratio of the likelihoods of "of one client" and "of two"
+  is P(both windows are open)/(P(the one is) P(the other is)), by that law.
+- ``windows``: the same, where the server knows the actual windows of this round's clients, as a
+  server that has seen them in many rounds does: it scores by the share of windows in common among
+  those that a message may come from.
 - ``ticks``: the message whose place within a tick is nearest, where timers have ticks.
 """
 
@@ -37,7 +38,7 @@ Span = Literal["within", "across"]
 TargetClient = Literal["any", "slowest"]
 
 _LAW = 4096
-"""Clients that stand for the law of windows."""
+"""How many clients represent the law of windows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,10 @@ class Clocks:
         name: for the reader.
         waits: whether clients wait T_W (Section 3.1); Algorithm 3 as printed has no wait.
         prediction_error: of a client's prediction of its own times, as the sigma of a log-normal
-            factor, anew in every round; that of the time model where it is None.
-        offset_seconds: standard deviation of a client's clock, which is the same in every round.
-        tick_seconds: timers go off at multiples of this only, counted from when the device was
-            started; 0 for timers without ticks.
+            factor, drawn again in every round; None: that of the time model.
+        offset_seconds: standard deviation of a client's clock offset, which stays in every round.
+        tick_seconds: timers fire only at multiples of this, counted from the device's start; 0 for
+            timers without ticks.
         jitter_seconds: mean of an exponential delay that the network adds to every message.
     """
 
@@ -64,7 +65,7 @@ class Clocks:
 
     @property
     def attacks(self) -> tuple[TimingAttack, ...]:
-        """Those that are tried."""
+        """The attacks that are tried."""
         known: tuple[TimingAttack, ...] = ("ranks", "law", "windows")
         return (*known, "ticks") if self.tick_seconds else known
 
@@ -82,17 +83,17 @@ CLOCKS = (
         jitter_seconds=1e-3,
     ),
 )  # fmt: skip
-"""What is tried of every time model."""
+"""The clocks that are tried with every time model."""
 
 
 @dataclass(frozen=True, eq=False)
 class Habits:
-    """What stays from round to round, in seconds.
+    """What stays the same from round to round, in seconds.
 
     Attributes:
         offsets: of each client's clock, shape (n,).
         phases: of each client's timer within a tick, shape (n,).
-        delay: T, on which they agreed before the first round.
+        delay: T, agreed on before the first round.
     """
 
     offsets: Floats
@@ -103,7 +104,7 @@ class Habits:
     def draw(
         cls, delays: Delays, clocks: Clocks, clients: int, generator: np.random.Generator
     ) -> Habits:
-        """Draw those of ``clients`` clients."""
+        """Draw the habits of ``clients`` clients."""
         return cls(
             offsets=generator.normal(0.0, clocks.offset_seconds, clients),
             phases=generator.uniform(0.0, clocks.tick_seconds, clients),
@@ -116,8 +117,8 @@ class Windows:
     """When the messages of a round's clients may arrive.
 
     Attributes:
-        opens: W of each client, shape (n,), in seconds: from T_S on, or, where nobody waits, from
-            the start of the round.
+        opens: W of each client, shape (n,), in seconds: from T_S on, or, if nobody waits, from the
+            start of the round.
         delay: T, the same in all rounds of a run.
     """
 
@@ -125,7 +126,7 @@ class Windows:
     delay: float
 
     def open_at(self, times: Floats, among: Floats) -> NDArray[np.int64]:
-        """Return how many of some windows, which open at ``among``, ascending, are open then."""
+        """Return how many windows, opening at ``among`` (ascending), are open at each time."""
         opened = np.searchsorted(among, times, "right")
         return opened - np.searchsorted(among, times - self.delay, "left")
 
@@ -159,9 +160,9 @@ def likelihoods(own: float, seen: Floats, first: Windows, second: Windows) -> Fl
 
     Args:
         own: the arrival that is shown, in the first round.
-        seen: arrivals at another position, shape (n,), in the second round, or the same.
-        first: windows of clients in the first round, who stand for the law, or are all there are.
-        second: of the same clients in the second.
+        seen: arrivals at another position, shape (n,), in the second round, or in the same.
+        first: windows of clients in the first round: a sample of the law, or all that there are.
+        second: windows of the same clients in the second round.
     """
     possible = (first.opens <= own) & (own <= first.opens + first.delay)
     shared = second.open_at(seen, np.sort(second.opens[possible]))
@@ -170,7 +171,7 @@ def likelihoods(own: float, seen: Floats, first: Windows, second: Windows) -> Fl
 
 
 def by_rank(place: int, seen: Floats, others: Floats) -> Floats:
-    """Return scores of ``others``: 1 for the one that has the rank of message ``place``."""
+    """Return scores of ``others``: 1 for the one whose rank equals that of message ``place``."""
     rank = int((seen < seen[place]).sum())
     scores = np.zeros(others.size)
     scores[np.argpartition(others, rank)[rank]] = 1.0
@@ -178,13 +179,13 @@ def by_rank(place: int, seen: Floats, others: Floats) -> Floats:
 
 
 def by_tick(own: float, seen: Floats, tick: float) -> Floats:
-    """Return scores of ``seen``: less, the further from ``own`` within a tick."""
+    """Return scores of ``seen``: lower, the farther from ``own`` within a tick."""
     apart = np.mod(seen - own, tick)
     return -np.minimum(apart, tick - apart)
 
 
 def pick(scores: Floats, generator: np.random.Generator) -> int:
-    """Return the place of the highest score; any of them where several have it."""
+    """Return the place of the highest score; among ties, a random one."""
     return int(generator.choice(np.flatnonzero(scores == scores.max())))
 
 
@@ -205,11 +206,11 @@ def timing_hits(
     Args:
         delays: the time model.
         clients: n.
-        clocks: how real ones differ from it.
+        clocks: how real clocks differ from it.
         span: whether the other position is of the same round.
         target: any client, or the one whose window opens last.
         trials: how often it is played.
-        generator: of all that is random.
+        generator: of all randomness.
     """
     known = Habits.draw(delays, clocks, _LAW, generator)
     law = [draw_windows(delays, clocks, known, generator) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from counts: what an attack has shown, at a stated confidence.
+"""Lower bounds on epsilon from counts: what an attack showed, at a stated confidence.
 
 A mechanism that is (epsilon, delta)-private has P(E) <= e^epsilon Q(E) + delta for every event E,
 where P and Q are the laws of what is seen under two neighbouring inputs. So every E proves
@@ -28,7 +28,7 @@ from scipy.stats import beta
 
 from fedldp.core.errors import ConfigError
 
-# More than the relative error of scipy's quantiles, which are good to about 1e-12.
+# Larger than the relative error of scipy's quantiles, which is about 1e-12.
 _SAFE_SIDE = 1e-9
 
 
@@ -36,12 +36,12 @@ def probability_at_least(hits: int, trials: int, alpha: float) -> float:
     """Return the exact (Clopper-Pearson) lower bound of a probability, at level ``alpha``.
 
     Args:
-        hits: how often the event happened.
-        trials: how often it could have.
+        hits: how often the event occurred.
+        trials: how often it could have occurred.
         alpha: the probability that the bound is too large, above 0 and below 1.
 
     Raises:
-        ConfigError: the counts are none.
+        ConfigError: the counts are invalid.
     """
     _check_counts(hits, trials)
     return 0.0 if hits == 0 else float(beta.ppf(alpha, hits, trials - hits + 1)) * (1 - _SAFE_SIDE)
@@ -51,12 +51,12 @@ def probability_at_most(hits: int, trials: int, alpha: float) -> float:
     """Return the exact (Clopper-Pearson) upper bound of a probability, at level ``alpha``.
 
     Args:
-        hits: how often the event happened.
-        trials: how often it could have.
+        hits: how often the event occurred.
+        trials: how often it could have occurred.
         alpha: the probability that the bound is too small, above 0 and below 1.
 
     Raises:
-        ConfigError: the counts are none.
+        ConfigError: the counts are invalid.
     """
     _check_counts(hits, trials)
     if hits == trials:
@@ -73,13 +73,13 @@ def epsilon_lower(
     delta: float,
     confidence: float,
 ) -> float:
-    """Return a lower bound on epsilon at ``delta``; 0 where the counts prove nothing.
+    """Return a lower bound on epsilon at ``delta``; 0 if the counts prove nothing.
 
     Args:
-        hits: how often the event happened under the one input.
+        hits: how often the event occurred with one input.
         trials: with that input.
-        false_hits: how often it happened under the other.
-        false_trials: with the other.
+        false_hits: how often it occurred with the other input.
+        false_trials: with the other input.
         delta: at which epsilon is bounded, from 0 and below 1.
         confidence: that the bound holds, of both sides together; above 0 and below 1.
 
@@ -102,15 +102,15 @@ def epsilon_lower(
 def smallest_found(
     proven: float | None, false_hits: int, trials: int, *, delta: float, confidence: float
 ) -> float | None:
-    """Return the least epsilon that such a game would have shown to be above ``proven``.
+    """Return the smallest epsilon that such a game would have shown to exceed ``proven``.
 
-    That is the epsilon of an event that happens as often as it did under the other input (half a
-    time where it never did), and just often enough under the one. None if no event that is so rare
-    is enough, or if nothing is proven: then the game finds no mistake, however large.
+    That is the epsilon of an event that occurs as often as it did with the other input (half a time
+    if it never did), and just often enough with this one. None if no event that rare suffices, or
+    if nothing is proven: then the game finds no mistake, however large.
 
     Args:
         proven: epsilon at ``delta``.
-        false_hits: how often the event happened under the other input.
+        false_hits: how often the event occurred with the other input.
         trials: with each input.
         delta: as in ``epsilon_lower``.
         confidence: as in ``epsilon_lower``.
@@ -132,7 +132,7 @@ def smallest_found(
 
 
 def check_confidence(confidence: float) -> None:
-    """Refuse what is no confidence.
+    """Refuse an invalid confidence.
 
     Raises:
         ConfigError: it is not above 0 and below 1.

@@ -1,10 +1,10 @@
 """A run in which some clients lie, together.
 
-They pool their examples, train on them as an honest client would, and send what ``forged_reports``
-makes of that update, each through a runtime of its own. Ledgers, wire and server are those of every
-run. A server drops what it cannot count, and what no honest client could have sent in form (size,
-chunk, budget, whether there is a weight; numbers within ``LARGEST_WEIGHT``): every forged report is
-checked for that.
+They pool their examples, train on them as an honest client would, and send the reports that
+``forged_reports`` makes of that update, each through a runtime of its own. Ledgers, wire and server
+are those of every run. A server drops reports that it cannot count, and those whose form no honest
+client's could have (size, chunk, budget, whether there is a weight; numbers within
+``LARGEST_WEIGHT``): every forged report is checked to pass.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fedldp.simulation.population import Population
 def accuracy_of(
     config: RunConfig, inputs: Inputs, attack: Lie | None, liars: Sequence[int]
 ) -> tuple[float, str]:
-    """Run a configuration in which some lie; return the accuracy, and why it stopped early."""
+    """Run a configuration in which some clients lie; return accuracy, and why it stopped early."""
     scheduled = config.with_schedule(draws_of_seed(config.seed))
     with tempfile.TemporaryDirectory() as folder:
         population = population_of(scheduled, inputs, Path(folder))
@@ -63,7 +63,7 @@ def accuracy_of(
 
 @dataclass(eq=False)
 class _ByzantineRun:
-    """Clients of a run of whom some lie, and its server."""
+    """The clients of a run, some of whom lie, and its server."""
 
     population: Population
     attack: Lie | None
@@ -74,7 +74,7 @@ class _ByzantineRun:
     state: State = field(init=False)
 
     def run(self) -> list[Round]:
-        """Go through all rounds."""
+        """Run all rounds."""
         config = self.population.config
         draws = draws_of_seed(config.seed)
         rounds: list[Round] = []
@@ -166,7 +166,7 @@ class _ByzantineRun:
         return replace(examples, labels=(examples.labels + 1) % classes)
 
     def found(self, broadcast: Broadcast, client: Client) -> Update:
-        """Return the update of the pooled examples, which is trained for once in a round."""
+        """Return the update of the pooled examples; it is trained only once in a round."""
         round = broadcast.round
         if round not in self.pooled:
             train, members = self.population.dataset.train, self.population.members
@@ -178,7 +178,7 @@ class _ByzantineRun:
 
 @dataclass(frozen=True, eq=False)
 class _Pooled:
-    """A local update on the examples of all that lie, perhaps turned round and made longer."""
+    """A local update on the examples of all liars, perhaps reversed and made longer."""
 
     byzantine: _ByzantineRun
     turned: bool
@@ -200,7 +200,7 @@ def _anywhere(index: int, update: Any, broadcast: Broadcast) -> NDArray[np.float
 
 
 def sum_bits(config: RunConfig, problem: Problem) -> int:
-    """Return the bits of the modulus of a system's sums; 64 where it has none."""
+    """Return the bits of the modulus of a system's sums; 64 if there is none."""
     check_one_sum(config)
     summing = config.algorithm(problem).summing()
     return 64 if summing is None else summing.bits
@@ -209,9 +209,9 @@ def sum_bits(config: RunConfig, problem: Problem) -> int:
 def accepts_report(
     server: ServerRole, state: State, draw: Draw, report: Report, honest: Report
 ) -> bool:
-    """Return whether a server takes a report, as ``deployment.reports`` decides it.
+    """Return whether a server accepts a report, by the rules of ``deployment.reports``.
 
-    A secure sum cannot look at a report, but at its form.
+    A secure sum sees only a report's form, not its content.
     """
     alike = all(getattr(report, n) == getattr(honest, n) for n in ("size", "chunk", "epsilon"))
     weighted = (report.weight is None) == (honest.weight is None)

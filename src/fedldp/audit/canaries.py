@@ -1,8 +1,8 @@
-"""Canaries: neighbouring inputs of a client, on which its reports are likeliest to tell too much.
+"""Canaries: neighbouring inputs of a client on which its reports are likeliest to reveal too much.
 
-A canary is what a client has: its examples, and, where training itself draws no noise, perhaps an
-update that is put in the place of what training gave. That is worse than any examples may make it,
-and what an encoder promises holds for every update.
+A canary is what a client has: its examples, and, if training itself draws no noise, perhaps an
+update that replaces the trained one. That is worse than any examples could make it, and an
+encoder's guarantee holds for every update.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from fedldp.data.examples import Examples
 
 Swap = Literal["client", "person", "record", "label", "weight"]
-"""What differs between two canaries: all that a client has; all rows of one person, and how many
-these are; the features of one example; its label alone; one coordinate of the update."""
+"""What differs between two canaries: everything that a client has; all rows of one person, and
+their number; the features of one example; its label only; one coordinate of the update."""
 
 FAR = 1e3
-"""A feature far outside of [0, 1], which no client checks."""
+"""A feature far outside [0, 1]; no client checks for that."""
 LARGE = 1e6
-"""A change of weights that every bound cuts off."""
+"""A change of weights that every bound clips."""
 FEW, MANY = 3, 40
-"""Rows of a person."""
+"""Numbers of rows of a person."""
 
 Floats = NDArray[np.float64]
 Features = NDArray[np.float32]
 Change = Callable[[int, int], Floats]
-"""A change of the weights, shape (d,), by the size d and the round."""
+"""A change of the weights, shape (d,), as a function of the size d and the round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Canary:
 
     Attributes:
         examples: of the client.
-        change: of the broadcast's weights, in the place of what training gives; None: it trains.
+        change: of the broadcast's weights, in place of the trained one; None: the client trains.
     """
 
     examples: Examples
@@ -57,12 +57,12 @@ class CanaryPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What is public of a client's examples.
+    """What is public about a client's examples.
 
     Attributes:
-        input_shape: of one.
+        input_shape: of one example.
         num_classes: labels are 0 to num_classes - 1.
-        count: how many it has; of persons, how many these are.
+        count: how many examples it has; where persons are swapped, how many persons.
     """
 
     input_shape: tuple[int, ...]
@@ -76,11 +76,11 @@ class Shape:
         )
 
     def lit(self, value: float = 1.0) -> Features:
-        """Return features that all have one value."""
+        """Return features that all have the same value."""
         return np.full(self.input_shape, value, np.float32)
 
     def half(self, *, upper: bool) -> Features:
-        """Return features of which one half is lit, in the order of the array."""
+        """Return features one half of which is lit, in the order of the array."""
         found = np.zeros(int(np.prod(self.input_shape)), np.float32)
         middle = -(-found.size // 2)
         found[:middle] = 1 if upper else 0
@@ -94,7 +94,7 @@ def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[Can
     Args:
         swap: what differs.
         shape: of the client's examples.
-        updates: whether updates may be put in the place of training's.
+        updates: whether updates may replace the trained ones.
         lengths: whether clients may have different numbers of examples.
     """
     if swap == "weight":
@@ -135,7 +135,7 @@ def _clients(shape: Shape) -> Iterator[CanaryPair]:
 
 
 def _records(shape: Shape, swap: Swap) -> Iterator[CanaryPair]:
-    """Yield pairs in which the first example alone differs; the others are half lit."""
+    """Yield pairs that differ only in the first example; the other examples are half lit."""
     last = shape.num_classes - 1
     lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
     told: tuple[tuple[str, Features, int, Features, int], ...]
@@ -164,7 +164,7 @@ def _with_first(shape: Shape, features: Features, label: int) -> Canary:
 
 
 def _persons(shape: Shape) -> Iterator[CanaryPair]:
-    """Yield pairs in which one person's rows alone differ; the others have one or two each."""
+    """Yield pairs that differ only in one person's rows; the others have one or two rows each."""
     last = shape.num_classes - 1
     lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
 
@@ -189,7 +189,7 @@ def _persons(shape: Shape) -> Iterator[CanaryPair]:
 
 
 def _with_person(shape: Shape, own: Examples) -> Canary:
-    """Return a client whose first person has some rows: half before the others', half after."""
+    """Return a client whose first person has given rows: half before the others', half after."""
     count = shape.count - 1
     others = replace(shape, count=count + count // 2).examples(
         shape.lit(0.5), shape.num_classes - 1

@@ -1,21 +1,21 @@
-"""What messages hold, and links that their bits give away.
+"""Linking messages by their content: what their bits give away.
 
-The game. The server is shown one message of a client, and the messages of all n clients at one
-position, of another chunk of the same round or of the same chunk of the next one; it names the one
-of the same client. By guessing it is right with probability 1/n.
+The game: the server sees one message of a client, and the messages of all n clients at one
+position, either another chunk of the same round or the same chunk of the next one; it names the
+message that comes from the same client. A guess is right with probability 1/n.
 
-The attack is the best linear one for weak signals. An adversary trains shadow clients on data of
-its own, from the very broadcasts that the clients had, and so knows how the deviations from the
-mean go together: X_1 and X_2, shape (s, c), at the two positions. Bits estimate a coordinate by
-y = K (2 b - 1), with a variance of about K^2. So what y_1 tells of the deviation at the other
-position is, in expectation under that law,
+The attack is the best linear one for weak signals. An adversary trains shadow clients on its own
+data, from the same broadcasts that the clients had, and so knows how the deviations from the mean
+are correlated: X_1 and X_2, shape (s, c), at the two positions. Bits estimate a coordinate by y = K
+(2 b - 1), with a variance of about K^2. So what y_1 says about the deviation at the other position
+is, in expectation under that law,
 
     X_2^T (X_1 X_1^T + s K^2 I)^-1 X_1 y_1,
 
 and the scores are the products of this with the y_2 of all n messages.
 
-Behind a secure sum the same attack is shown masked vectors, in the place of bits, without the names
-that really stand beside them, and after the server has taken off what masks it can.
+Against a secure sum, the same attack gets masked vectors instead of bits, without the names that
+really accompany them, and after the server has removed all the masks that it can.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ SHADOWS = 200
 
 @dataclass(frozen=True, eq=False)
 class TrainedValues:
-    """What clients would send in two rounds in a row, in normalised coordinates: not randomised.
+    """What clients would send in two successive rounds, in normalised coordinates, not randomised.
 
     Attributes:
         clients: of the run, shape (2, n, d).
-        shadows: of the adversary's own clients, less their mean, shape (2, s, d).
+        shadows: of the adversary's own clients, minus their mean, shape (2, s, d).
     """
 
     clients: NDArray[np.float32]
@@ -69,10 +69,10 @@ class TrainedValues:
 
 @dataclass(frozen=True)
 class Bits:
-    """How a client's weights become one bit each.
+    """How each weight of a client becomes one bit.
 
     Attributes:
-        bound: the ranges in which they are normalised.
+        bound: the ranges by which weights are normalised.
         mechanism: the randomiser.
     """
 
@@ -81,7 +81,7 @@ class Bits:
 
     @classmethod
     def of(cls, config: RunConfig, problem: Problem) -> Bits:
-        """Return that of a system's clients, who all have the same.
+        """Return the one that all of a system's clients share.
 
         Raises:
             ConfigError: a report is not one bit for each weight within a range.
@@ -106,8 +106,8 @@ class Bits:
 def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
     """Train the clients of the first two rounds, and shadows, from the same broadcasts.
 
-    The shadows have the test set, divided like the clients' examples, in as large shares. Clients
-    are the first of the run, as many as a round has, and take part in both rounds.
+    The shadows get the test set, divided like the clients' examples into shares of the same size.
+    The clients are the first ones of the run, as many as a round has, and take part in both rounds.
     """
     count, bits = config.round_size, Bits.of(config, inputs.problem)
     with tempfile.TemporaryDirectory() as folder:
@@ -173,9 +173,9 @@ class Linker:
         """Return how well each of the others fits.
 
         Args:
-            own: what is shown, less the mean at its place, shape (c,).
-            others: what the others are, less their mean, shape (n, c').
-            places: the round and the coordinates of both.
+            own: the message shown, minus the mean at its position, shape (c,).
+            others: the other messages, minus their mean, shape (n, c').
+            places: the round and the coordinates of both positions.
         """
         first, second = (self.shadows[round][:, part].astype(np.float64) for round, part in places)
         count = len(first)
@@ -194,14 +194,14 @@ def content_hits(
 ) -> dict[tuple[Span, int], int]:
     """Play the game with the shuffler's messages; return how often the attack was right.
 
-    All clients randomise anew in every trial, so trials are independent, of these weights.
+    All clients randomise again in every trial, so for these weights trials are independent.
 
     Args:
         trained: the clients' values, and the adversary's shadows.
         mechanism: the randomiser.
-        chunks: coordinates in one message, each of which is tried in every trial.
-        trials: how often it is played.
-        keys: of all that is random.
+        chunks: coordinates in one message; every trial tries each.
+        trials: how often the game is played.
+        keys: of all randomness.
     """
     _, clients, size = trained.clients.shape
     generator = keys.generator("content")
@@ -224,7 +224,7 @@ def content_hits(
 
 
 def games(chunks: Sequence[int], size: int) -> Iterator[tuple[Span, int]]:
-    """Yield what can be played: within a round only where a report is several messages."""
+    """Yield the possible games: within a round only if a report is several messages."""
     for chunk in chunks:
         if chunk < size:
             yield "within", chunk
@@ -267,16 +267,16 @@ def masked_hits(
 ) -> tuple[dict[tuple[Span, int], int], dict[tuple[Span, int], int]]:
     """Play the game with the masked vectors of secure sums; return hits, and trials.
 
-    Masks of different coordinates are independent, so each pair of messages that shares none with
-    another is a trial.
+    Masks of different coordinates are independent, so pairs of messages that share no coordinate
+    are independent trials.
 
     Args:
         trained: the clients' values, and the adversary's shadows.
         mechanism: the randomiser.
-        chunks: coordinates that are taken for one message.
-        clients: the first of the run, who are in every sum.
+        chunks: coordinates that count as one message.
+        clients: the first clients of the run; all of them are in every sum.
         sums: how often the two rounds are summed.
-        keys: of all that is random.
+        keys: of all randomness.
     """
     size = trained.clients.shape[2]
     setup = SecureSum.of(counts_of_bits(size, clients), clients, None)
@@ -310,7 +310,7 @@ def _streams(keys: AuditKeys, clients: int, at: int, round: int, purpose: str) -
 def _apart(
     span: Span, chunk: int, size: int
 ) -> Iterator[tuple[tuple[int, slice], tuple[int, slice]]]:
-    """Yield pairs of messages no two of which share a coordinate of a round."""
+    """Yield pairs of messages such that no two pairs share a coordinate of a round."""
     messages = size // chunk
     if span == "across":
         for message in range(messages):
@@ -325,15 +325,15 @@ def masked_vectors(
 ) -> NDArray[np.int64]:
     """Return all that a server of the secure sum has of each client's vector, shape (n, d).
 
-    The clients and the server are those of the protocol, and every client stays to the end. So the
-    server learns all masks of their own, and takes them off; what is left hides a vector behind the
-    masks that clients share with each other.
+    Clients and server follow the protocol, and every client stays to the end. So the server learns
+    all masks that clients draw for themselves, and removes them; what is left hides a vector behind
+    the masks that clients share with each other.
 
     Args:
         setup: the parameters.
         round: of the sum.
         numbers: the clients' vectors, shape (n, d).
-        streams: of their secrets.
+        streams: the randomness of their secrets.
     """
     server = SecureSumServer(setup, round)
     clients = [SecureSumClient(setup, round, index, stream) for index, stream in enumerate(streams)]

@@ -1,9 +1,9 @@
-"""What a mechanism must do whatever its epsilon is: refuse what is no number, and be readable.
+"""What a mechanism must do whatever its epsilon is: refuse non-numbers, and be readable.
 
-An encoder never gives a mechanism NaN or infinity, so one that takes them breaks no figure. But it
-breaks its contract, and whoever uses it alone is not protected. And a report that the server cannot
-read is no report: where ``aggregate`` raises, the games that look at the server's estimate see
-nothing.
+An encoder never gives a mechanism NaN or infinity, so a mechanism that accepts them breaks no
+figure. But it breaks its contract, and protects nobody who uses it directly. And a report that the
+server cannot read is no report: if ``aggregate`` raises, the games that look at the server's
+estimate see nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fedldp.mechanisms import Mechanism
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedContractCheck:
-    """A mechanism's duties beside its epsilon.
+    """A mechanism's duties besides its epsilon.
 
     Attributes:
-        mechanism: that is checked.
-        size: d, of its input.
-        deltas: one, at which the proven figure is told.
-        stated_by: whose word its event is.
+        mechanism: the one that is checked.
+        size: d, coordinates of its input.
+        deltas: a single one, for the proven figure.
+        stated_by: who states its event.
     """
 
     mechanism: Mechanism
@@ -46,7 +46,7 @@ class PlannedContractCheck:
 
     @property
     def bounds(self) -> int:
-        """None by chance: what it finds is certain."""
+        """Zero: what it finds is certain, and needs no share of the confidence."""
         return 0
 
     @property
@@ -55,7 +55,7 @@ class PlannedContractCheck:
         return f"{self.mechanism!r}, d = {self.size}, its contract"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Yield a row for each duty that is not done; none where all are."""
+        """Yield a row for each broken duty; none if all are kept."""
         (stream,) = keys.draws(
             1, self.title, simulated=needs_simulated(self.mechanism, self.size)
         ).streams(0, 1)
@@ -77,7 +77,7 @@ class PlannedContractCheck:
             )
 
     def _taken(self, stream: Stream) -> Iterator[str]:
-        """Yield what is no number and is not refused, as a whole input or in one coordinate."""
+        """Yield each non-number that is accepted, as a whole input or in one coordinate."""
         for name, value in (("NaN", np.nan), ("infinity", np.inf), ("minus infinity", -np.inf)):
             one = np.ones(self.size)
             one[-1] = value
@@ -96,7 +96,7 @@ class PlannedContractCheck:
         """Yield why the server cannot read an honest report."""
         try:
             payload = self.mechanism.encode(np.zeros(self.size), stream)
-        except Exception:  # a refusal of a finite vector is an event, which games see
+        except Exception:  # refusing a finite vector is an event, which the games see
             return
         try:
             aggregate = self.mechanism.aggregate(self.size)

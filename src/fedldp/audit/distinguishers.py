@@ -1,7 +1,7 @@
-"""Scores that tell two canaries of a system apart, from what an adversary saw of one trial.
+"""Scores that tell two canaries of a system apart by what an adversary saw of one trial.
 
-As in ``events``: those that are fitted are fitted on some trials, thresholds are chosen on others,
-and bounds count fresh ones.
+As in ``events``, scores are fitted on some trials, thresholds are chosen on others, and bounds
+count fresh ones.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Floats = NDArray[np.float64]
 Features = Callable[[Transcript], Floats]
 
 _PRIOR = 10.0
-"""Trials that the pooled variance counts for, where variances of few trials are compared."""
+"""How many trials the pooled variance counts for, when variances of few trials are compared."""
 _LEARNED = 256
 
 
 def scores(first: Transcript, second: Transcript) -> Iterator[tuple[str, Score]]:
-    """Yield scores, fitted on some trials of either canary."""
+    """Yield scores, fitted on some trials with each canary."""
     yield "length", lambda seen: seen.lengths.sum(1)
     for column in range(first.heads.shape[1]):
         if len(np.unique(np.concatenate([first.heads[:, column], second.heads[:, column]]))) > 1:
@@ -60,7 +60,7 @@ def _values(seen: Transcript) -> Floats:
 
 
 def _between(seen: Transcript) -> Floats:
-    """Return how the estimate of each further round differs from that of the first."""
+    """Return how the estimate of each later round differs from the first round's."""
     change = seen.values[:, 1:].astype(np.float64) - seen.values[:, :1]
     return change.reshape(len(seen), -1)
 
@@ -81,9 +81,9 @@ def _one_coordinate(first: Transcript, second: Transcript) -> Score:
 def _fitted(
     name: str, features: Features, first: Transcript, second: Transcript
 ) -> Iterator[tuple[str, Score]]:
-    """Yield what Gaussians fitted to each coordinate make of a trial: by means, and by variances.
+    """Yield what Gaussians fitted to each coordinate say about a trial: by means, and by variances.
 
-    Coordinates are taken as independent: of reports they are, or nearly so.
+    Coordinates are taken to be independent; in reports they are, or nearly so.
     """
     a, b = features(first), features(second)
     scale = np.abs(np.concatenate([a, b])).max(0)
@@ -122,7 +122,7 @@ def _classifier(first: Transcript, second: Transcript) -> Score:
     labels = np.repeat([1, 0], [len(first), len(second)])
     model: Any = LogisticRegression(C=1.0, max_iter=50)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # where it has not converged, it is a weaker test
+        warnings.simplefilter("ignore")  # if it has not converged, it is a weaker test
         model.fit(features / scale, labels)
 
     def score(seen: Transcript) -> Floats:

@@ -1,14 +1,14 @@
-"""The exact check of a category's weights: how many 64-bit words lead to which report.
+"""The exact check of a category's weights: counts how many 64-bit words lead to which report.
 
 A mechanism that states a ``SubsetResponse`` draws its category by one word of the stream. Here the
-mechanism itself encodes with words that are chosen, while its seed stays the same, and the words
-of each report are counted. From these integers the law and its epsilon are computed again: weights
-that are off by one are seen, for which no number of random trials would do.
+mechanism itself encodes with chosen words, while its seed stays the same, and the words of each
+report are counted. From these integers the law and its epsilon are computed again: this detects
+weights that are off by one, which no number of random trials would.
 
-It takes it that the words between two that lead to one report lead to it, too, where they are next
-to each other among the words that are tried. Those are both ends of every run of words, as the
-stated weights have them in the order of ``Window``; where neighbours differ, all words between them
-are searched by halving.
+The check assumes that if two neighbouring words among those tried lead to one report, then so do
+all words between them. The words tried are both ends of every run of words, as the stated weights
+have them in the order of ``Window``; where neighbours differ, a bisection searches all words
+between them.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from fedldp.mechanisms import Mechanism
 WORDS = 1 << 64
 _TOGETHER = 512
 _MOST_HALVINGS = 100
-"""Words that are tried for each category, at most: each of its two ends takes 64."""
+"""The most words tried for each category: each of its two ends takes 64."""
 _AGAIN = b""
-"""In the place of a report: the word is drawn again."""
+"""Stands for a report when the word is drawn again."""
 
 Law = Counter[bytes]
-"""How many words lead to each report, without those that are drawn again."""
+"""How many words lead to each report, without the words that are drawn again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedWeightCheck:
-    """The law of a mechanism's category, counted, and what the mechanism states of it.
+    """The counted law of a mechanism's category, compared with what the mechanism states.
 
     Attributes:
-        mechanism: that is checked.
-        size: d, of its input.
-        claimed: epsilon that is claimed.
-        stated_by: whose word the event is.
+        mechanism: the one that is checked.
+        size: d, coordinates of its input.
+        claimed: the claimed epsilon.
+        stated_by: who states the event.
     """
 
     mechanism: Mechanism
@@ -61,7 +61,7 @@ class PlannedWeightCheck:
 
     @property
     def bounds(self) -> int:
-        """None by chance: what it finds is exact."""
+        """Zero: what it finds is exact, and needs no share of the confidence."""
         return 0
 
     @property
@@ -82,7 +82,7 @@ class PlannedWeightCheck:
         return f"{self.mechanism!r}, d = {self.size}, the weights of a category, counted"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Count words, and yield one row; it has no confidence, for it is certain."""
+        """Count words, and yield one row; it has no confidence, because it is certain."""
         (proven,), stated = self.proven, self.stated
         pair, *others = [
             pair
@@ -95,7 +95,7 @@ class PlannedWeightCheck:
         for name, values in _named(pair, others):
             try:
                 laws[name] = law_of(self.mechanism, values, key, stated)
-            except Exception:  # a refusal of a finite vector, which the games see
+            except Exception:  # refusing a finite vector is an event, which the games see
                 laws[name] = Counter()
             if told := _unlike(laws[name], stated):
                 wrong = f"{name}: {told}"
@@ -106,7 +106,7 @@ class PlannedWeightCheck:
             wrong, note = "", "unchecked: a category is no run of words of 64 bits"
         else:
             above = proven is not None and ratio > exp_below(Fraction(proven))
-            # Both are rounded up: where the ratio keeps to it, so does what is printed.
+            # Both are rounded up: if the ratio stays within the figure, so does what is printed.
             lower = log_up(ratio) if above or proven is None else min(proven, log_up(ratio))
             note = "exact: the weights are as stated"
             if wrong or above:
@@ -135,13 +135,13 @@ def law_of(
 ) -> Law:
     """Return how many words lead to each report of ``values``.
 
-    Nothing if one word does not decide, or those of a report do not lie in runs.
+    The result is empty if one word does not decide, or if the words of a report do not lie in runs.
 
     Args:
-        mechanism: to encode with.
+        mechanism: the one that encodes.
         values: shape (d,).
-        key: of all other randomness, the same for every word.
-        stated: weights, of whose runs of words both ends are tried.
+        key: gives all other randomness, the same for every word.
+        stated: the stated weights; both ends of their runs of words are tried.
     """
     window = [stated.high] * stated.closest + [stated.low] * (stated.categories - stated.closest)
     ends, start = [], 0
@@ -159,7 +159,7 @@ def law_of(
         if not gaps:
             break
         if len(words) > _MOST_HALVINGS * stated.categories:
-            return Counter()  # words that lead to one report do not lie together
+            return Counter()  # the words that lead to one report do not lie together
         middles = [(words[at] + words[at + 1]) // 2 for at in gaps]
         known = dict(zip(words, reports, strict=True))
         known |= zip(middles, _reports(mechanism, values, key, middles), strict=True)
@@ -167,14 +167,15 @@ def law_of(
         reports = [known[word] for word in words]
     law: Law = Counter()
     for at, (word, report) in enumerate(zip(words, reports, strict=True)):
-        # All words up to the next one lead to its report: that of this one, or it is a neighbour.
+        # All words up to the next one lead to the next one's report: it equals this one, or is
+        # adjacent.
         law[report] += (words[at + 1] if at + 1 < len(words) else WORDS) - word
     law.pop(_AGAIN, None)
     return law
 
 
 class _Chosen(Stream):
-    """A stream whose first word of 64 bits is chosen."""
+    """A stream whose first 64-bit word is chosen."""
 
     def __init__(self, key: bytes, word: int) -> None:
         super().__init__(key, simulated=False)
@@ -213,7 +214,7 @@ def _named(
 
 
 def _unlike(law: Law, stated: SubsetResponse) -> str:
-    """Return in what a law is not as it is stated, in words; nothing where it is."""
+    """Return how a law differs from the stated one, in words; empty if it does not."""
     due = Counter({stated.high: stated.closest})
     due[stated.low] += stated.categories - stated.closest
     found = Counter(law.values())
@@ -224,9 +225,9 @@ def _unlike(law: Law, stated: SubsetResponse) -> str:
 
 
 def _largest_ratio(laws: Sequence[Law]) -> Fraction | None:
-    """Return how much likelier a report is for one input than for another one, at most.
+    """Return the largest ratio between a report's probabilities for two inputs.
 
-    None if a law is unknown; a report that another input never gives counts as one of one word.
+    None if a law is unknown; a report that one input never gives counts as if one word gave it.
     """
     if not all(laws):
         return None

@@ -1,4 +1,4 @@
-"""How much every game and attack of an audit tries: one table, with a column for each level."""
+"""How much each game and attack of an audit tries: one table, with a column for each level."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is tried; a field's name begins with the game that it is for.
+    """How much is tried; the first word of a field's name is the game that it belongs to.
 
     Attributes:
-        mechanism_settings: (epsilon, d): what each mechanism is made for.
-        mechanism_explore: trials of each input of every pair, to choose by.
-        mechanism_scan: trials of each of many further pairs, of which one is chosen.
-        mechanism_least: trials of each input of the chosen pair, to count by.
-        mechanism_most: at most so many, of mechanisms that encode one report at a time.
-        mechanism_most_quick: at most so many, of mechanisms that encode many at once.
-        mechanism_most_coordinates: coordinates of each input, to count by, in a game of
-            coordinates.
-        mechanism_long: coordinates of a report whose noise is searched for repetitions.
-        mechanism_most_words: that are tried for each input where the words of a category are
-            counted; a mechanism that takes more is not checked.
-        system_explore: trials of each input of every pair, to choose by.
-        system_most: trials of each input of the chosen pair, to count by.
-        system_few: so many where no figure is small enough to be refuted by ``system_most``.
-        system_trained: at most so many, of systems that train anew in every trial.
+        mechanism_settings: (epsilon, d) with which each mechanism is made.
+        mechanism_explore: trials of each input of every pair, for choosing.
+        mechanism_scan: trials of each of many further pairs, one of which is chosen.
+        mechanism_least: fewest trials of each input of the chosen pair, for counting.
+        mechanism_most: most trials, for mechanisms that encode one report at a time.
+        mechanism_most_quick: most trials, for mechanisms that encode many reports at once.
+        mechanism_most_coordinates: coordinates of each input that a game of coordinates counts.
+        mechanism_long: coordinates of a report in which repeated noise is searched for.
+        mechanism_most_words: words tried for each input where the words of a category are counted;
+            a mechanism that needs more is not checked.
+        system_explore: trials of each input of every pair, for choosing.
+        system_most: trials of each input of the chosen pair, for counting.
+        system_few: trials where no figure is small enough for ``system_most`` to refute it.
+        system_trained: most trials, for systems that train again in every trial.
         timing_trials: of each game on the arrivals of shuffled messages.
-        content_trials: of the games on the bits of messages; each randomises all reports anew.
+        content_trials: of the games on the bits of messages; each randomises all reports again.
         content_clients: the most clients of such a game.
         sum_clients: clients of a secure sum.
         sum_repeats: how often its two rounds are summed.
-        lying_shares: of the clients, that lie.
-        lying_attacks: what they do.
-        lying_seeds: of a configuration's runs.
-        lying_rounds: at most.
-        attack_examples: of the client that is attacked, at most.
-        attack_rounds: that the adversary looks at, at most.
-        attack_visits: examples trained on, times weights, that whole runs are worth.
+        lying_shares: shares of clients that lie.
+        lying_attacks: the attacks that they make.
+        lying_seeds: seeds of a configuration's runs.
+        lying_rounds: most rounds of such a run.
+        attack_examples: most examples of the attacked client.
+        attack_rounds: most rounds that the adversary looks at.
+        attack_visits: the most work that whole runs may take: examples trained on, times weights.
         member_clients: shadows of membership inference; as many are targets.
-        member_runs: shadows and targets, likewise, of published models.
-        member_rounds: of such a run, at most.
-        member_candidates: examples whose membership in a run is asked, at most.
+        member_runs: shadows, and targets, of published models.
+        member_rounds: most rounds of such a run.
+        member_candidates: most examples whose membership in a run is asked for.
         image_count: images to recover.
-        image_known: images of the adversary's own, which tell it how far to trust what it finds.
-        image_matched: images to recover, and of its own, where each is sought by steps.
-        image_steps: of that search.
-        image_public: images that a decoder of codes uses, at most.
+        image_known: images of the adversary's own, by which it learns how far to trust its
+            findings.
+        image_matched: images to recover, and of its own, where each is searched for step by step.
+        image_steps: steps of that search.
+        image_public: most images that a decoder of codes uses.
         property_clients: shadows of property inference; as many are targets.
     """
 

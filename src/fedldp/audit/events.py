@@ -1,9 +1,9 @@
-"""Events that tell two inputs apart: found on some trials, to be counted on others.
+"""Events that tell two inputs apart: found on some trials, and counted on others.
 
 An event is "the score of what is seen is at least (or at most) a threshold". Scores are functions
-of what the adversary sees; those that are fitted are fitted on one half of the trials given here,
-and all thresholds are chosen on the other. No choice made here can make a bound wrong, for a bound
-counts fresh trials: a bad choice makes it weak.
+of what the adversary sees; some are fitted on one half of the trials given here, and all thresholds
+are chosen on the other half. No choice made here can make a bound wrong, because a bound counts
+fresh trials: a bad choice only makes it weak.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fedldp.audit.observations import Floats, Observations
 from fedldp.mechanisms import Mechanism
 
 ObservedRounds = Sequence[Observations]
-"""What is seen of one input in one or more rounds."""
+"""What is seen of one input, in one or more rounds."""
 Score = Callable[[Any], Floats]
-"""A number for each of some trials; of one trial it depends on that trial alone."""
+"""A number for each of some trials; a trial's number depends on that trial only."""
 
 _MOST_BITS = 512
 _MOST_THRESHOLDS = 96
@@ -39,9 +39,9 @@ class Distinguisher:
         name: of the score.
         score: of each trial.
         threshold: of the score.
-        above: whether the event is a score of at least the threshold; else of at most.
+        above: whether the event is a score of at least the threshold; otherwise of at most.
         swapped: whether it is likelier under the second input.
-        promise: a guess at the bound on epsilon that it will give.
+        promise: a guess at the bound on epsilon that the event will give.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Distinguisher:
     promise: float
 
     def hits(self, trials: Any) -> int:
-        """Return in how many of the trials the event happened."""
+        """Return in how many of the trials the event occurred."""
         scores = self.score(trials)
         inside = scores >= self.threshold if self.above else scores <= self.threshold
         return int(inside.sum())
@@ -60,14 +60,14 @@ class Distinguisher:
 
 @dataclass(frozen=True, kw_only=True)
 class LowerBound:
-    """What a game has shown.
+    """What a game showed.
 
     Attributes:
         lower: the bound on epsilon.
-        trials: fresh ones that it was counted in, of both inputs together.
+        trials: fresh trials in which it was counted, with both inputs together.
         attack: pair and event, for the reader.
         delta: at which epsilon is bounded.
-        false_hits: how often the event happened under the input under which it is rarer.
+        false_hits: how often the event occurred with the input for which it is rarer.
         confidence: of the bound by this event.
     """
 
@@ -79,7 +79,7 @@ class LowerBound:
     confidence: float
 
     def finds(self, proven: float | None) -> float | None:
-        """Return the least epsilon that it would have called a mistake; see ``smallest_found``."""
+        """Return the smallest epsilon that it would have refuted; see ``smallest_found``."""
         return smallest_found(
             proven,
             self.false_hits,
@@ -91,16 +91,16 @@ class LowerBound:
 
 def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta: float,
          trials: int) -> tuple[Distinguisher, Distinguisher]:  # fmt: skip
-    """Return the event that promises most of those likelier under each input: the better one first.
+    """Return the most promising event of those likelier under each input: the better one first.
 
-    Rare outcomes are not seen in a few trials, so that no choice between the two could be made.
+    Few trials do not show rare outcomes, so they cannot decide between the two.
 
     Args:
-        scores: that were fitted on other trials.
-        first: trials with the one input.
-        second: trials with the other.
+        scores: fitted on other trials.
+        first: trials with one input.
+        second: trials with the other input.
         delta: at which epsilon will be bounded.
-        trials: of each input, in which the events will be counted.
+        trials: how many trials of each input will count the events.
     """
     found = [
         each
@@ -125,9 +125,10 @@ def lower_bound(
     """Return the largest of the bounds that some events give.
 
     Args:
-        events: chosen on other trials; each has its share of what ``confidence`` leaves.
+        events: chosen on other trials; they share the probability of error that ``confidence``
+            leaves.
         hits: in how many of the trials with the first (0) or second (1) input an event happened.
-        count: of trials with each input.
+        count: number of trials with each input.
         delta: at which epsilon is bounded.
         confidence: that the bound holds.
     """
@@ -177,10 +178,10 @@ def _thresholds(
 def _promise(
     hits: NDArray[Any], others: NDArray[Any], seen: int, delta: float, trials: int
 ) -> Floats:
-    """Guess the bound of ``trials`` new trials, less for what few trials say by chance.
+    """Guess the bound from ``trials`` new trials, with a discount for the luck of few trials.
 
-    Rates are moved by four deviations of the new trials, and by 1.5 of those that were seen: else
-    the luckiest of some thousand events would be taken.
+    Rates are moved by four standard deviations of the new trials, and by 1.5 of the ones seen:
+    otherwise the luckiest of about a thousand events would be chosen.
     """
     p, q = hits / (seen + 1), (others + 0.5) / (seen + 1)
     spread = 16 / trials + 2.25 / seen
@@ -195,10 +196,10 @@ def scores(first: ObservedRounds, second: ObservedRounds, *, inputs: Sequence[ND
     """Yield scores that may tell two inputs apart, fitted on some trials.
 
     Args:
-        first: trials with the one input, a ``Observations`` for each round.
-        second: with the other.
-        inputs: the two inputs of the last round, in which they differ.
-        learned: whether to train a classifier, too.
+        first: trials with one input, an ``Observations`` for each round.
+        second: trials with the other input.
+        inputs: the two inputs of the last round, which differ.
+        learned: whether to train a classifier as well.
     """
     yield "length or refusal", lambda r: _lengths(r)
     yield "histogram of lengths and refusals", _histogram(_length_keys, first, second)
@@ -239,7 +240,7 @@ def _equal(reports: ObservedRounds) -> Floats:
 def _histogram(
     keys: Callable[[ObservedRounds], list[Any]], first: ObservedRounds, second: ObservedRounds
 ) -> Score:
-    """Return the log-ratio of how often each outcome was seen; of one never seen, 0."""
+    """Return the log-ratio of how often each outcome was seen; 0 for an unseen outcome."""
     a, b = Counter(keys(first)), Counter(keys(second))
     ratio = {key: math.log((a[key] + 0.5) / (b[key] + 0.5)) for key in {*a, *b}}
     return lambda reports: np.array([ratio.get(key, 0.0) for key in keys(reports)])
@@ -278,27 +279,27 @@ def _nearer(seen: Observations, one: Floats, other: Floats) -> Floats:
 
 
 def _as_bounded(mechanism: Mechanism, values: NDArray[Any]) -> Floats:
-    """Return what is said to be randomised, or something finite near it."""
+    """Return the values that are supposed to be randomised, or something finite near them."""
     try:
         bounded = mechanism.bound(values.copy())
-    except Exception:  # only a score comes of it
+    except Exception:  # only a score depends on it
         bounded = values
     return np.clip(np.nan_to_num(bounded.astype(np.float64)), -1e9, 1e9)
 
 
 def _classifier(first: ObservedRounds, second: ObservedRounds) -> Score:
-    """Return what a logistic regression, trained on these trials, makes of others."""
+    """Return the scores of a logistic regression trained on these trials."""
     from sklearn.linear_model import LogisticRegression
 
-    # All that is fitted comes from the trials given here: the score of another trial depends on
-    # nothing but that trial, so that new trials stay independent.
+    # Everything fitted comes from the trials given here: the score of another trial depends on that
+    # trial only, so new trials stay independent.
     widths = [min(seen.rows.shape[1], _MOST_BITS // 8) for seen in first]
     features = np.concatenate([_features(first, widths), _features(second, widths)])
     scale = 1e-9 + np.abs(features).max(0)
     labels = np.repeat([1, 0], [len(first[0]), len(second[0])])
     model = LogisticRegression(C=1.0, max_iter=50)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # where it has not converged, it is a weaker test
+        warnings.simplefilter("ignore")  # if it has not converged, it is a weaker test
         model.fit(features / scale, labels)
 
     def score(reports: ObservedRounds) -> Floats:

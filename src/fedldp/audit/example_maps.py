@@ -1,8 +1,7 @@
-"""Whether features are a function of one example: two data sets that differ in another one.
+"""Checks that features are a function of one example: two data sets that differ in another one.
 
-A statement takes it that they are. Features that are fitted on the rows that they are given, or
-that keep something from one call to the next, show one example in the features of others, for
-which nothing is charged.
+A statement assumes so. Features that are fitted on the given rows, or that keep something from one
+call to the next, show one example in the features of others, and nothing is charged for that.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from fedldp.data.image_features import ExampleMap
 
 _EXAMPLES, _TRIALS = 8, 20
 _SCALES = (0.0, 1.0, FAR, -FAR, 1e30, np.inf, np.nan)
-"""What the example that is replaced is multiplied by, after it was drawn anew."""
+"""Factors for the replaced example, after it is drawn again."""
 
 
 @dataclass(frozen=True)
 class PlannedMapGame:
-    """The features of a configuration, computed of neighbouring data sets.
+    """The features of a configuration, computed for neighbouring data sets.
 
-    Its statement proves an epsilon of 0: the features of an example tell nothing of another one.
+    The statement proves an epsilon of 0: the features of an example reveal nothing about another.
 
     Attributes:
         config: of the run.
-        problem: public facts on its data.
+        problem: public facts about its data.
     """
 
     config: RunConfig
@@ -83,7 +82,7 @@ class PlannedMapGame:
     def _counts(
         self, mapping: ExampleMap, scale: float, count: int, generator: np.random.Generator
     ) -> tuple[int, int]:
-        """Return how often a neighbour gave others other features, and how often the same data."""
+        """Return how often features of others changed with a neighbour, and with the same data."""
         told = again = 0
         for trial in range(count):
             one = generator.random((_EXAMPLES, *self.problem.input_shape)).astype(np.float32)
@@ -97,7 +96,7 @@ class PlannedMapGame:
 
 
 def _of_others(mapping: ExampleMap, examples: NDArray[np.float32], place: int) -> bytes:
-    """Return all that is computed of the examples but one, with the digest of the function."""
+    """Return everything computed from all examples but one, with the function's digest."""
     digest, features = mapping.digest, mapping(examples.copy())
     return b"".join(
         [digest.encode(), mapping.digest.encode(), np.delete(features, place, axis=0).tobytes()]

@@ -1,10 +1,11 @@
-"""The audit of a client of somebody else's: a function that maps arrays to what it would send.
+"""The audit of a foreign client: a function that maps arrays to what it would send.
 
-It is played by the games of mechanisms, with the same pairs of inputs, distinguishers and bounds:
-all that it returns is seen, the form too. Two games more are about mistakes of hand-written
-clients: answers that repeat, and noise that several numbers share. A third looks at whatever is
-returned beside the arrays, such as scores. The function draws its own randomness, so a seed repeats
-the audit's choices and not its draws; trials are taken to be independent.
+The games of mechanisms attack it, with the same pairs of inputs, distinguishers and bounds: they
+see everything that it returns, including its form. Two further games look for mistakes of
+hand-written clients: answers that repeat, and noise that several numbers share. A third looks at
+whatever the function returns beside the arrays, such as scores. The function draws its own
+randomness, so a seed repeats the audit's choices but not the function's draws; trials are taken to
+be independent.
 """
 
 from __future__ import annotations
@@ -34,20 +35,21 @@ from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 
 Shape = tuple[int, ...]
 SHAPES: tuple[Shape, ...] = ((4, 3), (4,), (2, 4), (2,))
-"""Of a small model's arrays: several, so that a clip of each is told from one of the whole."""
+"""Shapes of a small model's arrays: several, to tell a clip of each from one of the whole."""
 
 _NEAR = 1e-6
-"""Relative: numbers that differ by less are the same noise, rounded."""
+"""A relative difference: numbers that differ by less have the same noise, up to rounding."""
 
 
 @dataclass(frozen=True)
 class ForeignClient(Mechanism):
-    """A client that a function plays: ``function(arrays)`` returns what it would send.
+    """A client played by a function: ``function(arrays)`` returns what it would send.
 
     Attributes:
         address: of the function, "module:name".
-        shapes: of the arrays, float32, that it is given in a list.
-        beside: whether only what it returns beside as many arrays of these shapes is looked at.
+        shapes: of the float32 arrays that the function gets in a list.
+        beside: whether to look only at what it returns besides the same number of arrays of these
+            shapes.
     """
 
     name = "client"
@@ -63,7 +65,7 @@ class ForeignClient(Mechanism):
 
     @property
     def size(self) -> int:
-        """How many numbers it is given."""
+        """How many numbers the function gets."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     def answer(self, values: NDArray[np.floating]) -> Any:
@@ -75,7 +77,7 @@ class ForeignClient(Mechanism):
         return _function(self.address)(given)
 
     def split(self, answer: Any) -> tuple[str, NDArray[np.float64], NDArray[np.float64]]:
-        """Return an answer's form, the numbers of its arrays, and all other numbers in it."""
+        """Return an answer's form, the numbers of its arrays, and all its other numbers."""
         arrays: list[NDArray[np.float64]] = []
         others: list[NDArray[np.float64]] = []
         form: list[Any] = []
@@ -98,39 +100,39 @@ class ForeignClient(Mechanism):
         )
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return all that is seen of an answer; the stream is not for somebody else's function."""
+        """Return all that is seen of an answer; a foreign function does not use the stream."""
         form, arrays, others = self.split(self.answer(values))
         seen = others if self.beside else np.concatenate([arrays, others])
         return form.encode() + b"\0" + seen.tobytes()
 
     def aggregate(self, size: int) -> Aggregate:
-        """Return what reads one answer's numbers."""
+        """Return a reader of one answer's numbers."""
         return _Read(size)
 
     def event(self, size: int) -> Event:
-        """Return that nothing is known: what is claimed of it is an argument of the audit."""
+        """Return that nothing is known: the audit's arguments state what is claimed."""
         return InClear(what="what a function of somebody else's returns")
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> ForeignClient:
-        """Refuse: no run is made of it."""
+        """Refuse: no run uses it."""
         raise ConfigError("client: it is for `fedldp audit --client` alone")
 
     def payload_bits(self, size: int) -> int:
-        """Return the bits of its numbers."""
+        """Return the number of bits of its numbers."""
         return 64 * size
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return the values: how they are bounded is the function's matter."""
+        """Return the values unchanged: the function itself bounds them."""
         return values.astype(np.float64)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return that it is not known."""
+        """Return NaN: it is unknown."""
         return np.full(values.shape, np.nan)
 
     @classmethod
     def examples(cls) -> Sequence[Mechanism]:
-        """Return none: they are users'."""
+        """Return none: such clients are users' own."""
         return []
 
 
@@ -147,7 +149,7 @@ class _Read(Aggregate):
 
 
 def _items(answer: Any) -> list[tuple[str, Any]]:
-    """Return what an answer has, by name or place; what is in it again comes after."""
+    """Return the items of an answer, by name or place; nested items come after their parent."""
     if isinstance(answer, Mapping):
         pairs = [(str(key), item) for key, item in answer.items()]
     elif isinstance(answer, list | tuple):
@@ -173,15 +175,15 @@ def _function(address: str) -> Callable[[list[NDArray[np.float32]]], Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedForeignGame:
-    """One game against a client, and the figure that is claimed of it.
+    """One game against a client, and the figure that is claimed for it.
 
     Attributes:
-        client: that is played against.
-        kind: "reports": the games of mechanisms; "repeats": whether one input's answers are the
-            same; "shared noise": whether numbers of one answer are.
-        unit: of the claim; "client-run": two reports in a row.
-        epsilon: that is claimed.
-        delta: at which.
+        client: the one that is attacked.
+        kind: "reports": the games of mechanisms; "repeats": whether answers to one input are equal;
+            "shared noise": whether numbers of one answer have equal noise.
+        unit: of the claim; "client-run": two successive reports.
+        epsilon: the claimed epsilon.
+        delta: the delta of the claim.
         effort: how many trials.
     """
 
@@ -249,9 +251,9 @@ class PlannedForeignGame:
     ) -> tuple[float, str]:
         """Ask each of many inputs twice.
 
-        Of first answers o_i that all differ, the second ones are equal to them with probabilities
-        that add up to e^epsilon + n delta at most: each is at most e^epsilon times that of o_i
-        under one and the same input, plus delta.
+        If all first answers o_i differ, the probabilities that the second ones equal them add up to
+        at most e^epsilon + n delta: each is at most e^epsilon times the probability of o_i under
+        one and the same input, plus delta.
         """
         inputs = generator.uniform(-1, 1, (count, self.client.size))
         first = [self._seen(each) for each in inputs]
@@ -299,7 +301,7 @@ class PlannedForeignGame:
 
     @property
     def _heads(self) -> NDArray[np.int64]:
-        """The first two numbers of each array beside those of the one before."""
+        """The first two numbers of each array paired with those of the previous array."""
         starts = np.cumsum([0, *self._sizes])[:-1]
         found = [
             (start + at, following + at)
@@ -324,7 +326,7 @@ class PlannedForeignGame:
     def _seen(self, values: NDArray[np.float64]) -> bytes:
         try:
             return self.client.encode(values, Stream(bytes(32), simulated=True))
-        except Exception:  # which is seen, too
+        except Exception:  # a failure is seen, too
             return b""
 
 
@@ -337,18 +339,18 @@ def planned_foreign_games(
     shapes: Sequence[Shape] = SHAPES,
     effort: Effort,
 ) -> list[PlannedForeignGame]:
-    """Return the games against a function, of which a guarantee is claimed.
+    """Return the games against a function and its claimed guarantee.
 
     Args:
         address: "module:function".
-        unit: of the claim: "client-round", all arrays are replaced; or "weight", one number.
-        epsilon: that is claimed of one answer.
-        delta: that is claimed.
-        shapes: of the arrays that it is given.
+        unit: of the claim: "client-round", where all arrays are replaced; or "weight", one number.
+        epsilon: claimed for one answer.
+        delta: of the claim.
+        shapes: of the arrays that the function gets.
         effort: how many trials.
 
     Raises:
-        ConfigError: there is no such function, it fails on zeros, or the claim is none.
+        ConfigError: there is no such function, it fails on zeros, or the claim is invalid.
     """
     if not is_address(address):
         raise ConfigError(f"client = {address}: give module:function")

@@ -1,8 +1,9 @@
-"""Reports that clients who lie would write: no honest randomiser's, and yet ones that are accepted.
+"""Reports that lying clients would write: no honest randomiser's, and yet accepted.
 
-A report is forged for a direction, a number for each weight: it is the one, of all that the wire
-takes, whose estimate goes furthest that way. Where its format is not known here, it is the furthest
-of some honest reports of a vector that goes that way, so that any mechanism can be attacked.
+A report is forged for a direction, a number for each weight: of all reports that the wire accepts,
+it is the one whose estimate goes furthest in that direction. If its format is unknown here, the
+best of some honest reports of a vector in that direction is taken, so that any mechanism can be
+attacked.
 
 Honest reports of bounded vectors move an estimate by what the bound allows, in expectation. A
 forged one moves it by what the *encoding* allows, which is more, the more noise there is.
@@ -36,21 +37,21 @@ from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
 from fedldp.secure_sum.client_role import SummedEncoder
 
 Lie = Literal["report", "random", "update", "labels"]
-"""``report``: a forged one, against the true update. ``random``: a forged one, any way. ``update``:
-an honest report of an update that is turned round and made ``FACTOR`` times as long. ``labels``:
-all is honest but the labels, each of which is the next class."""
+"""``report``: a forged one, against the true update. ``random``: a forged one in a random
+direction. ``update``: an honest report of an update that is reversed and ``FACTOR`` times as long.
+``labels``: everything is honest except the labels, each of which is replaced by the next class."""
 
 FACTOR = 100.0
 _HONEST = 32
-"""Honest reports of which the best is taken."""
+"""How many honest reports the best is chosen from."""
 _WEIGHT = 1e9
-"""The weight of a forged report, where it has one."""
+"""The weight of a forged report, if it has one."""
 
 Floats = NDArray[np.floating]
 
 
 def made_of(encoder: object) -> Mechanism | None:
-    """Return what an encoder's reports are made with; None where they are plain floats."""
+    """Return the mechanism that makes an encoder's reports; None if they are plain floats."""
     if isinstance(encoder, Mechanism):
         return None if isinstance(encoder, Plain) else encoder
     if not is_dataclass(encoder):
@@ -61,12 +62,12 @@ def made_of(encoder: object) -> Mechanism | None:
 
 @dataclass(frozen=True)
 class Forger:
-    """Writes reports.
+    """Writes forged reports.
 
     Attributes:
         encoder: of an honest client.
-        share: of a modulus that one liar takes, where reports are added up modulo one.
-        bits: of that modulus, where the encoder does not say.
+        share: of a modulus that one liar uses, where reports are added modulo a number.
+        bits: of that modulus, if the encoder does not say.
     """
 
     encoder: Encoder
@@ -86,7 +87,7 @@ class Forger:
             report: an honest one, of the same format.
             direction: shape (d,).
             sender: whose report it is.
-            round: that it is of.
+            round: the report's round.
         """
         mechanism = made_of(self.encoder)
         if isinstance(mechanism, SharedGaussian):
@@ -137,12 +138,12 @@ def _signs(direction: Floats) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Forged:
-    """An encoder that forges what the one of an honest client would send.
+    """An encoder that forges what an honest client's encoder would send.
 
     Attributes:
-        forger: writes it.
-        towards: gives the direction from an update and the broadcast.
-        accepts: whether the server takes a report, given an honest one.
+        forger: writes the report.
+        towards: returns the direction for an update and a broadcast.
+        accepts: returns whether the server accepts a report, given an honest one.
     """
 
     forger: Forger
@@ -150,7 +151,7 @@ class Forged:
     accepts: Callable[[Report, Report], bool]
 
     def event(self, phase: int = 0) -> Event:
-        """Return the honest encoder's event: what a ledger is told."""
+        """Return the honest encoder's event: the ledger gets no other."""
         return self.forger.encoder.event(phase)
 
     def __call__(
@@ -168,13 +169,13 @@ class Forged:
 
 
 def forging(encoder: Encoder, make: Callable[[Encoder], Forged]) -> Encoder:
-    """Return an encoder whose reports are forged, also where they go through a secure sum."""
+    """Return an encoder whose reports are forged, even if they go through a secure sum."""
     if isinstance(encoder, SummedEncoder):
         return replace(encoder, inner=make(encoder.inner))
     return make(encoder)
 
 
 def against(update: Update, broadcast: Broadcast) -> Floats:
-    """Return the direction against a true update of one client."""
+    """Return the direction opposite to one client's true update."""
     weights: NDArray[np.float32] = np.asarray(update.rows)[0]
     return broadcast.weights.astype(np.float64) - weights

@@ -1,7 +1,7 @@
 """Games: an adversary who knows all but the input plays them, and a bound says how well.
 
 A game explores first: a few trials of every pair of inputs choose a pair and an event. Then it
-counts that event in fresh trials of that pair, with streams that nothing was chosen by.
+counts that event in fresh trials of that pair, with streams that played no part in the choice.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ BLOCK = 1 << 16
 
 _FEW_CODES = 4096
 _LEFT, _AGAIN = 3, 2
-"""Pairs that are explored again, and how many times as many trials that takes."""
+"""How many pairs are explored again, and how many times as many trials that takes."""
 _VALUES, _SCANS, _WIDE = 4096, 8, 1.25
-"""Values of a coordinate that are tried, in how many reports, and up to which size."""
+"""How many values of a coordinate are tried, in how many reports, and up to which size."""
 _NOTHING = -1
 
 
@@ -53,7 +53,7 @@ _TRIALS_PER_RARE_EVENT = 100
 def trials_for(epsilon: float | None, least: int, most: int) -> int:
     """Return how many trials of each input show ``epsilon``: some hundred rare events, if it can.
 
-    An event that proves epsilon has a probability of e^-epsilon at most under one of the inputs.
+    An event that proves epsilon has a probability of at most e^-epsilon under one of the inputs.
     """
     limit = math.log(most / _TRIALS_PER_RARE_EVENT) if most > _TRIALS_PER_RARE_EVENT else 0.0
     if epsilon is None or epsilon >= limit:
@@ -66,10 +66,10 @@ class ReportGame:
     """The adversary sees whole reports of one client, and knows that its input is one of two.
 
     Attributes:
-        mechanism: that is played against.
-        size: d, of its input.
+        mechanism: the one that is attacked.
+        size: d, coordinates of its input.
         unit: "weight": the inputs differ in one coordinate; "client-round": in all; "client-run":
-            there is one more report before, of the first input.
+            one more report comes before, of the first input.
     """
 
     mechanism: Mechanism
@@ -78,7 +78,7 @@ class ReportGame:
 
     @property
     def label(self) -> str:
-        """What keeps this game's streams apart from those of others."""
+        """What keeps this game's streams apart from those of other games."""
         return f"{self.mechanism!r}/{self.size}/{self.unit}"
 
     def play(
@@ -89,11 +89,11 @@ class ReportGame:
 
         Args:
             deltas: at which epsilon is bounded.
-            proven: epsilon at the first of them, which says how many trials are worth while.
-            effort: how many to make.
-            keys: where streams come from.
+            proven: epsilon at the first of them, which determines how many trials are worthwhile.
+            effort: how many trials to make.
+            keys: the source of streams.
             confidence: of each bound.
-            trials: of each input, to count; else as many as ``effort`` says.
+            trials: of each input, for counting; None: as many as ``effort`` says.
         """
         many = type(self.mechanism).encode_many is not Mechanism.encode_many
         many &= not self.mechanism.costly
@@ -109,10 +109,10 @@ class ReportGame:
     def choose(
         self, deltas: list[float], effort: Effort, count: int, keys: AuditKeys
     ) -> tuple[InputPair, list[tuple[Distinguisher, Distinguisher]]]:
-        """Return the pair that promises most at all deltas together, and two events for each.
+        """Return the pair that promises most at all deltas together, and two events for each delta.
 
-        A few trials of every pair leave some, of which more trials choose one: few trials tell no
-        rare event from a rarer one.
+        A few trials of every pair select some pairs, and more trials choose one of these: few
+        trials cannot tell one rare event from a rarer one.
         """
         explore = effort.mechanism_explore
         tried = []
@@ -152,7 +152,7 @@ class ReportGame:
         draws = keys.draws(
             count * len(rounds), self.label, pair.name, side, purpose, simulated=simulated
         )
-        # One after the other, as clients come in: report i of round r is row i rounds + r.
+        # One after the other, as from real clients: report i of round r is row i rounds + r.
         seen = observe(self.mechanism, np.tile(np.array(rounds), (count, 1)), draws)
         return [seen.part(at, None, len(rounds)) for at in range(len(rounds))]
 
@@ -160,12 +160,12 @@ class ReportGame:
         generator = keys.generator(self.label)
         if self.unit == "weight":
             return coordinate_pairs(self.size, generator)
-        if self.unit == "client-run":  # two reports tell of streams, not of inputs
+        if self.unit == "client-run":  # two reports say something about streams, not inputs
             return whole_pairs(self.size, generator)[:2]
         return whole_pairs(self.size, generator)
 
     def _scanned(self, trials: int, keys: AuditKeys) -> list[InputPair]:
-        """Return the one of many pairs whose estimates are farthest apart, if any is tried."""
+        """Return the pair among many whose estimates are farthest apart, if any is tried."""
         if self.unit == "client-run" or self.mechanism.costly or trials == 0:
             return []
         pairs = scanned_pairs(self.size, one_coordinate=self.unit == "weight")
@@ -178,7 +178,7 @@ class ReportGame:
         found: dict[int, Observations] = {}
         apart = []
         for number, pair in enumerate(pairs):
-            if id(pair.second) not in found:  # an end against which others are tried, too
+            if id(pair.second) not in found:  # an end that other pairs share
                 found[id(pair.second)] = seen(-1 - number, pair.second, 8 * trials)
             apart.append(_apart(seen(number, pair.first, trials), found[id(pair.second)]))
         return [pairs[int(np.argmax(apart))]]
@@ -220,13 +220,13 @@ def _tried(
     deltas: Sequence[float],
     count: int,
 ) -> _Tried:
-    """Choose a pair's events on trials that nothing was fitted on."""
+    """Choose a pair's events on trials on which nothing was fitted."""
     events = [best(fitted, *seen, delta=delta, trials=count) for delta in deltas]
     return _Tried(pair, fitted, events)
 
 
 def _apart(one: Observations, other: Observations) -> float:
-    """Return by how many deviations the means of some numbers are apart, at most."""
+    """Return the largest distance between the means of some numbers, in standard deviations."""
     first, second = (
         np.column_stack([seen.decoded[:, 0], seen.decoded.sum(1), seen.lengths])
         for seen in (one, other)
@@ -235,9 +235,9 @@ def _apart(one: Observations, other: Observations) -> float:
 
 
 def deviations(first: NDArray[Any], second: NDArray[Any]) -> Floats:
-    """Return for each column by how many deviations the means of its rows are apart.
+    """Return, for each column, the distance between the means of its rows in standard deviations.
 
-    A spread that is nothing may be luck: it counts as one of a few rows.
+    A spread of zero may be luck, so a small spread is always added to it.
     """
     error = first.var(0) / len(first) + second.var(0) / len(second)
     least = (np.abs(first).max(0) + np.abs(second).max(0) + 1e-300) / len(first) / 4
@@ -247,13 +247,13 @@ def deviations(first: NDArray[Any], second: NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinateGame:
-    """The adversary sees coordinates of reports, each with one of two values, and its own code.
+    """The adversary sees the codes of a report's coordinates, each of which has one of two values.
 
-    For events that say that coordinates are independent and alike, so that each is a trial. Where
-    they are not, the event is wrong: that, too, is what a bound above it has shown.
+    This is for events that state independent and identical coordinates, so that each is a trial. If
+    they are not, the event is wrong, and a bound above it has shown that as well.
 
     Attributes:
-        mechanism: that is played against.
+        mechanism: the one that is attacked.
         size: coordinates of a report, ``BLOCK``.
     """
 
@@ -262,7 +262,7 @@ class CoordinateGame:
 
     @property
     def label(self) -> str:
-        """What keeps this game's streams apart from those of others."""
+        """What keeps this game's streams apart from those of other games."""
         return f"{self.mechanism!r}/{self.size}/coordinates"
 
     @property
@@ -311,7 +311,7 @@ class CoordinateGame:
         return max(found, key=lambda each: each[2][0].promise)
 
     def _scanned(self, keys: AuditKeys) -> tuple[str, NDArray[Any], NDArray[Any]]:
-        """Return the one of many values whose codes are farthest from those of an end."""
+        """Return the value among many whose codes are farthest from those of an end."""
         grid = np.linspace(-_WIDE, _WIDE, min(_VALUES, self.size))
         values = np.resize(grid, len(grid) * (self.size // len(grid)))
         seen = np.concatenate(list(self._codes("scan", 0, values, _SCANS, keys, "grid")))
@@ -336,7 +336,7 @@ class CoordinateGame:
         for stream in draws.streams(0, blocks):
             try:
                 yield self.split(self.mechanism.encode(values, stream))
-            except Exception:  # a refusal, or no report of that many coordinates
+            except Exception:  # a refusal, or not a report of that many coordinates
                 yield np.full(self.size, _NOTHING)
 
     def split(self, payload: bytes) -> NDArray[np.int64]:
@@ -346,7 +346,7 @@ class CoordinateGame:
         if width == 1:
             return np.unpackbits(rows, count=self.size).astype(np.int64)
         if width % 8 == 0:
-            places = 256 ** np.arange(width // 8, dtype=np.int64)  # little end first
+            places = 256 ** np.arange(width // 8, dtype=np.int64)  # little-endian
             return rows.reshape(self.size, -1) @ places
         bits = np.unpackbits(rows, count=self.size * width).reshape(self.size, width)
         return bits @ (1 << np.arange(width, dtype=np.int64))

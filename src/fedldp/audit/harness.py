@@ -3,9 +3,9 @@
 Everything between the question's bytes and the answer's is what a deployment runs: policy, turns,
 ledger, store, training, encoder, packing. Two things differ, and neither gives the adversary less.
 The client's keys come from the audit's seed, so that a game can be repeated, but its streams are of
-a deployment's kind where the mechanism takes them. And where training draws nothing but the order
-of examples, the harness trains once for each canary and question: an adversary that knows this
-order learns no less.
+a deployment's kind if the mechanism accepts them. And if training draws nothing but the order of
+examples, the harness trains once for each canary and question: an adversary that knows this order
+learns no less.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ RUN = "audit"
 CPU = torch.device("cpu")
 
 _PUBLIC_ORDER = {"batches", "model"}
-"""What a step that adds no noise draws from: the order of examples, and dropout."""
+"""The purposes for which a step without noise draws: the order of examples, and dropout."""
 
 
 def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population:
-    """Return the clients of a run that is played, who keep what they must in a folder of its own.
+    """Return the clients of a played run, which keep their files in a folder of its own.
 
     Args:
         config: the run's, with its schedule.
-        inputs: its data, and who has which.
-        folder: which goes when the run has been played.
+        inputs: its data, and the examples of each client.
+        folder: removed after the run.
     """
     return Population(
         config=config,
@@ -80,7 +80,7 @@ def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population
 def policy_of(
     config: RunConfig, problem: Problem, *, phases: int = 1, trains_in: int = 0
 ) -> Policy:
-    """Return what a client of a run that is played has agreed to."""
+    """Return what a client of a played run has agreed to."""
     return Policy(
         run=RUN,
         rounds=config.rounds,
@@ -92,14 +92,14 @@ def policy_of(
 
 @dataclass(frozen=True, eq=False)
 class AttackedClient:
-    """One client of a system, as a game asks it.
+    """One client of a system, as a game asks it questions.
 
     Attributes:
         config: the configuration, with what the server draws before a run.
         problem: the shape of its data.
-        index: of the client.
-        factor: by which all numbers that the server tells are changed; 1 for an honest one. What is
-            proven against a server holds whatever it tells.
+        index: the client's number.
+        factor: multiplies all numbers that the server tells; 1 for an honest server. What is proven
+            against a server holds whatever it tells.
     """
 
     config: RunConfig
@@ -112,12 +112,12 @@ class AttackedClient:
 
     @cached_property
     def side(self) -> ClientRole:
-        """The client's half, as a client of the run has it."""
+        """The client's role, as in the run."""
         return self.config.for_client(self.index).algorithm(self.problem).client(self.index, CPU)
 
     @cached_property
     def server(self) -> ServerRole:
-        """The server's half."""
+        """The server's role."""
         return self.config.algorithm(self.problem).server()
 
     @cached_property
@@ -138,7 +138,7 @@ class AttackedClient:
 
     @cached_property
     def idealised(self) -> bool:
-        """Whether its mechanisms take the streams of simulations alone."""
+        """Whether its mechanisms accept only the streams of simulations."""
         return any(map(real_arithmetic_only, self.events))
 
     @property
@@ -147,12 +147,12 @@ class AttackedClient:
         return self.side.reporting
 
     def state(self, round: int) -> State:
-        """Return the server's state of a round: from round to round the weights are others."""
+        """Return the server's state in a round; the weights differ from round to round."""
         weights = self.first.weights * np.float32(self.factor * 0.75 ** (round - 1))
         return replace(self.first, round=round, weights=weights)
 
     def broadcast(self, round: int) -> Broadcast:
-        """Return what the server tells in a round."""
+        """Return what the server broadcasts in a round."""
         told = self.server.publish(self.state(round))
         if self.factor == 1:
             return told
@@ -169,15 +169,15 @@ class AttackedClient:
         return replace(told, ranges=ranges, public={**public, **louder})
 
     def question(self, round: int) -> bytes:
-        """Return what the client is asked in a round, for its report."""
+        """Return the question that asks the client for its report in a round."""
         broadcast = self.broadcast(round)
         return pack_request(RoundRequest(run=RUN, phase=0, broadcast=broadcast))
 
     @cached_property
     def trains_once(self) -> bool:
-        """Whether training draws nothing but the order of examples, and is the same without it.
+        """Whether training draws nothing but the order of examples, and does not depend on it.
 
-        Observations by training on one example three times with different keys.
+        It trains three times on one example with different keys, and observes the draws.
         """
         drawn: set[str] = set()
         found = []
@@ -199,7 +199,7 @@ class AttackedClient:
             )  # fmt: skip
             try:
                 found.append(self._bytes(_train(self.side.local_update, self.broadcast(1), client)))
-            except Exception:  # a step that fails on one example is not done once
+            except Exception:  # a step that fails on one example is not done only once
                 return False
             if store.made:
                 return False
@@ -211,7 +211,7 @@ class AttackedClient:
 
     @cached_property
     def takes_updates(self) -> bool:
-        """Whether another update can stand for training's: what protects it comes after that."""
+        """Whether another update can replace the trained one: protection comes after training."""
         if not self.trains_once and protects_in_training(self.events[self.reporting]):
             return False
         sent = self.sent(self.trained(Canary(self._one_example), 1))
@@ -223,23 +223,23 @@ class AttackedClient:
 
     @cached_property
     def sent_size(self) -> int:
-        """How many numbers of an update are sent: of the weights, or of what is in their place."""
+        """How many numbers of an update are sent: weights, or what stands for them."""
         if self._release.sends is None:
             return int(self.first.weights.size)
         chart = self._release.bound.chart
         return int(self.first.weights.size) if chart is None else chart.size
 
     def sent(self, update: Update) -> NDArray[np.floating] | None:
-        """Return what is sent of one client's update; None where it lacks that."""
+        """Return what is sent of one client's update; None if the update lacks that."""
         rows = update.rows if self._release.sends is None else update.aux.get(self._release.sends)
         return None if rows is None else np.asarray(rows)[0]
 
     @cached_property
     def estimate_of_sent(self) -> Estimate | None:
-        """What estimates numbers that are in the place of weights; None where weights are sent.
+        """The estimator of numbers sent in place of weights; None where weights are sent.
 
-        The server makes a model of them, in which little is left of a difference; an adversary
-        does not.
+        The server makes a model from such numbers, in which little of a difference remains; an
+        adversary need not.
         """
         release = self._release
         if release.sends is None:
@@ -260,7 +260,7 @@ class AttackedClient:
         return Canary(self._one_example, _no_change)
 
     def trained(self, canary: Canary, round: int) -> Update:
-        """Return what training on a canary gives in a round, of a system that trains once."""
+        """Return the result of training on a canary in a round, for a system that trains once."""
         keys = TrialKeys(bytes(32), self.idealised)
         client = Client(
             index=self.index, examples=canary.examples,
@@ -275,7 +275,7 @@ class AttackedClient:
         return self._known[place][1]
 
     def _changed(self, value: Update, canary: Canary, round: int) -> Update:
-        """Return an update with the canary's in its place; NaN is what failed training gives."""
+        """Return an update with the canary's values in it; NaN stands for failed training."""
         if canary.change is None:
             return value
         state, sends = self.state(round), self._release.sends
@@ -289,9 +289,9 @@ class AttackedClient:
         return replace(value, rows=rows, aux={**value.aux, sends: np.nan_to_num(change)[None]})
 
     def plainly(self, broadcast: Broadcast, examples: Examples) -> NDArray[np.floating] | None:
-        """Return what training without any protection gives; None where that is not known.
+        """Return the result of training without any protection; None if it is unknown.
 
-        It says in which direction an adversary is to look.
+        It gives the direction in which an adversary should look.
         """
         keys = TrialKeys(bytes(32), self.idealised)
         client = Client(
@@ -302,7 +302,7 @@ class AttackedClient:
         step = self.side.local_update if self.trains_once else self._plain
         try:
             found = self.sent(_train(step, broadcast, client))
-        except Exception:  # the model's inputs are no features
+        except Exception:  # the model's inputs are not features
             return None
         return found if found is not None and found.shape == (self.sent_size,) else None
 
@@ -321,10 +321,10 @@ class AttackedClient:
         """Return the runtime of a client that has a canary.
 
         Args:
-            canary: what it has.
+            canary: what the client has.
             keys: of the trial.
-            ledger: of the client; one in memory where it is None.
-            trains: whether it trains for every question, also where it need not.
+            ledger: of the client; None: one in memory.
+            trains: whether it trains for every question, even if that is not needed.
         """
         if ledger is None:
             ledger = MemoryLedger(keeps_answers=True)
@@ -333,19 +333,19 @@ class AttackedClient:
         return ClientRuntime.of_one(
             index=self.index,
             examples=canary.examples,
-            # A copy: what an encoder may remember of one client is not for the next.
+            # A copy: what an encoder remembers of one client must not reach the next.
             side=replace(self.side, local_update=step, encoder=copy.deepcopy(self.side.encoder)),
             policy=self.policy,
             keys=keys,
             store=MemoryStore(),
             ledgers=ledger,
-            failed=lambda error: None,  # as at a site, where failing is no answer of its own
+            failed=lambda error: None,  # as at a site, where a failure has no answer of its own
         )
 
 
 @dataclass(frozen=True)
 class _Trained:
-    """A local update that gives what training gave."""
+    """A local update that returns the result of earlier training."""
 
     attacked: AttackedClient
     canary: Canary
@@ -359,7 +359,7 @@ class _Trained:
 
 @dataclass(frozen=True)
 class _AsSent:
-    """The chart of numbers that are sent in the place of weights, as they are."""
+    """The chart of numbers sent in place of weights, unchanged."""
 
     size: int
 
@@ -376,13 +376,13 @@ class _AsSent:
 def update_of(
     step: LocalUpdate, broadcast: Broadcast, examples: Examples, simulated: bytes | None = None
 ) -> Update:
-    """Return what a client computes of some examples, each time with the same randomness.
+    """Return what a client computes from some examples, with the same randomness each time.
 
     Args:
-        step: what computes.
-        broadcast: that it answers.
+        step: the local update.
+        broadcast: the one that it answers.
         examples: of the client.
-        simulated: the key of its randomness, for what is computed in simulations alone.
+        simulated: the key of its randomness, for what only simulations compute.
     """
 
     def stream(purpose: str) -> Stream:

@@ -1,10 +1,10 @@
-"""What one client of a round can do to the weights, whatever it sends; no matter of training.
+"""The largest change of the weights that one client of a round can cause, whatever it sends.
 
-The server step is given the reports of a round, of which all but one are of no update, and that one
-is forged: the furthest one way, then the furthest the other way. Every coordinate of a report moves
-its own weight, or, behind a rotation, all of them by as much as its size allows; so no two reports
-of one client make a larger difference, where the server step is linear. Sums modulo a power of two
-have no furthest report: there, half of the modulus is tried, as more might wrap.
+The server step gets the reports of a round: all but one are of no update, and that one is forged:
+as far as possible one way, then the other way. Every coordinate of a report moves its own weight,
+or, behind a rotation, all of them by as much as its size allows; so no two reports of one client
+make a larger difference, if the server step is linear. Sums modulo a power of two have no furthest
+report: there, half of the modulus is tried, because more might wrap.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from fedldp.simulation.population import Encoders
 def influence(config: RunConfig, problem: Problem) -> Result:
     """Return what one client of the first round can do to the weights after it.
 
-    Measured is by how much any weight differs between two reports of the client. Figures: "clients"
-    of the round, n; the "norm" of the difference of all weights, L2; the "amplification", how many
-    times as far a forged report's estimate goes as an honest one's of the largest update, in
-    expectation: None where no mechanism makes reports.
+    Measured is the largest difference in any weight between two reports of the client. Figures:
+    "clients" of the round, n; the "norm" of the difference over all weights, L2; the
+    "amplification", how many times as far a forged report's estimate goes as that of an honest
+    report of the largest update, in expectation: None where no mechanism makes reports.
     """
     scheduled = config.with_schedule(draws_of_seed(config.seed))
     step = Step(scheduled, problem)
@@ -95,12 +95,12 @@ class Step:
         )
 
     def forged(self, place: int, direction: NDArray[np.float64]) -> Report:
-        """Return a client's report that goes furthest in a direction, shape (d,)."""
+        """Return the report of a client that goes furthest in a direction, shape (d,)."""
         sender = self._sender(self.clients[place])
         return self._forger(place).forge(self._honest[place], direction, sender, 1)
 
     def after(self, place: int, report: Report) -> NDArray[np.float64]:
-        """Return the weights after the round with that report of the client, shape (d,)."""
+        """Return the weights after the round with the given report of the client, shape (d,)."""
         reports = [*self._honest[:place], report, *self._honest[place + 1 :]]
         incoming: Iterator[Report | Counted] = iter(reports)
         if self._summing is not None:

@@ -1,4 +1,4 @@
-"""Neighbouring inputs: the pairs on which a mechanism is likeliest to tell too much."""
+"""Neighbouring inputs: the pairs on which a mechanism is likeliest to reveal too much."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedldp.core.errors import ConfigError
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 FAR = 1e3
-"""Far outside of what is normalised, and not so far that all digits are lost."""
+"""Far outside the normalised range, but not so far that all digits are lost."""
 _STEP = 0.01
-"""Of the values that are tried of a coordinate. Each stands in the middle of its interval."""
+"""How many values of a coordinate are tried, each in the middle of its interval."""
 _GROWTH = 1.25
-"""Of the sizes beyond the bound that are tried, from each to the next one."""
+"""Ratio between successive sizes beyond the bound that are tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +31,10 @@ class InputPair:
 
 
 def check_one_sum(config: RunConfig) -> None:
-    """Refuse committees: what a single sum shows and bears is played, and not the sum of several.
+    """Refuse committees: a single sum is played here, not the sum of several.
 
     Raises:
-        ConfigError: the configuration has some.
+        ConfigError: the configuration has committees.
     """
     if config.committee is not None:
         raise ConfigError(
@@ -66,14 +66,14 @@ def whole_pairs(size: int, generator: np.random.Generator) -> list[InputPair]:
 
 
 def scanned_pairs(size: int, *, one_coordinate: bool) -> list[InputPair]:
-    """Return many pairs, of which a few trials choose one: what goes wrong at few values only.
+    """Return many pairs, for a few trials to choose from: mistakes that show at few values only.
 
-    These are values of a coordinate in steps of 0.01 against the farther end, and sizes beyond the
-    bound, each a quarter larger than the one before. Second inputs are few, and shared.
+    They are values of a coordinate in steps of 0.01 against the farther end, and sizes beyond the
+    bound, each a quarter larger than the previous one. The second inputs are few, and shared.
 
     Args:
         size: d.
-        one_coordinate: whether one coordinate alone may differ.
+        one_coordinate: whether only one coordinate may differ.
     """
     ones = np.ones(size)
     largest = round(np.log(FAR) / np.log(_GROWTH))
@@ -96,7 +96,7 @@ def scanned_pairs(size: int, *, one_coordinate: bool) -> list[InputPair]:
 
 
 def coordinate_pairs(size: int, generator: np.random.Generator) -> list[InputPair]:
-    """Return pairs that differ in one coordinate, of ``size``."""
+    """Return pairs of ``size`` coordinates that differ in one."""
     others = {
         "ones": np.ones(size),
         "zeros": np.zeros(size),

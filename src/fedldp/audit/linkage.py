@@ -1,13 +1,13 @@
-"""The audit of parameter shuffling: can the server tell which messages are of one client?
+"""The audit of parameter shuffling: can the server tell which messages come from one client?
 
 LDP-FL's claim of epsilon per weight assumes that it cannot (Sun, Qian, Chen 2021, Section 4,
 Parameter Shuffling). The server sees (position, bits, arrival) of every message, and no sender. The
-modules ``arrivals`` and ``content_linkage`` have the games and the attacks; this one has the
+modules ``arrivals`` and ``content_linkage`` have the games and the attacks; this one computes the
 probabilities that they were right, with exact intervals, beside that of guessing.
 
-Behind a secure sum (``secure_sum``) there is nothing to link: of n - 1 clients' masked
-vectors each is uniform and independent of everything that clients hold, the last makes the total
-right, and the total has no messages. The server does know whose each vector is.
+Behind a secure sum (``secure_sum``) there is nothing to link: the masked vectors of n - 1 clients
+are each uniform and independent of everything that clients hold, the last vector makes the total
+right, and the total has no messages. The server does know which client each vector comes from.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from fedldp.simulation.inputs import Inputs
 
 _SPANS: tuple[Span, ...] = ("within", "across")
 _MANY = 500
-"""Clients of a round, above which there are fewer trials."""
+"""Clients of a round above which fewer trials are made."""
 _IN_WORDS = {"within": "within a round", "across": "from round to round"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Count:
-    """Hits of one game, whose interval awaits its confidence.
+    """Hits of one game; its interval still needs a confidence.
 
     Attributes:
         attack: how messages were linked.
         hits: correct links.
-        trials: independent ones.
+        trials: independent trials.
         figures: of the game. "channel": what the server sees, a shuffler's messages or a secure
             sum's masked vectors; "span": whether both messages are of one round; "evidence": what
             it linked them by; "clocks": how real clocks differ from the time model; "target": any
-            client, or the slowest; "clients": n, of whose messages the server picks one;
+            client, or the slowest; "clients": n, among whose messages the server picks one;
             "delay_seconds": the typical proposal for T; "chunk": coordinates in one message.
     """
 
@@ -97,16 +97,16 @@ def linkage(
 
     Args:
         config: of a system that shuffles.
-        dataset: the data; loaded by ``config.dataset`` where it is not given.
+        dataset: the data; None: loaded by ``config.dataset``.
         data_dir: the data folder.
         effort: how much is tried: ``QUICK`` or ``FULL``.
         confidence: that all intervals hold together.
-        seed: of all randomness; the clients' training has the configuration's.
+        seed: of all randomness except the clients' training, which uses the configuration's seed.
         tell: called with a line of progress before each game.
 
     Raises:
         ConfigError: the system shuffles nothing, or an argument is out of range.
-        FedldpError: the data cannot be had.
+        FedldpError: the data cannot be loaded.
     """
     check_confidence(confidence)
     delays = _delays(config)
@@ -139,7 +139,7 @@ def timing(
     confidence: float = 0.999,
     seed: int = 0,
 ) -> tuple[Result, ...]:
-    """Play one game on arrivals, of any time model and number of clients; a line per attack.
+    """Play one game on arrivals, with any time model and number of clients; one line per attack.
 
     All intervals hold together with ``confidence``.
 
@@ -285,7 +285,7 @@ _CONTENT = {"evidence": "content", "clocks": "", "target": "any"}
 
 
 def chunks_of(configured: int, size: int) -> tuple[int, ...]:
-    """Return the lengths of messages that are tried: single weights, the configured, whole."""
+    """Return the lengths of messages to try: single weights, the configured one, whole reports."""
     return tuple(sorted({1, configured, max(1, size // 10), size}))
 
 
@@ -300,7 +300,7 @@ def _link(delays: Delays, clients: int, chunk: int, span: Span) -> dict[str, Any
 
 
 def what(told: Mapping[str, Any]) -> str:
-    """Return what was tried, for the reader, from the JSON of a result."""
+    """Return what was tried, in words, from the JSON of a result."""
     whose = "the slowest client's messages" if told["target"] == "slowest" else "messages"
     by = f"{told['evidence']} ({told['attack']})"
     clocks = f"; {told['clocks']}" if told["clocks"] else ""

@@ -1,4 +1,4 @@
-"""The audit of a mechanism: what it claims and what is proven, beside what attacks have shown."""
+"""The audit of a mechanism: what it claims and what is proven, beside what attacks showed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ DELTA = 1e-5
 CLIP = 1.0
 """The setting of that name, of every mechanism."""
 CURVE = (0.01, 0.1, 0.3)
-"""Further deltas of a guarantee that is a curve: where there is more to see in few trials."""
+"""Further deltas, for a guarantee that is a curve: few trials may show more at these."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedMechanismGame:
-    """One game to play, and the figures that its bounds are set against.
+    """One game to play, and the figures that its bounds are compared with.
 
     Attributes:
-        game: to play.
-        deltas: at which epsilon is bounded; a row each.
-        claimed: epsilon that is claimed at each of them.
-        proven: epsilon that is proven at each of them.
+        game: the game to play.
+        deltas: at which epsilon is bounded; one row each.
+        claimed: the epsilon claimed at each of them.
+        proven: the epsilon proven at each of them.
         effort: how many trials.
     """
 
@@ -104,17 +104,17 @@ def audit(
     """Play all games of some mechanisms.
 
     Args:
-        subject: what the audit is of, for its reader.
-        classes: of the mechanisms.
+        subject: what is audited, for the reader.
+        classes: the mechanisms' classes.
         effort: how much is tried of each: ``QUICK`` or ``FULL``.
-        confidence: that all bounds hold together; each has its share of the rest.
-        trials: of each input, to count by; else as many as seem worth while.
+        confidence: that all bounds hold together; they share the probability of error.
+        trials: of each input, for counting; None: as many as seem worthwhile.
         seed: of all randomness.
         workers: processes; any number gives the same bounds.
         tell: called with a line of progress for each game.
 
     Raises:
-        ConfigError: an argument is out of range, or no setting is one for a mechanism.
+        ConfigError: an argument is out of range, or no setting suits a mechanism.
     """
     games: list[PlannedGame] = [
         planned for cls in classes for planned in planned_games(cls, effort)
@@ -133,13 +133,13 @@ def audit(
 def planned_games(
     cls: type[Mechanism], effort: Effort
 ) -> list[PlannedMechanismGame | PlannedWeightCheck | PlannedContractCheck]:
-    """Return the games of a mechanism: those of its settings, and of examples with a claim.
+    """Return the games of a mechanism: those at its settings, and those of examples with a claim.
 
-    Where a report is one category, the words that each category is drawn by are counted, too; and
-    what a mechanism must refuse, and whether its reports can be read, is checked.
+    If a report is one category, the words that draw each category are counted as well. The audit
+    also checks what a mechanism must refuse, and whether its reports can be read.
 
     Raises:
-        ConfigError: no setting is one for it.
+        ConfigError: no setting suits it.
     """
     found: list[PlannedMechanismGame] = []
     checks: list[PlannedWeightCheck | PlannedContractCheck] = []
@@ -166,7 +166,7 @@ def planned_games(
                 settings = replace(settings, size=effort.mechanism_long)
                 found.append(_repetitions_of(cls.from_settings(settings), epsilon, settings.size))
         except FedldpError:
-            continue  # so many coordinates are none of its settings
+            continue  # the mechanism does not take so many coordinates
     found += _claims_of(cls)
     if not found:
         raise ConfigError(
@@ -191,7 +191,7 @@ def _weights_of(
     try:
         stated = mechanism.category(size)
     except FedldpError:
-        return  # no such report may be shuffled: nothing rests on its weights
+        return  # no such report may be shuffled: no guarantee depends on its weights
     if stated is None or 2 * stated.categories > effort.mechanism_most_words:
         return
     if needs_simulated(mechanism, size):
@@ -206,7 +206,7 @@ def _weights_of(
 
 
 def whose(mechanism: type[Mechanism]) -> str:
-    """Return whose word a mechanism's event is: "fedldp", or the address of one's own class."""
+    """Return who states a mechanism's event: "fedldp", or the address of a user's own class."""
     if mechanism in mechanisms().values():
         return HOUSE
     return f"{mechanism.__module__}:{mechanism.__qualname__}"
@@ -221,7 +221,7 @@ def _reports_of(
     if size > 1 and coordinate_of(on_side(event, "client")) is not None:
         units.append("weight")
     for unit in units:
-        # With d = 1 a report is its weight.
+        # With d = 1 a report is one weight.
         claims = unit == mechanism.epsilon_unit or size == 1
         yield PlannedMechanismGame(
             game=ReportGame(mechanism=mechanism, size=size, unit=unit),
@@ -230,7 +230,7 @@ def _reports_of(
             proven=tuple(proven_epsilon(event, unit, delta) for delta in deltas),
         )
     if again:
-        deltas = deltas[-1:]  # one, at which there is most to see
+        deltas = deltas[-1:]  # a single one, at which the game shows most
         yield PlannedMechanismGame(
             game=ReportGame(mechanism=mechanism, size=size, unit="client-run"),
             deltas=deltas,
@@ -241,7 +241,7 @@ def _reports_of(
 
 def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[PlannedMechanismGame]:
     game, event = CoordinateGame(mechanism=mechanism), stated_event(mechanism, BLOCK)
-    # Where the budget is of a whole report, next to nothing is left for one of so many coordinates.
+    # If the budget covers a whole report, almost nothing is left for one of so many coordinates.
     if (
         mechanism.epsilon_unit == "weight"
         and has_identical_coordinates(event)
@@ -265,14 +265,14 @@ def _repetitions_of(mechanism: Mechanism, epsilon: float, size: int) -> PlannedM
 
 
 def _unit(game: ReportGame | CoordinateGame | RepetitionGame) -> tuple[Unit, str]:
-    """Return what a game's figures are of, and what it is called."""
+    """Return the unit of a game's figures, and its name."""
     if isinstance(game, ReportGame):
         return game.unit, game.unit
     return "weight", "coordinates" if isinstance(game, CoordinateGame) else "repetitions"
 
 
 def _claims_of(cls: type[Mechanism]) -> Iterator[PlannedMechanismGame]:
-    """Yield the games of examples that say what their source claims of a report."""
+    """Yield the games of examples that state what their source claims for a report."""
     for mechanism in cls.examples():
         claimed = getattr(mechanism, "claimed_epsilon", None)
         if claimed is not None:

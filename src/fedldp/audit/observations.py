@@ -15,7 +15,7 @@ from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms import Mechanism
 
 REFUSED = -1
-"""The length of an answer that did not come."""
+"""The length of a missing answer."""
 
 _TOGETHER = 64
 
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Draws:
-    """The keystreams of some trials, each used by one report; made anew they begin anew."""
+    """The keystreams of some trials, one for each report; made again, they start again."""
 
     keys: bytes
     simulated: bool
@@ -33,7 +33,7 @@ class Draws:
         return len(self.keys) // KEY_BYTES
 
     def streams(self, start: int, stop: int) -> list[Stream]:
-        """Return the streams of some trials, from their start."""
+        """Return the streams of some trials, from their beginning."""
         starts = range(KEY_BYTES * start, KEY_BYTES * stop, KEY_BYTES)
         return [Stream(self.keys[at : at + KEY_BYTES], simulated=self.simulated) for at in starts]
 
@@ -45,10 +45,10 @@ class AuditKeys:
     seed: int
 
     def draws(self, count: int, *labels: object, simulated: bool) -> Draws:
-        """Return ``count`` streams of their own; those of other labels tell nothing of them.
+        """Return ``count`` independent streams; those of other labels reveal nothing about them.
 
-        They are seeded, so that an audit can be repeated, and yet of the kind that a deployment has
-        (``simulated`` false): a mechanism then draws as it does there.
+        They are seeded, so that an audit can be repeated, but of the kind that a deployment has
+        (``simulated`` false): so a mechanism draws as it does there.
         """
         secret = hashlib.blake2b(f"fedldp audit/{self.seed}".encode(), digest_size=32).digest()
         source = Stream.derived(secret, *map(str, labels))
@@ -61,12 +61,12 @@ class AuditKeys:
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """What came in from ``n`` trials with one input.
+    """The answers of ``n`` trials with one input.
 
     Attributes:
         lengths: bytes of each answer, or ``REFUSED``; shape (n,).
-        rows: the answers, filled up with zeros, shape (n, bytes of the longest).
-        mechanism: that answered; its decoder is public.
+        rows: the answers, padded with zeros, shape (n, bytes of the longest).
+        mechanism: the one that answered; its decoder is public.
         size: d, coordinates of its input.
     """
 
@@ -94,7 +94,7 @@ class Observations:
 
     @cached_property
     def decoded(self) -> Floats:
-        """The server's estimate from each answer alone, shape (n, d); zeros where there is none."""
+        """The server's estimate from each answer alone, shape (n, d); zeros if it is missing."""
         found = np.zeros((len(self), self.size))
         for estimate, row, length in zip(found, self.rows, self.lengths, strict=True):
             if length >= 0:
@@ -106,20 +106,20 @@ class Observations:
             aggregate = self.mechanism.aggregate(self.size)
             aggregate.add(payload)
             return aggregate.mean()
-        except Exception:  # the adversary makes of a malformed answer what it likes
+        except Exception:  # the adversary may use a malformed answer in any way
             return 0.0
 
 
 def needs_simulated(mechanism: Mechanism, size: int) -> bool:
-    """Return whether a mechanism takes the streams of simulations alone."""
+    """Return whether a mechanism accepts only the streams of simulations."""
     return real_arithmetic_only(mechanism.event(size))
 
 
 def observe(mechanism: Mechanism, values: NDArray[Any], draws: Draws) -> Observations:
-    """Return what is seen of the rows of ``values``, shape (n, d), each with its stream.
+    """Return what is seen of the rows of ``values``, shape (n, d), each with its own stream.
 
-    An answer that does not come is seen, too, whatever kept it back. Some rows are encoded at a
-    time: what they wrongly share is then not shared by all.
+    A missing answer is seen, too, whatever the reason. Only some rows are encoded at a time, so
+    that not all rows share what they should not share.
     """
     answers: list[bytes | None] = []
     for start in range(0, len(draws), _TOGETHER):
@@ -144,7 +144,7 @@ def _answers(
         rows = mechanism.encode_many(values.copy(), draws.streams(start, stop))
         if rows.ndim == 2 and len(rows) == len(values) and rows.dtype == np.uint8:
             return [row.tobytes() for row in rows]
-    except Exception:  # one row is refused, or rows have different lengths: now one by one
+    except Exception:  # one row is refused, or rows have different lengths: one by one instead
         pass
     streams = draws.streams(start, stop)
     return [_answer(mechanism, row, stream) for row, stream in zip(values, streams, strict=True)]
@@ -153,5 +153,5 @@ def _answers(
 def _answer(mechanism: Mechanism, values: NDArray[Any], stream: Stream) -> bytes | None:
     try:
         return bytes(mechanism.encode(values.copy(), stream))
-    except Exception:  # a refusal is seen, of whatever kind it is
+    except Exception:  # a refusal of any kind is seen
         return None

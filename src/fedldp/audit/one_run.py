@@ -1,21 +1,21 @@
-"""Audits of whole trainings that are run once: many canaries, each with a coin of its own.
+"""Audits of whole trainings that run only once: many canaries, each with a coin of its own.
 
 Theorem (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run", Theorem 5.2).
-Let S be uniform on {-1, 1}^m, M be (epsilon, delta)-private where one coordinate of S is changed,
-and T in {-1, 0, 1}^m be any function of what M puts out: a guess of S, 0 where there is none. With
-r guesses of which V are right, for every v
+Let S be uniform on {-1, 1}^m, let M be (epsilon, delta)-private under a change of one coordinate of
+S, and let T in {-1, 0, 1}^m be any function of M's output: a guess of S, with 0 for no guess. If V
+of r guesses are right, then for every v
 
     P[V >= v] <= f(v) + 2 m delta max over i of (f(v - i) - f(v))/i,
     f(v) = P[Binomial(r, e^epsilon/(1 + e^epsilon)) >= v].
 
-So where v right guesses were counted, all epsilon for which the right side is below alpha are
-refuted, but for an event of probability alpha. Here coordinate i of S says which of two inputs
-record i, or client i, is: so "changed" is the statement's replacement.
+So if v right guesses were counted, all epsilon for which the right side is below alpha are refuted,
+except for an event of probability alpha. Here coordinate i of S says which of two inputs record i,
+or client i, is: so "changed" means the statement's replacement.
 
 Proof idea at delta 0. Given T = t, Bayes' rule makes each S_i equal t_i with odds of at most
-e^epsilon to 1, whatever the other coordinates are: so V is at most a sum of independent coins of
-that bias. That one run gives m trials is the gain; that they are of one run is no loss of rigour.
-Which guesses are made may depend on the output, how many were fixed before.
+e^epsilon to 1, whatever the other coordinates are: so V is at most a sum of independent coins with
+that bias. The gain is that one run gives m trials; that they share a run costs no rigour. Which
+guesses are made may depend on the output, but how many must be fixed before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedldp.audit.bounds import check_confidence
 from fedldp.core.errors import ConfigError
 
 SHARES = (0.25, 0.5, 1.0)
-"""Of the canaries that are guessed, those that the adversary is surest of; each share is a test."""
+"""Shares of the canaries that are guessed, the surest ones first; each share is a test."""
 
 _LARGEST = 50.0
 _STEPS = 60
@@ -43,8 +43,8 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
         canaries: m.
         guesses: r, at most m.
         right: v, at most r.
-        epsilon: that is tested.
-        delta: likewise.
+        epsilon: the tested epsilon.
+        delta: the tested delta.
     """
     bias = 1 / (1 + math.exp(-epsilon))
     at_least = float(binom.sf(right - 1, guesses, bias))
@@ -58,12 +58,12 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 def epsilon_lower(
     canaries: int, guesses: int, right: int, *, delta: float, confidence: float
 ) -> float:
-    """Return a lower bound on epsilon at ``delta`` from the guesses of one run; 0 if it shows none.
+    """Return a lower bound on epsilon at ``delta`` from the guesses of one run; 0 if there is none.
 
     Args:
         canaries: m, whose coins are independent and fair.
         guesses: r, a number fixed before the run.
-        right: v of them.
+        right: v, how many of them are right.
         delta: at which epsilon is bounded, from 0 and below 1.
         confidence: that the bound holds.
 
@@ -96,7 +96,7 @@ def guessed(scores: NDArray[np.float64], coins: NDArray[np.bool_], share: float)
 
     Args:
         scores: of each canary: the larger, the likelier its coin is up; 0 says nothing.
-        coins: what was thrown.
+        coins: the coins thrown.
         share: of the canaries that are guessed: those with the largest scores, up or down.
     """
     guesses = max(1, int(share * len(scores)))
@@ -107,7 +107,7 @@ def guessed(scores: NDArray[np.float64], coins: NDArray[np.bool_], share: float)
 def best_lower(
     scores: NDArray[np.float64], coins: NDArray[np.bool_], *, delta: float, confidence: float
 ) -> tuple[float, str]:
-    """Return the largest bound of ``SHARES``, which share the confidence, and what gave it."""
+    """Return the largest bound over ``SHARES``, which share the confidence, and its guesses."""
     each = 1 - (1 - confidence) / len(SHARES)
     found = []
     for share in SHARES:

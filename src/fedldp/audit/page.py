@@ -23,11 +23,11 @@ _MOST_PICTURES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ExtraAttacks:
-    """What else there is to say of one system, by attacks that give no bound on epsilon.
+    """Further results on one system, from attacks that give no bound on epsilon.
 
     Attributes:
         attacks: membership inference, inversion, property inference.
-        links: of the messages of a shuffler; None where there is none.
+        links: of the messages of a shuffler; None without a shuffler.
         lies: what a share of lying clients costs.
     """
 
@@ -39,13 +39,13 @@ class ExtraAttacks:
 def extra_attacks(
     config: RunConfig, *, quick: bool, seed: int, tell: Callable[[str], None]
 ) -> ExtraAttacks:
-    """Attack a system in the other ways, too.
+    """Attack a system in the other ways.
 
     Args:
         config: of the system.
-        quick: little effort; else much.
+        quick: whether to make little effort; otherwise much.
         seed: of all randomness.
-        tell: is given lines of progress.
+        tell: is called with lines of progress.
 
     Raises:
         FedldpError: the configuration or its data are refused.
@@ -83,7 +83,7 @@ def page(audit: Audit, more: ExtraAttacks | None = None) -> str:
 
 
 def _curves(attacks: Sequence[Result]) -> list[tuple[str, str]]:
-    """Return the ROC curves of each kind of attack that decides, and what they are in words."""
+    """Return the ROC curves of each kind of attack that decides, and their captions."""
     found: list[tuple[str, str]] = []
     decided = [one for one in attacks if one.roc is not None]
     for (kind, seen), some in groupby(decided, key=lambda one: (one.game, one.against)):

@@ -1,15 +1,15 @@
-"""The exact check of sums over people: what one adds follows from the weights and its rows alone.
+"""The exact check of sums over people: a person's part follows from the weights and its own rows.
 
-Noise is sized for one person's vector. Where the vectors of others change when a person comes, goes
-or has more rows, if only in the last bit of a float, the sum moves by more than that. No number of
-trials shows so little; so the local update itself is given people together, alone, in another
-order, and without one another, and sums are compared as integers.
+Noise is sized for one person's vector. If the vectors of others change when a person comes, goes or
+has more rows, even in the last bit of a float, the sum moves by more than that. No number of trials
+shows so small a change; so the local update itself gets people together, alone, in another order,
+and without one another, and the sums are compared as integers.
 
-Where a step takes a sample of people, one who has several rows is to be in it with all of them, or
-with none. All else is compared without sampling.
+If a step samples people, a person with several rows must be in the sample with all of them, or with
+none. Everything else is compared without sampling.
 
-Of a client that takes several noisy steps by itself, the noisy sums are noted, and the same steps
-taken again from these alone, with other people: the same weights must come out.
+If a client takes several noisy steps by itself, the noisy sums are recorded, and the same steps are
+taken again from these sums alone, with other people: the weights must be the same.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ Sums = NDArray[np.float64]
 
 _PEOPLE, _MOST_ROWS, _TRIALS = 9, 5, 16
 _SCALES = (0.01, 1.0, FAR, 1e30)
-"""What features are multiplied by."""
+"""Factors for features."""
 _WEIGHTS = (0.0, 0.3, 30.0, 1e30)
-"""The deviation of the weights that a server tells."""
+"""The standard deviation of the weights that a server broadcasts."""
 _ODD = (np.inf, np.nan, 0.0)
 """Features of one person."""
 
 
 @dataclass(frozen=True)
 class PlannedPeopleCheck:
-    """The local update of a configuration that sums over people, on people of its own.
+    """The local update of a configuration that sums over people, applied to people of its own.
 
-    Its statement proves an epsilon of 0: a person tells nothing by what others add to a sum.
+    The statement proves an epsilon of 0: what others add to a sum reveals nothing about a person.
 
     Attributes:
         config: of the run.
-        problem: public facts on its data.
+        problem: public facts about its data.
     """
 
     config: RunConfig
@@ -66,7 +66,7 @@ class PlannedPeopleCheck:
 
     @property
     def bounds(self) -> int:
-        """None by chance: what it finds is exact."""
+        """Zero: what it finds is exact, and needs no share of the confidence."""
         return 0
 
     @property
@@ -92,7 +92,7 @@ class PlannedPeopleCheck:
         return found
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Sum, and yield one row; it has no confidence, for it is certain."""
+        """Sum, and yield one row; it has no confidence, because it is certain."""
         generator, count = keys.generator("people"), trials or _TRIALS
         with one_thread(), np.errstate(all="ignore"):
             wrong = [found for at in range(count) if (found := self._wrong(at, generator))]
@@ -116,13 +116,13 @@ class PlannedPeopleCheck:
 
     @cached_property
     def _distance(self) -> int:
-        """How far a sum may move where one person is replaced, by the noise."""
+        """The largest distance that a sum may move when one person is replaced, by the noise."""
         calibration = self.config.composition.calibration
         assert isinstance(calibration, PerPersonRun)
         return calibration.noise(self.config.layout(self.problem).size).distance
 
     def _wrong(self, trial: int, generator: np.random.Generator) -> str:
-        """Return what is not as it should be, in words; nothing if all is."""
+        """Return what is wrong, in words; empty if nothing is."""
         told = self._told(trial, self._weights(trial, generator))
         examples = self._people(trial, generator)
         whole = self._sum(told, examples)
@@ -141,14 +141,14 @@ class PlannedPeopleCheck:
         if not _same(self._sum(told, examples.taken(in_turn)), _integers(whole)):
             return "the same people in another order of rows give another sum"
         if self._votes:
-            return ""  # who votes is drawn by place, and places move where a person goes
+            return ""  # who votes is drawn by place, and places move when a person goes
         return self._not_of_each(told, examples, place) or self._not_of_sums(told, examples)
 
     def _parted(self, told: Broadcast, examples: Examples, person: int, key: bytes) -> bool:
-        """Return whether a sample of one person is neither all that she has nor nothing."""
+        """Return whether a sample has some but not all of one person's rows."""
         update, own = self._sampling, _of(examples, person)
         assert isinstance(update, PersonGradients | NoisySteps)
-        if update.sampled == 1 or self._votes:  # where one votes the sum is another
+        if update.sampled == 1 or self._votes:  # with one vote each, the sum differs
             return False
         seen: list[Any] = []
         if isinstance(update, NoisySteps):
@@ -159,7 +159,7 @@ class PlannedPeopleCheck:
         return not _same(sums, _integers(self._sum(told, own))) and bool(sums.any())
 
     def _not_of_each(self, told: Broadcast, examples: Examples, place: int) -> str:
-        """Return where a sum is not that of what each person gives alone, in words."""
+        """Return how a sum differs from the sum of what each person gives alone, in words."""
         own = [self._sum(told, _of(examples, who)) for who in range(_PEOPLE)]
         longest = max(sum(step**2 for step in _integers(each)) for each in own)
         if 4 * longest > self._distance**2:
@@ -174,7 +174,7 @@ class PlannedPeopleCheck:
         return ""
 
     def _not_of_sums(self, told: Broadcast, examples: Examples) -> str:
-        """Return where weights after several steps are not of the noisy sums, in words."""
+        """Return how weights after several steps depend on more than the noisy sums, in words."""
         update = self._update
         if not isinstance(update, NoisySteps):
             return ""
@@ -192,7 +192,7 @@ class PlannedPeopleCheck:
         return ""
 
     def _told(self, trial: int, weights: NDArray[np.float32]) -> Broadcast:
-        """Return a broadcast of a round that counts classes, where there is one, or of another."""
+        """Return a broadcast: of a round that counts classes, if there is one, or of another."""
         update = self._update
         if not isinstance(update, PersonGradients) or not update.count_rounds:
             return Broadcast(round=1, weights=weights)
@@ -202,7 +202,7 @@ class PlannedPeopleCheck:
         return Broadcast(round=update.count_rounds + 1, weights=weights, public=told)
 
     def _sum(self, told: Broadcast, examples: Examples) -> Sums:
-        """Return the sum that noise is added to, for a broadcast."""
+        """Return the sum to which noise is added, for a broadcast."""
         if isinstance(self._update, NoisySteps):
             return self._update.summed(told.weights, examples)
         found = update_of(self._update, told, examples)
@@ -220,7 +220,7 @@ class PlannedPeopleCheck:
     def _with_another(
         self, examples: Examples, place: int, generator: np.random.Generator
     ) -> Examples:
-        """Return the people with one replaced: by many rows of one class, which are far out."""
+        """Return the people with one replaced by many far-out rows of one class."""
         assert examples.people is not None
         rest = examples.taken(examples.people != place)
         shape = (4 * _MOST_ROWS, *self._shape)
@@ -238,13 +238,13 @@ class PlannedPeopleCheck:
         return (first + change).astype(np.float32)
 
     def _people(self, trial: int, generator: np.random.Generator) -> Examples:
-        """Return people of one row to ``_MOST_ROWS``, in a mixed order; each label is somewhere."""
+        """Return people with one row to ``_MOST_ROWS``, in mixed order; every label occurs."""
         shape, classes = self._shape, self.problem.num_classes
         whose = np.repeat(np.arange(_PEOPLE), generator.integers(1, _MOST_ROWS + 1, _PEOPLE))
         generator.shuffle(whose)
         scale = _SCALES[trial // len(_WEIGHTS) % len(_SCALES)]
         features = generator.uniform(-scale, scale, (len(whose), *shape)).astype(np.float32)
-        # One has rows that cancel each other, and one is no number in one trial of two.
+        # One person has rows that cancel each other; in every other trial, one has a non-number.
         features[whose == 0] = features[whose == 0][:1]
         if trial % 2:
             features[whose == 1] = _ODD[trial // 2 % len(_ODD)]
@@ -252,13 +252,13 @@ class PlannedPeopleCheck:
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """The shape of what the local update is given of one example."""
+        """The shape of one example as the local update gets it."""
         return self.config.algorithm(self.problem).input_shape
 
 
 @dataclass(frozen=True)
 class _Noise:
-    """What stands for a mechanism: it notes the noisy sums of a client, or gives them once more."""
+    """Stands for a mechanism: it records the noisy sums of a client, or replays them."""
 
     right: Any
     seen: list[Any]
@@ -277,7 +277,7 @@ class _Noise:
 
 
 class _NoNoise:
-    """What stands for a mechanism, and adds nothing."""
+    """Stands for a mechanism that adds nothing."""
 
     step = 1
 
@@ -286,7 +286,7 @@ class _NoNoise:
 
 
 class _Nothing:
-    """What sums people who have no gradient."""
+    """Stands for the sums over people without any gradient."""
 
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Sums:
         return np.zeros(weights.size)

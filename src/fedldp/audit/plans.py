@@ -1,8 +1,8 @@
-"""Which games are played of a system: one for each line of its statement, at several settings.
+"""Which games an audit plays against a system: one for each line of its statement and setting.
 
-Settings are the ones that were asked for; the same with less epsilon, where the source claims more
-than can be refuted by counting; and a small one, with a model of few weights and a budget at
-which all that is proven could be refuted, if it were false.
+The settings are: the one asked for; the same with less epsilon, where the source claims more than
+counting can refute; and a small one, with a model of few weights and a budget at which everything
+proven could be refuted if it were false.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from fedldp.core.registry import is_address, is_installed
 from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
 
 CURVE = 0.1
-"""A further delta of a guarantee that is a curve: where there is more to see in few trials."""
+"""A further delta, for a guarantee that is a curve: few trials may show more there."""
 ROUNDS = 2
-"""That are played of a run, at most."""
+"""The most rounds of a run that are played."""
 LATE = 12
-"""A round that is played without those before it: what a client does may change from round to
+"""A round that is played without those before it: a client's behaviour may change from round to
 round."""
 HOSTILE = (16.0, 1 / 16)
-"""By what a dishonest server changes all numbers that it tells."""
+"""The factor by which a dishonest server changes all numbers that it tells."""
 WHOLE = 5
 """Rounds of a run that is played whole."""
 CLIENTS = 200
-"""That are canaries in a whole run."""
+"""Clients that are canaries in a whole run."""
 RECORDS = Problem((1, 16, 16), 2, 512)
-"""Its pixels are as many as the records that are canaries in a whole run."""
+"""The input shape of a whole run: as many pixels as there are record canaries."""
 SMALL = Problem((1, 1, 2), 2, 80)
-"""Where persons are protected, each of its examples is one."""
+"""The same for persons: each example is one person."""
 REFUTABLE = 3.0
-"""A claim up to this can be refuted by the trials of the quick mode."""
+"""The trials of the quick mode can refute a claim up to this."""
 BUDGET = 1.5
-"""Of the small setting. At 1 noise that is too small by half would not show in so few trials."""
+"""The budget of the small setting. At 1, so few trials would not show noise of half the size."""
 MOST_EXAMPLES = 100
 
 _CLAIMED = "a claim of 1"
@@ -71,10 +71,10 @@ class Setting:
     """A configuration of a system that is audited.
 
     Attributes:
-        name: in words.
-        planned: with its statement.
-        attacked: a client that is protected least.
-        late: whether its last round alone is played.
+        name: of the setting, in words.
+        planned: the configuration, with its statement.
+        attacked: a client with the least protection.
+        late: whether only its last round is played.
     """
 
     name: str
@@ -87,9 +87,9 @@ def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
     """Return the settings of a system that are audited.
 
     Raises:
-        ConfigError: the first one, which was asked for, is refused.
+        ConfigError: the first setting, the one asked for, is refused.
     """
-    if config.composition.channel.phases > 1:  # a dialogue is held in full in every trial
+    if config.composition.channel.phases > 1:  # every trial plays a dialogue in full
         changes = _small_changes(config, ROUNDS) | {"model": "logistic"}
         changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
         few = config.changed(**changes)
@@ -124,8 +124,8 @@ def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[P
 def representatives() -> list[RunConfig]:
     """Return configurations of every system that can train here: its recipes on digits.
 
-    That is the one named by the system and the data, or else the first; and one with a public
-    encoder, of which more is proven, where there is such a recipe.
+    For each system it is the recipe named after the system and the data, or else its first one;
+    and, if there is one, a recipe with a public encoder, for which more is proven.
     """
     from fedldp.algorithms.recipes import recipes
 
@@ -146,7 +146,7 @@ def representatives() -> list[RunConfig]:
 def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
     planned = plan(config, problem)
     attacked = _attacked(planned)
-    if not attacked.trains_once:  # training is in every trial: less of it
+    if not attacked.trains_once:  # training happens in every trial, so there is less of it
         changes: dict[str, Any] = {
             each: 1 for each in type(config).model_fields
             if each.endswith("epochs") and getattr(config, each) != 1
@@ -161,10 +161,10 @@ def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
 
 
 def _attacked(planned: Plan) -> AttackedClient:
-    """Return a client of those that are protected least."""
+    """Return a client among those with the least protection."""
     groups = planned.scheduled.encoder_groups()
 
-    def cost(client: int) -> tuple[float, ...]:  # of those of most epsilon, which comes first
+    def cost(client: int) -> tuple[float, ...]:  # of those with most epsilon, the first
         values = [getattr(planned.scheduled, name) for name in planned.scheduled.per_client]
         return tuple(value[client] for value in values if isinstance(value, Sequence))
 
@@ -180,10 +180,10 @@ def _tried(name: str, make: Any, problem: Problem) -> list[Setting]:
 
 
 def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
-    """Return a copy that claims 1: all that is called epsilon is divided by what is claimed.
+    """Return a copy that claims 1: every epsilon is divided by the claimed one.
 
     Raises:
-        ConfigError: there is nothing of that name.
+        ConfigError: the configuration has no epsilon.
     """
     changes: dict[str, Any] = {}
     for name in type(config).model_fields:
@@ -198,7 +198,7 @@ def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
 
 
 def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Setting]:
-    """Return the setting in which what is proven can be refuted, if the system has one."""
+    """Return the setting in which proven figures can be refuted, if the system has one."""
     changes = _small_changes(config, rounds)
     people = problem.people
     few = replace(
@@ -208,7 +208,7 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Se
     )
     little = _with_people(SMALL, problem)
     if isinstance(config.composition.bound_of(0).chart, InLabels):
-        little = replace(little, num_classes=3)  # of two labels one's weights are the other's, less
+        little = replace(little, num_classes=3)  # of two labels, one's weights mirror the other's
     models: tuple[tuple[dict[str, Any], Problem], ...] = (
         ({"model": "logistic"}, little),
         ({}, few),
@@ -227,7 +227,7 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Se
 
 
 def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
-    """Return what makes a run small: two clients in each of ``rounds`` rounds at most."""
+    """Return what makes a run small: at most ``rounds`` rounds of two clients."""
     rounds = min(rounds, config.rounds)
     changes: dict[str, Any] = {
         "rounds": rounds, "num_clients": 2 * rounds if config.answers_once else 2,
@@ -259,11 +259,11 @@ def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
         if setting.late and (unit, adversary) != (of_a_round, "server"):
             continue
         if adversary != "server" and not small:
-            continue  # with all clients of a real run it would take too long
+            continue  # it would take too long with all clients of a real run
         own = [li for li in lines if (li["unit"], li["adversary"]) == (unit, adversary)]
         claimed_here = claim if _is_claimed(claim, unit, adversary, claimed_against) else None
         if setting.name.startswith(_CLAIMED) and claimed_here is None:
-            continue  # that setting is for the claim alone
+            continue  # that setting serves only to test the claim
         deltas = _deltas(own, claimed_here)
         games = [_game(setting, unit, adversary, swap) for swap in _swaps(unit, setting.attacked)]
         if setting.late:
@@ -291,7 +291,7 @@ def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
 
 
 def _dishonest(games: Sequence[SystemGame]) -> list[SystemGame]:
-    """Return games with a server that asks again, or tells what it should not."""
+    """Return games with a server that asks again, or tells wrong numbers."""
     again = [replace(game, asked=2) for game in games if game.swap in ("client", "person")]
     return again + [replace(game, factor=factor) for game in games for factor in HOSTILE]
 
@@ -330,7 +330,7 @@ def _game(setting: Setting, unit: Unit, adversary: Adversary, swap: Swap) -> Sys
 
 
 def _is_claimed(claim: Claim | None, unit: Unit, adversary: Adversary, against: str) -> bool:
-    """Return whether a claim is of a unit, or a reader takes it for that: a whole report."""
+    """Return whether a claim applies to a unit, or readers take it to: for a whole report."""
     if claim is None or adversary != against:
         return False
     return claim.unit == unit or (claim.unit == "weight" and unit == "client-round")
@@ -358,11 +358,11 @@ def _proven(lines: Sequence[dict[str, Any]], delta: float) -> float | None:
 
 
 _TINY = 1e-9
-"""Delta of whole runs: m canaries cost the bound's p-value some 2 m delta, however well it goes."""
+"""Delta of whole runs: m canaries add about 2 m delta to the bound's p-value in any case."""
 
 
 def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun]:
-    """Yield the games of whole runs, with canaries that are records, or persons, or clients."""
+    """Yield the games of whole runs, whose canaries are records, persons or clients."""
     of_one: Literal["record", "person"] = "record" if problem.people is None else "person"
     units: tuple[tuple[Literal["record", "person", "client-run"], Problem, int], ...] = (
         (of_one, _with_people(RECORDS, problem), 2),
@@ -377,7 +377,7 @@ def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun
         try:
             planned = plan(config.changed(**changes), few, delta=_TINY)
         except FedldpError:
-            try:  # what cannot be solved for is as it was
+            try:  # a target that cannot be met here is dropped
                 planned = plan(config.changed(**changes | {"target": None}), few, delta=_TINY)
             except FedldpError:
                 continue
@@ -397,7 +397,7 @@ def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun
 
 
 def _with_people(small: Problem, problem: Problem) -> Problem:
-    """Return a small problem whose examples are persons where those of ``problem`` have some."""
+    """Return a small problem whose examples are persons if ``problem`` has persons."""
     return small if problem.people is None else replace(small, people=small.num_examples)
 
 
@@ -405,7 +405,7 @@ def configs_of(name: str) -> list[RunConfig]:
     """Return what a user names: a recipe, a TOML file, or a system, one's own as "module:Class".
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: nothing has that name.
     """
     from fedldp.algorithms.systems import find_system, systems
     from fedldp.simulation.settings import named
@@ -426,7 +426,7 @@ def configs_of(name: str) -> list[RunConfig]:
 
 
 def planned_system_games(configs: Sequence[RunConfig], effort: Effort) -> list[PlannedGame]:
-    """Return the games of some systems, whose data are of the shape that they say.
+    """Return the games of some systems, on data of the shape that they state.
 
     Raises:
         ConfigError: one of them is refused.

@@ -1,4 +1,4 @@
-"""All games of an audit, one after the other or in several processes: with the same outcome."""
+"""Plays all games of an audit, in turn or in several processes, with the same outcome."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedldp.core.errors import ConfigError
 
 
 class PlannedGame(Protocol):
-    """A game, and the figures that its bounds are set against; it can be pickled."""
+    """A game, and the figures that its bounds are compared with; it can be pickled."""
 
     @property
     def bounds(self) -> int:
-        """How many bounds it gives: a row each."""
+        """How many bounds it gives, one in each row."""
         ...
 
     @property
@@ -47,10 +47,10 @@ def play(
     """Play all games.
 
     Args:
-        subject: what the audit is of, for its reader.
+        subject: what is audited, for the reader.
         games: the games.
-        confidence: that all bounds hold together; each has its share of the rest.
-        trials: of each input, to count by; else as many as seem worth while.
+        confidence: that all bounds hold together; they share the probability of error.
+        trials: of each input, for counting; None: as many as seem worthwhile.
         seed: of all randomness.
         workers: processes; any number gives the same bounds.
         tell: called with a line of progress before each game, or after it where there are several
@@ -81,7 +81,7 @@ def play(
 
 
 def check_arguments(confidence: float, trials: int | None) -> None:
-    """Refuse a confidence, or a number of trials, that is none: before games are made.
+    """Refuse an invalid confidence or number of trials, before games are made.
 
     Raises:
         ConfigError: one of them is out of range.
@@ -95,5 +95,5 @@ def _rows(
     planned: PlannedGame, keys: AuditKeys, confidence: float, trials: int | None
 ) -> list[Result]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a mechanism's own, of overflows: no refusals
+        warnings.simplefilter("ignore")  # a mechanism's own warnings of overflow are no refusals
         return list(planned.rows(keys, confidence, trials))

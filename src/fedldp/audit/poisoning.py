@@ -1,8 +1,8 @@
-"""The audit against clients that lie: accuracy lost to a share of them, and what one can do.
+"""The audit against lying clients: accuracy lost to a share of them, and what one can do.
 
-``byzantine_run`` has how they lie together, ``forged_reports`` what they send, and ``influence``
-what one client can do at most. Privacy hides liars, too: a server that learns nothing of a client
-cannot tell its forged report of bits from an honest one.
+``byzantine_run`` says how they lie together, ``forged_reports`` what they send, and ``influence``
+what one client can do at most. Privacy hides liars, too: a server that learns nothing about a
+client cannot tell its forged report of bits from an honest one.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ def poisoning(
 
     Args:
         config: the configuration; its seed is the first.
-        dataset: the data; loaded by ``config.dataset`` where it is not given.
+        dataset: the data; None: loaded by ``config.dataset``.
         data_dir: the data folder.
         effort: what is tried: ``QUICK`` or ``FULL``.
-        beside: also attack FedAvg with the same settings.
+        beside: whether to attack FedAvg with the same settings as well.
         tell: called with a line of progress before each run.
 
     Returns:
-        Of each system what one client can do, the game "influence"; and of each run its accuracy,
-        the game "poisoning", beside that of an honest one with its seed, the baseline. Figures:
-        "share" of the clients that lie, as asked for; "liars", how many that is, at least one where
-        the share is above 0; "clients" and "seed" of the run; "rounds"; and what is "lost". Where a
-        run did not reach its last round, ``note`` says why, and the accuracy is that of always
-        answering the most frequent class.
+        For each system, what one client can do, the game "influence"; and for each run its
+            accuracy, the game "poisoning", beside that of an honest run with its seed, the
+            baseline. Figures: "share" of the clients that lie, as asked for; "liars", how many that
+            is, at least one if the share is above 0; "clients" and "seed" of the run; "rounds"; and
+            what is "lost". If a run did not reach its last round, ``note`` says why, and the
+            accuracy is that of always answering the most frequent class.
 
     Raises:
-        ConfigError: a share is none, or the configuration does not fit the data.
-        FedldpError: the data cannot be had.
+        ConfigError: a share is invalid, or the configuration does not fit the data.
+        FedldpError: the data cannot be loaded.
     """
     for share in effort.lying_shares:
         if not 0 < share < 1:

@@ -1,10 +1,10 @@
-"""A game that finds noise that repeats: one long report, whose pairs of coordinates are trials.
+"""A game that finds repeating noise: pairs of coordinates of one long report are trials.
 
-For events that say that coordinates are independent and alike. The adversary encodes ones, and
-finds the lag at which the codes of two coordinates are most alike (by a Fourier transform). Then
-one of two coordinates at that lag is turned to its other end. The adversary knows the second one:
-if both draw the same noise, it tells the first. Pairs have no coordinate in common, so under the
-event's own word each is a trial, as in a game of coordinates.
+It is for events that state independent and identical coordinates. The adversary encodes ones, and
+finds the lag at which the codes of two coordinates agree most (by a Fourier transform). Then one of
+two coordinates at that lag is moved to its other end. The adversary knows the second one: if both
+draw the same noise, it reveals the first. Pairs have no coordinate in common, so by the event's own
+statement each is a trial, as in a game of coordinates.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class RepetitionGame:
-    """The adversary sees both coordinates of many pairs, and asks which end the first ones have.
+    """The adversary sees both coordinates of many pairs, and asks at which end the first ones are.
 
     Attributes:
-        mechanism: that is played against.
-        size: coordinates of a report; noise that repeats after half as many, or fewer, is seen.
+        mechanism: the one that is attacked.
+        size: coordinates of a report; noise that repeats after at most half as many is found.
     """
 
     mechanism: Mechanism
@@ -37,7 +37,7 @@ class RepetitionGame:
 
     @property
     def label(self) -> str:
-        """What keeps this game's streams apart from those of others."""
+        """What keeps this game's streams apart from those of other games."""
         return f"{self.mechanism!r}/{self.size}/repetitions"
 
     def play(self, keys: AuditKeys, confidence: float) -> LowerBound:
@@ -71,11 +71,11 @@ class RepetitionGame:
         game = CoordinateGame(mechanism=self.mechanism, size=self.size)
         try:
             return game.split(self.mechanism.encode(values, stream))
-        except Exception:  # a refusal: nothing repeats in it
+        except Exception:  # nothing repeats in a refusal
             return np.zeros(self.size, np.int64)
 
     def _lag(self, codes: Codes) -> int:
-        """Return the lag at which codes agree most, in deviations; up to half of the report."""
+        """Return the lag at which codes agree most, in deviations; at most half of the report."""
         centred = codes - codes.mean()
         spectrum = np.fft.rfft(centred, 2 * self.size)
         agreement = np.fft.irfft(np.abs(spectrum) ** 2)[1 : self.size // 2 + 1]

@@ -1,7 +1,7 @@
-"""What an audit has found: one type for the result of every game and attack.
+"""What an audit found: one type for the result of every game and attack.
 
-The pages, the texts, the JSON and the commands read it. What a game alone has to tell stands in
-``Result.figures``, under the key that its JSON has.
+Pages, texts, JSON and commands read it. What only one game has to tell is in ``Result.figures``,
+under its JSON key.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Verdict = Literal[
 ]  # fmt: skip
 
 NEAR = 0.75
-"""From this share of the proven figure on a bound is called near."""
+"""From this share of the proven figure on, a bound is called near."""
 
 LEVELS = (0.001, 0.01, 0.1)
-"""False-positive rates at which a curve's true-positive rate is told."""
+"""False-positive rates at which a curve's true-positive rate is reported."""
 
 _WORST_FIRST: tuple[Verdict, ...] = (
     "bug", "fails its contract", "claim-broken", "linked", "succeeds", "ok", "at chance", "fails",
@@ -52,7 +52,7 @@ _KEYS: Mapping[Game, str] = {
     "inversion": _ATTACK,
     "property": _ATTACK,
 }
-"""The keys of each game's JSON, in their order; ``key=name`` where the field has another name."""
+"""The keys of each game's JSON, in order; ``key=name`` if the field has another name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +65,12 @@ class Estimate:
 
     @classmethod
     def exact(cls, value: float) -> Estimate:
-        """Return a figure that has no interval, for it is no statistic."""
+        """Return a figure without an interval, because it is not a statistic."""
         return cls(value=value, low=value, high=value)
 
     @classmethod
     def at_least(cls, value: float) -> Estimate:
-        """Return a figure of which a lower bound is all that is known."""
+        """Return a figure of which only a lower bound is known."""
         return cls(value=value, low=value, high=float("inf"))
 
     def __str__(self) -> str:
@@ -88,8 +88,8 @@ class Roc:
         points: (false-positive rate, true-positive rate) ascending, from (0, 0) to (1, 1).
         auc: the area below it.
         levels: true-positive rates by false-positive rate, see ``tpr_at``.
-        positives: answers that were to be yes.
-        negatives: answers that were to be no.
+        positives: number of cases whose right answer is yes.
+        negatives: number of cases whose right answer is no.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -101,10 +101,10 @@ class Roc:
     def tpr_at(self, fpr: float) -> Estimate:
         """Return the largest true-positive rate with at most ``fpr`` false positives.
 
-        With fewer than 1/``fpr`` negatives it is the one with none.
+        With fewer than 1/``fpr`` negatives, it is the rate without any false positive.
 
         Raises:
-            ConfigError: ``fpr`` is none of ``LEVELS``.
+            ConfigError: ``fpr`` is not in ``LEVELS``.
         """
         for level, estimate in self.levels:
             if level == fpr:
@@ -114,7 +114,7 @@ class Roc:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Picture:
-    """An example beside what was made of a report.
+    """An example beside its reconstruction from a report.
 
     Attributes:
         original: float32, shape (channels, height, width).
@@ -127,12 +127,12 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one game, or one attack, has found of one subject.
+    """What one game, or one attack, found about one subject.
 
     Attributes:
         subject: the mechanism with its parameters, or the system's name.
-        game: what was played.
-        attack: what the adversary did; None where there was none, for comparison.
+        game: the game that was played.
+        attack: what the adversary did; None if nothing, for comparison.
         measure: what ``measured`` is. "error": mean squared, over the baseline's. "links": the
             share that is right. "accuracy": of the model. "influence": on any one weight.
         measured: the figure with its interval; of epsilon a lower bound. None where the attack
@@ -152,18 +152,17 @@ class Result:
         stated_by: whose word ``proven`` rests on: "fedldp", or the address of the user's own code,
             of which nothing here proves it; ``as_json`` calls it "stated" then.
         confidence: of the interval.
-        trials: that were counted.
-        verdict: of epsilon "bug" where proven < lower, "claim-broken" where claimed < lower, else
-            "ok"; "fails its contract" where no figure is false, but a mechanism takes what it must
-            refuse, or its reports cannot be read; of others, whether the whole interval is better
-            than guessing. None where there is nothing to judge by.
-        note: how near a bound is to what is proven; or why an attack is weak, or a run stopped.
-        roc: where yes or no is guessed.
-        pictures: where images are recovered.
-        finds: the least epsilon that a game of this many trials would have called a mistake, by an
-            event that is as rare as the one that it counted; None if none would be, or none is
-            known.
-        figures: what else is told, by the key that it has in JSON.
+        trials: how many were counted.
+        verdict: for epsilon, "bug" if proven < lower, "claim-broken" if claimed < lower, else "ok";
+            "fails its contract" if no figure is false, but a mechanism accepts what it must refuse,
+            or its reports cannot be read; for other measures, whether the whole interval is better
+            than guessing. None if there is nothing to judge by.
+        note: how near a bound is to the proven figure; or why an attack is weak, or a run stopped.
+        roc: if the attack guesses yes or no.
+        pictures: if the attack recovers images.
+        finds: the smallest epsilon that a game of this many trials would have called a mistake, by
+            an event as rare as the one that it counted; None if there is none, or it is unknown.
+        figures: what else is reported, by its JSON key.
     """
 
     subject: str
@@ -193,28 +192,28 @@ class Result:
 
     @property
     def lower(self) -> float:
-        """What was measured is at least this, with ``confidence``; 0 where nothing was."""
+        """With ``confidence``, the measured value is at least this; 0 if nothing was measured."""
         return 0.0 if self.measured is None else self.measured.low
 
     @property
     def advantage(self) -> float:
-        """How much more was measured than guessing gives."""
+        """By how much the measured value exceeds that of guessing."""
         return 0.0 if self.measured is None else self.measured.value - self.baseline
 
     @property
     def succeeds(self) -> bool:
-        """Whether it is better than guessing, by the whole of its interval."""
+        """Whether the whole interval is better than guessing."""
         return self.verdict in ("linked", "succeeds")
 
     @property
     def title(self) -> str:
-        """What a table of such results is about: a mechanism, or a setting of a system."""
+        """The title of a table of such results: a mechanism, or a setting of a system."""
         return f"{self.subject}: {self.setting}" if self.game == "system" else self.subject
 
     def as_json(self) -> dict[str, Any]:
         """Return all but the pictures, under the keys of its game.
 
-        A figure that rests on the word of the user's own code is not "proven".
+        A figure stated by the user's own code is not called "proven".
         """
         found: dict[str, Any] = {}
         for each in _KEYS[self.game].split():
@@ -233,13 +232,13 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """All results of some games; with probability ``confidence`` at least, all hold together.
+    """All results of some games; with a probability of at least ``confidence``, all hold together.
 
     Attributes:
-        subject: what was audited, for its reader.
+        subject: what was audited, for the reader.
         seed: of all randomness.
         rows: the results.
-        confidence: None where they are no bounds.
+        confidence: None if the results are not bounds.
     """
 
     subject: str
@@ -274,14 +273,14 @@ def worst(rows: Sequence[Result]) -> Verdict:
 
 
 def verdict_of(claimed: float | None, proven: float | None, lower: float) -> Verdict:
-    """Return what a bound says of a proven figure and of a claim."""
+    """Return the verdict of a bound on a proven figure and on a claim."""
     if proven is not None and proven < lower:
         return "bug"
     return "claim-broken" if claimed is not None and claimed < lower else "ok"
 
 
 def verdict_of_attack(measure: Measure, measured: Estimate | None, baseline: float) -> Verdict:
-    """Return whether an attack is better than guessing, by the whole of its interval."""
+    """Return whether the whole interval of an attack is better than guessing."""
     if measured is None:
         return "fails"
     better = measured.high < baseline if measure == "error" else measured.low > baseline
@@ -291,13 +290,13 @@ def verdict_of_attack(measure: Measure, measured: Estimate | None, baseline: flo
 def note_of(
     proven: float | None, lower: float, stated_by: str = HOUSE, finds: float | None = None
 ) -> str:
-    """Return how near a bound is to the proven figure: far is no sign of privacy.
+    """Return how near a bound is to the proven figure; a large distance is no sign of privacy.
 
     Args:
         proven: epsilon.
         lower: the bound.
-        stated_by: whose word ``proven`` rests on.
-        finds: the least epsilon that would have been called a mistake, where it is known.
+        stated_by: who states ``proven``.
+        finds: the smallest epsilon that would have been called a mistake, if it is known.
     """
     beyond = proven is not None and proven < lower
     if finds is not None and not beyond:

@@ -1,8 +1,8 @@
-"""Whether a report behind a shuffler names its sender: two clients that have the same.
+"""Checks whether a report behind a shuffler reveals its sender, with two clients of equal data.
 
-What is proven of a shuffler takes it that reports of the same data are alike, whoever sends them.
-A seed that follows from the client's number, or a mechanism of a client's own, shows whose a report
-is, and then the shuffler hides nothing.
+The proofs for a shuffler assume that reports of the same data have the same law, whoever sends
+them. A seed that depends on the client's number, or a mechanism of a client's own, reveals the
+sender, and then the shuffler hides nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MOST_ROUNDS = 2
 
 @dataclass(frozen=True)
 class PlannedSenderGame:
-    """Reports of one client, against those where the last round's is another client's.
+    """Reports of one client, against reports the last of which is another client's.
 
-    Both have learned nothing. The statement proves an epsilon of 0: a report of the same data tells
-    nothing of whose it is, nor whether the one of a round before was the same client's.
+    Both clients learned nothing. The statement proves an epsilon of 0: a report of the same data
+    reveals neither its sender, nor whether an earlier round's report came from the same client.
 
     Attributes:
         config: of the run, with what the server draws before it.
-        problem: public facts on its data.
+        problem: public facts about its data.
         effort: how many trials.
     """
 
@@ -106,7 +106,7 @@ class PlannedSenderGame:
             attacked = AttackedClient(self.config, self.problem, client)
             nothing = attacked.unchanged
             pair = CanaryPair("nothing learned", nothing, nothing)
-            # A client's keys are its own for the run: those of another one are others.
+            # A client keeps its keys for the run, and every client has its own.
             draws = keys.draws(count, digest, "sender", side, purpose, client, simulated=True)
             view = AdversaryView(attacked, "server", (round,))
             seen.append(view.observe(nothing, pair, draws))

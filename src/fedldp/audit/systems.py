@@ -1,4 +1,4 @@
-"""The audit of a system: games through the client runtime, line by line of its statement."""
+"""The audit of a system: games through the client runtime, one for each line of its statement."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.training.tensors import one_thread
 
 _RARE = 20
-"""Trials of a rare event that a bound takes, about."""
+"""About how many trials of a rare event a bound takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemGame:
-    """An adversary knows that a client has one of two inputs, and sees what it sees.
+    """An adversary knows that a client has one of two inputs, and sees what it may see.
 
     Attributes:
         config: of the system, with what the server draws before a run.
         problem: the shape of its data.
         index: of the client.
-        adversary: who sees what.
-        swap: what differs.
-        rounds: that are played.
-        count: examples of the client.
+        adversary: who it is.
+        swap: what differs between the inputs.
+        rounds: the rounds that are played.
+        count: number of the client's examples.
         asked: how often each question is put.
-        factor: by which all numbers that the server tells are changed; 1 for an honest one.
+        factor: multiplies all numbers that the server tells; 1 for an honest server.
     """
 
     config: RunConfig
@@ -54,12 +54,12 @@ class SystemGame:
 
     @cached_property
     def attacked(self) -> AttackedClient:
-        """The client."""
+        """The attacked client."""
         return AttackedClient(self.config, self.problem, self.index, self.factor)
 
     @cached_property
     def view(self) -> AdversaryView:
-        """What the adversary sees of it."""
+        """What the adversary sees of the client."""
         return AdversaryView(self.attacked, self.adversary, self.rounds, self.asked)
 
     def __getstate__(self) -> dict[str, object]:
@@ -67,7 +67,7 @@ class SystemGame:
 
     @property
     def label(self) -> str:
-        """What keeps this game's streams apart from those of others."""
+        """What keeps this game's streams apart from those of other games."""
         settings = self.config.model_dump_json(exclude={"seed"})
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         how = f"{self.rounds}/{self.count}/{self.asked}/{self.factor}"
@@ -75,7 +75,7 @@ class SystemGame:
 
     @property
     def apart(self) -> str:
-        """What is unlike a run with an honest server, in words after a comma, if anything is."""
+        """How the run differs from one with an honest server, in words after a comma; or empty."""
         found = [f"in round {self.rounds[0]} alone"] if self.rounds[0] > 1 else []
         found += ["asked again"] if self.asked > 1 else []
         found += [f"all that the server tells times {self.factor:g}"] if self.factor != 1 else []
@@ -98,9 +98,9 @@ class SystemGame:
 
         Args:
             deltas: at which epsilon is bounded.
-            explore: trials of each input of every pair, to choose by.
-            count: of the chosen pair.
-            keys: where streams come from.
+            explore: trials of each input of every pair, for choosing.
+            count: trials of each input of the chosen pair.
+            keys: the source of streams.
             confidence: of each bound.
         """
         with one_thread():
@@ -121,7 +121,7 @@ class SystemGame:
     def choose(
         self, deltas: Sequence[float], explore: int, count: int, keys: AuditKeys
     ) -> tuple[CanaryPair, list[tuple[Distinguisher, Distinguisher]]]:
-        """Return the pair that promises most, and two events of it for each delta."""
+        """Return the most promising pair, and two of its events for each delta."""
         tried = []
         for pair in self.pairs():
             sides = [self.observe(pair, side, explore, keys, "explore") for side in (0, 1)]
@@ -146,19 +146,19 @@ class SystemGame:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSystemGame:
-    """One game of a system, and the figures that its bounds are set against.
+    """One game of a system, and the figures that its bounds are compared with.
 
     Attributes:
-        setting: of which of its configurations, in words.
+        setting: the configuration of the system, in words.
         size: d.
-        unit: what the figures are of.
-        neighbours: likewise.
-        game: to play.
+        unit: of the figures.
+        neighbours: how the inputs differ.
+        game: the game to play.
         effort: how many trials.
-        deltas: at which epsilon is bounded; a row each.
-        claimed: epsilon that is claimed at each of them.
-        claim_unit: what it is claimed of.
-        proven: epsilon that is proven at each of them.
+        deltas: at which epsilon is bounded; one row each.
+        claimed: the epsilon claimed at each of them.
+        claim_unit: the unit of the claim.
+        proven: the epsilon proven at each of them.
     """
 
     setting: str
@@ -188,7 +188,7 @@ class PlannedSystemGame:
         )
 
     def trials(self) -> int:
-        """Return how many trials of each input seem worth while."""
+        """Return how many trials of each input seem worthwhile."""
         count = self.effort.system_most if self.is_refutable else self.effort.system_few
         if self.trained:
             count = min(count, self.effort.system_trained)
@@ -196,18 +196,18 @@ class PlannedSystemGame:
 
     @property
     def explore(self) -> int:
-        """How many to choose by."""
+        """How many trials of each input to choose by."""
         weak = self.trained or not self.is_refutable or self.is_coarse
         return self.effort.system_explore // (2 if weak else 1)
 
     @property
     def is_coarse(self) -> bool:
-        """Whether it looks for no small mistake, but for a round or a number that goes astray."""
+        """Whether it looks for gross mistakes (a wrong round or number), not for small ones."""
         return self.game.rounds[0] > 1 or self.game.factor != 1
 
     @property
     def figures(self) -> list[float]:
-        """What is claimed, and what is proven."""
+        """The claimed and the proven figures."""
         return [each for each in (*self.claimed, *self.proven) if each is not None]
 
     @property

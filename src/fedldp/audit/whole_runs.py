@@ -33,14 +33,14 @@ LIGHT = np.float32(100.0)
 
 @dataclass(frozen=True, kw_only=True)
 class WholeRun:
-    """One training, from the first round to the last, in which every canary's coin is thrown.
+    """One training, from the first round to the last, with a coin for every canary.
 
     Attributes:
         config: of the system, with what the server draws before a run.
         problem: the shape of its data.
         unit: "record": the canaries are records of one client, each lit in a pixel of its own or
-            blank; "person": they are persons of it, each with two such rows; "client-run": they are
-            clients, each with one of two labels.
+            blank; "person": they are persons of that client, each with two such rows; "client-run":
+            they are clients, each with one of two labels.
     """
 
     config: RunConfig
@@ -49,7 +49,7 @@ class WholeRun:
 
     @property
     def canaries(self) -> int:
-        """How many there are."""
+        """How many canaries there are."""
         if self.unit == "client-run":
             return self.config.num_clients
         return int(np.prod(self.problem.input_shape))
@@ -111,7 +111,7 @@ class WholeRun:
     def _rounds(
         self, attacked: AttackedClient, runtimes: Sequence[ClientRuntime]
     ) -> Iterator[tuple[State, Broadcast, list[Report]]]:
-        """Yield each round's state, broadcast, and reports; the server learns from these."""
+        """Yield each round's state, broadcast, and reports; the server learns from the reports."""
         state = attacked.first
         for round in range(1, self.config.rounds + 1):
             broadcast = attacked.server.publish(state)
@@ -119,7 +119,7 @@ class WholeRun:
             answers = [read_reply(runtime.answer(message))[2] for runtime in runtimes]
             reports = [answer for answer in answers if isinstance(answer, Report)]
             if len(reports) < len(answers):
-                return  # turns are over
+                return  # the clients have no turns left
             yield state, broadcast, reports
             draw = partial(_of_server, round)
             state, _ = attacked.server.aggregate(state, reports, draw)
@@ -140,15 +140,15 @@ def _of_server(round: int, purpose: str) -> Stream:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedWholeRun:
-    """One whole run, and the figures that its bound is set against.
+    """One whole run, and the figures that its bound is compared with.
 
     Attributes:
-        setting: of which configuration, in words.
+        setting: the configuration, in words.
         size: d.
-        neighbours: which inputs differ.
-        game: to play.
+        neighbours: how the inputs differ.
+        game: the run to play.
         delta: at which epsilon is bounded.
-        proven: epsilon that is proven there.
+        proven: the epsilon proven there.
     """
 
     setting: str
@@ -166,7 +166,7 @@ class PlannedWholeRun:
         return f"{game.config.name()} ({self.setting}), {game.unit}, one run"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Play, and yield the row; the number of trials is that of the canaries."""
+        """Play, and yield the row; its number of trials is the number of canaries."""
         scores, coins = self.game.play(keys)
         lower, how = best_lower(scores, coins, delta=self.delta, confidence=confidence)
         rounds = self.game.config.rounds
