@@ -1,4 +1,4 @@
-"""The papers' tables and figures as targets, beside what was measured.
+"""The papers' tables and figures as targets, compared with measured results.
 
 It may use core, accounting, data, protocol, mechanisms, models, algorithms, reporting, simulation.
 """

@@ -1,4 +1,4 @@
-"""A target's cells: the paper's number, ours, and what the difference says."""
+"""A target's cells: the paper's number, our number, and a verdict on the difference."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from fedldp.simulation.plan import problem_of, stated_without_shuffler
 Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
 
 WORTH_A_REASON = 0.01
-"""A difference, from 0 to 1, above which a committed cell says why, whatever its tolerance."""
+"""A committed cell must explain a larger difference, from 0 to 1, whatever its tolerance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What is measured of a cell, on one kind of device.
+    """The measured value of a cell, on one kind of device.
 
     Attributes:
         mean: accuracy, another metric, or a gain, 0 to 1.
         deviation: sample standard deviation over seeds; None for one seed.
         seeds: of the runs.
-        after: mean accuracy after rounds, with its deviation, by round.
-        device: what trained.
-        hardware: for people.
+        after: mean accuracy and its deviation after some rounds, by round.
+        device: the device that trained.
+        hardware: the machine, in words.
         date: of the latest run, ISO.
         published: whether it is a committed result.
-        stand_in: whether it is of a smaller data set than the one named.
+        stand_in: whether it was measured on a smaller stand-in for the data set.
     """
 
     mean: float
@@ -63,19 +63,20 @@ class Row:
     """A cell with its comparison.
 
     Attributes:
-        row: of the table, or a curve.
-        column: of the table, or a point.
-        recipe: a name; several with "-" for a gain.
-        paper: the paper's number, 0 to 1, or None where it gives none.
-        paper_lowest: the lower end where the paper gives a range, whose upper end is ``paper``.
+        row: of the table, or the name of a curve.
+        column: of the table, or a point of the curve.
+        recipe: its name; for a gain, several joined by "-".
+        paper: the paper's number, 0 to 1; None if it gives none.
+        paper_lowest: the lower end, if the paper gives a range; ``paper`` is the upper end.
         difference: ours minus the paper's; 0 within a range.
-        tolerance: how far ours may be from it.
+        tolerance: the largest difference that counts as agreement.
         ours: the measurement, or None.
-        verdict: what they say together.
-        why: why ours differs by more than a point, or that it is not known.
-        epsilon: proven for a client's whole run against the server; None: nothing is, or a gain.
+        verdict: the result of the comparison.
+        why: the cause of a difference of more than a point, or that it is not known.
+        epsilon: proven for a client's whole run against the server; None if none is proven, or for
+            a gain.
         delta: of that epsilon.
-        idealised: whether that line is of idealised arithmetic.
+        idealised: whether that guarantee holds in idealised arithmetic only.
     """
 
     row: str
@@ -93,7 +94,7 @@ class Row:
     idealised: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document that ``fedldp reproduce --json`` prints of a cell."""
+        """Return a cell in the form that ``fedldp reproduce --json`` prints."""
         ours = self.ours
         return {
             "row": self.row,
@@ -128,14 +129,14 @@ def compare(
     device: Device | None = None,
     prove: bool = True,
 ) -> list[Row]:
-    """Return a target's rows with what is known of them; nothing is run.
+    """Return a target's rows with all that is known about them; nothing is run.
 
     Args:
         target: the table or figure.
         store: the user's measurements.
-        root: the data folder, which decides between a data set and its stand-in.
-        device: only what was measured on it; else on whichever has more seeds.
-        prove: whether to state what is proven, which takes longer than all else.
+        root: the data folder; it determines whether a data set or its stand-in is used.
+        device: only measurements on it count; None: those on the device with more seeds.
+        prove: whether to state what is proven; this takes longer than everything else.
     """
     rows = []
     for recipe in target.cells:
@@ -169,7 +170,7 @@ def compare(
 
 
 def ours_of(recipe: Recipe, store: Store, root: Path, device: Device | None) -> Measurement | None:
-    """Return what is measured of a recipe: the user's runs, or the committed ones if more."""
+    """Return the measurement of a recipe: the user's runs, or committed ones with more seeds."""
     config, data = recipe.config, data_digests(recipe.config, root)[0]
     metric = source_of(recipe).metric
     found, whole = store.find(config, data, metric), data_digests(config)[0]
@@ -185,11 +186,12 @@ def ours_of(recipe: Recipe, store: Store, root: Path, device: Device | None) -> 
 def proven(config: RunConfig, root: Path) -> tuple[float | None, float | None, bool]:
     """Return the least epsilon proven for a client's whole run against the server, and its delta.
 
-    And whether the line is idealised. None where no finite one is.
+    The third value says whether that guarantee is idealised. The first two are None if no finite
+    epsilon is proven.
     """
     try:
         lines = stated_without_shuffler(config, problem_of(config, root))["guarantees"]
-    except FedldpError:  # such as a file of the user's own that is not there
+    except FedldpError:  # such as a missing file of the user's own
         return None, None, False
     found = [
         (line["epsilon"], line["delta"], IDEALISED in line["assumptions"])
@@ -206,9 +208,9 @@ def _judged(
     why: str | None,
     committed: Measurement | None,
 ) -> dict[str, Any]:
-    """Return what a row says of the paper's number and ours.
+    """Return a row's comparison of the paper's number with ours.
 
-    A reason explains what was committed, and what is near it: not whatever comes out later.
+    A reason explains the committed number and numbers near it, not any later result.
     """
     verdict: Verdict
     difference = expected.difference(ours.mean) if ours and expected else None
@@ -269,7 +271,7 @@ def _published_of(recipe: Recipe) -> Measurement | None:
     config, metric = recipe.config, source_of(recipe).metric
     valid = [digest(config, data) for data in data_digests(config)]
     for row in published().values():
-        # Its rounds beyond the last one told are not known, so it serves no other length.
+        # Rounds after its last one are unknown, so it serves no other length.
         if row.digest in valid and (row.rounds, row.metric) == (config.rounds, metric):
             return Measurement(
                 mean=row.mean,
@@ -289,7 +291,7 @@ def _published_of(recipe: Recipe) -> Measurement | None:
 def _gain(
     target: Target, gain: Gain, store: Store, root: Path, device: Device | None
 ) -> Measurement | None:
-    """Return the mean over the pairs of a difference, for each seed that all of them have."""
+    """Return the mean difference over the pairs, for each seed that all of them have."""
     by_name = {recipe.name: recipe for recipe in target.cells}
     kinds: tuple[Device, ...] = ("cpu", "cuda") if device is None else (device,)
     found = [_own_gain(gain, by_name, store, root, kind) for kind in kinds]
@@ -300,7 +302,7 @@ def _gain(
 
 
 def _published_gain(target: Target, gain: Gain, by_name: dict[str, Recipe]) -> Measurement | None:
-    """Return a gain from committed results, where all of them are of the same seeds."""
+    """Return a gain from committed results, if all of them have the same seeds."""
     parts = [_published_of(by_name[name]) for pair in gain.pairs for name in pair]
     known = [each for each in parts if each is not None]
     if len(known) < len(parts) or len({(*each.seeds, each.device) for each in known}) > 1:
@@ -308,7 +310,8 @@ def _published_gain(target: Target, gain: Gain, by_name: dict[str, Recipe]) -> M
     first, row = known[0], published_gains().get((target.name, gain.row))
     return replace(
         first,
-        # The mean of paired differences is the difference of means; their deviation is kept apart.
+        # The mean of paired differences is the difference of means; their deviation is stored
+        # apart.
         mean=2 * statistics.fmean((-1) ** n * each.mean for n, each in enumerate(known)),
         deviation=row["deviation"] if row and row["seeds"] == first.seeds else None,
         after={},

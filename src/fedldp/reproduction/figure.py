@@ -1,4 +1,4 @@
-"""A target as a picture: our curve and the paper's points, as SVG."""
+"""Draws a target: our curve and the paper's points, as SVG."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _FEW = 5
 def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
     """Draw a target's rows.
 
-    Where columns are numbers of one thing, accuracy against it, a panel for each; else after each
-    round, where those are known.
+    If columns are values of one quantity, each panel shows accuracy against it; otherwise accuracy
+    after each round, if that is known.
 
     Raises:
         ConfigError: Matplotlib is not installed.
@@ -100,7 +100,7 @@ def write_rounds(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _panels(cells: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return what is drawn in each panel, by the label of its horizontal axis."""
+    """Return what each panel shows, by the label of its horizontal axis."""
     panels: dict[str, list[Row]] = {}
     for row in cells:
         panels.setdefault(_ROUND if _place(row) is None else _thing(row), []).append(row)

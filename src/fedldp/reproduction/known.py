@@ -1,14 +1,14 @@
-"""Why our numbers are not the paper's: by recipe, or by target and row of a gain.
+"""Why our numbers differ from the paper's: by recipe, or by target and row of a gain.
 
-Every committed cell that is more than a point from the paper's number has an entry: a cause that a
-run has tested, which the entry names, or one that begins with "not known". A cell outside its
-tolerance without an entry fails ``fedldp reproduce --check``.
+Every committed cell that differs by more than a point from the paper's number has an entry: a cause
+that a run has tested, which the entry names, or a text that begins with "not known". A cell outside
+its tolerance without an entry fails ``fedldp reproduce --check``.
 """
 
 from __future__ import annotations
 
 NOT_KNOWN = "not known"
-"""With this begins what is no cause, but what might be one, and the command that would tell."""
+"""Begins an entry that gives a possible cause, and the command that would test it."""
 
 _PRINTED = (
     "the range printed for Fashion-MNIST is taken for a misprint, as it shrinks every layer: with "

@@ -1,6 +1,6 @@
 """The tables of docs/results/reproduction_*.md and docs/papers, made of the committed results.
 
-The prose between them is kept.
+The text between the tables is kept.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _OVERVIEW = re.compile(r"(<!-- (overview) -->\n).*?(<!-- end -->)", re.DOTALL)
 _REST = re.compile(r"(<!-- (unmeasured) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SEEDS = 3
 _CORES = 2
-"""What the guessed time of a run is for."""
+"""How many cores the estimated time of a run assumes."""
 _WHOLE = 10
 """Hours from which on a guess has no tenths."""
 _NOWHERE = Path("/nonexistent")
-"""A data folder, and a store, with nothing in them: the page is the same on every machine."""
+"""An empty data folder and an empty store, so that the page is the same on every machine."""
 
 
 def updated(page: str) -> str:
-    """Return the page with every table between its markers made anew.
+    """Return the page with every table between markers written again.
 
     The markers, each up to ``<!-- end -->``: ``<!-- target NAME -->``, a table or figure, and its
     chart where rounds are known; ``<!-- claims PAPER -->``, what its text claims; ``<!-- proven
@@ -43,7 +43,7 @@ def updated(page: str) -> str:
     -->``, what is left.
 
     Raises:
-        ConfigError: a marker names nothing that there is.
+        ConfigError: a marker has an unknown name.
     """
     known = targets()
     makers: dict[re.Pattern[str], Callable[[str], str]] = {
@@ -108,7 +108,7 @@ def overview(found: Iterable[Target]) -> str:
 
 
 def remaining(found: Iterable[Target]) -> str:
-    """Return a table of what is committed with fewer than three seeds, and about what it costs."""
+    """Return a table of committed cells with fewer than three seeds, with their estimated cost."""
     lines = [
         "| target | cells | measured | with three seeds | CPU hours, one seed of what is not "
         "measured | three seeds of all |",
@@ -128,7 +128,7 @@ def remaining(found: Iterable[Target]) -> str:
 
 
 def _hours(target: Target, seeds: Sequence[int], most: int) -> str:
-    """Return about how many hours of a core the runs take that are left to ``most`` seeds."""
+    """Return about how many core hours the runs take that are missing from ``most`` seeds."""
     seconds = 0.0
     for count in range(most):
         cells = [cell for cell, known in zip(target.cells, seeds, strict=True) if known == count]
@@ -162,11 +162,11 @@ def _seeds_text(row: Row) -> str:
 
 
 def percent(value: float | None, *, sign: bool = False) -> str:
-    """Return a fraction in percent; a dash where there is none."""
+    """Return a fraction in percent; a dash for None."""
     if value is None:
         return "-"
     text = f"{100 * value:{'+' if sign else ''}.2f}"
-    return text[:-1] if text.endswith("0") else text  # what is known to a tenth has no more
+    return text[:-1] if text.endswith("0") else text  # a number known to a tenth has one decimal
 
 
 def paper_text(row: Row) -> str:
@@ -189,7 +189,7 @@ def ours_text(row: Row) -> str:
 
 
 def epsilon_text(row: Row) -> str:
-    """Return the proven epsilon, rounded up, with what it holds for."""
+    """Return the proven epsilon, rounded up, with its conditions."""
     if row.column == "points":
         return "-"
     if row.epsilon is None:

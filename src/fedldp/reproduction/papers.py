@@ -1,4 +1,4 @@
-"""The tables of the pages in docs/papers: a paper's claims beside ours, and what is proven."""
+"""The tables of the pages in docs/papers: a paper's claims beside our results, and guarantees."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fedldp.reproduction.results import Store
 from fedldp.reproduction.runner import jobs
 
 PAPERS = ("ldp_fl", "ldpfl", "priority", "personalised")
-"""The pages, and the modules of their claims."""
+"""The pages; each has a module with its claims."""
 
 NO_CAUSE = "no cause is noted"
-"""Beside a claim that does not hold, and should say why."""
+"""Stands beside a claim that does not hold and lacks an explanation."""
 
 _NOWHERE = Path("/nonexistent")
 _CORES = 2
-"""What the guessed time of a run is for."""
+"""How many cores the estimated time of a run assumes."""
 _HOUR = 60
 _WHOLE = 10
-"""Hours from which on a guess has no tenths."""
+"""From this many hours on, an estimate has no decimals."""
 
 
 def claims_of(paper: str) -> tuple[PaperClaim, ...]:
@@ -46,7 +46,7 @@ def claims_of(paper: str) -> tuple[PaperClaim, ...]:
 
 
 def claims_table(paper: str) -> str:
-    """Return a paper's claims beside ours, with a verdict on each: a table."""
+    """Return a paper's claims beside our results, with a verdict on each, as a table."""
     lines = ["| place | the paper | ours | verdict |", "|---|---|---|---|"]
     for claim in claims_of(paper):
         ours, verdict = judged(claim)
@@ -72,10 +72,10 @@ def judged(claim: PaperClaim) -> tuple[str, str]:
 
 
 def proven_table(names: str) -> str:
-    """Return what some recipes claim, and the lines of their statements: a table.
+    """Return what some recipes claim, and the guarantees of their statements, as a table.
 
     Args:
-        names: recipes, with spaces between.
+        names: of recipes, separated by spaces.
     """
     lines = [
         "| recipe | protected | against | epsilon | delta | true epsilon is at least |",
@@ -116,7 +116,7 @@ def _known(name: str) -> Measurement | None:
 
 
 def _is_above(measured: Sequence[Measurement], upper: Sequence[int], lower: Sequence[int]) -> bool:
-    """Return whether a group's mean is above another's by more than the seeds' standard error."""
+    """Return whether a group's mean exceeds another's by more than the seeds' standard error."""
     gap = variance = 0.0
     for group, sign in ((upper, 1), (lower, -1)):
         for place in group:
@@ -127,7 +127,7 @@ def _is_above(measured: Sequence[Measurement], upper: Sequence[int], lower: Sequ
 
 
 def _cost(cells: Sequence[Recipe]) -> str:
-    """Return about how long one seed of some recipes takes a core."""
+    """Return about how long one seed of some recipes takes on one core."""
     todo = jobs(cells, range(1), Store(_NOWHERE), _NOWHERE, "cpu")
     minutes = _CORES * sum(job.seconds for job in todo) / 60
     hours = minutes / 60

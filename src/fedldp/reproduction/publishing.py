@@ -1,4 +1,4 @@
-"""From the user's measurements to the committed ones, and back: what a maintainer does."""
+"""Copies the user's measurements to the committed ones, and back; for maintainers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from fedldp.reproduction.targets import Target, source_of
 
 
 def document(found: Iterable[Target], store: Store, root: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the committed results, with those of ``store`` in place of what has fewer seeds.
+    """Return the committed results, replaced by those of ``store`` that have more seeds.
 
-    A gain's deviation is kept with the cells that it is of, and goes when they are replaced.
+    A gain's deviation is stored with the cells that it belongs to, and removed when they are
+    replaced.
     """
     cells = {name: asdict(row) for name, row in published().items()}
     gains = {key: dict(row) for key, row in published_gains().items()}
@@ -34,7 +35,7 @@ def document(found: Iterable[Target], store: Store, root: Path) -> dict[str, lis
             if row.ours is not None and not row.ours.published:
                 config = recipe.config
                 metric = source_of(recipe).metric
-                own = metric != "accuracy"  # no other name of the run stands for it
+                own = metric != "accuracy"  # another name of the run does not stand for it
                 name = recipe.name if own else recipe.same_as or recipe.name
                 found_digest = digest(config, data_digests(config, root)[0])
                 cells[name] = asdict(_row(name, found_digest, config.rounds, row.ours, metric))
@@ -52,7 +53,8 @@ def document(found: Iterable[Target], store: Store, root: Path) -> dict[str, lis
 def restore(store: Store) -> None:
     """Write the committed results of one seed to ``store`` as runs: further seeds join them.
 
-    A run that is there already stays. Results of more seeds are means alone, and no runs.
+    An existing run is kept. Results of several seeds are only means, so there are no runs to
+    restore.
     """
     for run in _runs():
         if not store.has(run):
@@ -60,7 +62,7 @@ def restore(store: Store) -> None:
 
 
 def _runs() -> list[Measured]:
-    """Return the runs that committed results are of, without how long they took."""
+    """Return the runs behind committed results, without their durations."""
     found: dict[tuple[str, int], list[Published]] = {}
     for row in published().values():
         if len(row.seeds) == 1 and len(row.after) == row.rounds:
@@ -69,7 +71,7 @@ def _runs() -> list[Measured]:
 
 
 def _run(rows: list[Published]) -> Measured:
-    """Return the run of which ``rows`` are the metrics."""
+    """Return the run whose metrics are ``rows``."""
     first = rows[0]
     curves = {
         row.metric: [mean for mean, _ in row.after.values() if mean is not None] for row in rows
@@ -89,7 +91,7 @@ def _run(rows: list[Published]) -> Measured:
 
 
 def text_of(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the committed file: one result on a line."""
+    """Return the content of the committed file: one result on each line."""
     parts = (
         f'"{name}": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]"
         for name, rows in results.items()

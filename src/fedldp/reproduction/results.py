@@ -1,7 +1,7 @@
-"""Measurements: what one is valid for, the published ones, and the user's own.
+"""Measurements: what they are valid for, the committed ones, and the user's own.
 
-A measurement is found again by a digest of all that decides it but the seed: the settings, the
-version of what the system does with them, the data, and what the test is.
+A measurement is found by a digest of everything that determines it except the seed: the settings,
+the version of what the system does with them, the data, and the test.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Measured:
 
     Attributes:
         digest: of what it is valid for.
-        recipe: for people.
+        recipe: its name, for people.
         seed: the simulation's.
-        rounds: how many it had.
+        rounds: number of rounds.
         accuracies: after every round, 0 to 1.
-        device: what trained.
-        hardware: for people.
+        device: the device that trained.
+        hardware: the machine, in words.
         date: ISO.
-        seconds: of all rounds; 0 where it is not known.
-        metrics: what the system adds to accuracy, each after every round.
+        seconds: of all rounds; 0 if unknown.
+        metrics: the system's metrics besides accuracy, each after every round.
     """
 
     digest: str
@@ -64,26 +64,26 @@ class Measured:
     metrics: dict[str, list[float]] = field(default_factory=dict)
 
     def values(self, metric: str) -> list[float]:
-        """Return a figure after every round; nothing where it was not kept."""
+        """Return a metric after every round; empty if it was not stored."""
         return self.accuracies if metric == "accuracy" else self.metrics.get(metric, [])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A cell's committed result: of several seeds together.
+    """A cell's committed result, over several seeds.
 
     Attributes:
         recipe: whose cell it is.
         digest: of what it is valid for.
-        rounds: how many its runs had.
+        rounds: number of rounds of its runs.
         seeds: of its runs.
         mean: accuracy after the last round, or another metric, 0 to 1.
         deviation: sample standard deviation over the seeds; None for one seed.
         after: mean and deviation after other rounds, by round.
-        device: what trained.
-        hardware: for people.
+        device: the device that trained.
+        hardware: the machine, in words.
         date: ISO.
-        metric: which figure of a round it is.
+        metric: which metric of a round it is.
     """
 
     recipe: str
@@ -100,11 +100,11 @@ class Published:
 
 
 def digest(config: RunConfig, data: str) -> str:
-    """Return the digest of what decides a measurement, but for the seed.
+    """Return the digest of everything that determines a measurement, except the seed.
 
-    A setting with its default is left out, so that a new setting makes no measurement worthless;
-    ``RunConfig.semantics`` rises where a default or its meaning changes. The rounds are left out
-    where a longer run begins with the shorter one.
+    A setting with its default is left out, so that a new setting invalidates no measurement;
+    ``RunConfig.semantics`` rises when a default or its meaning changes. The rounds are left out if
+    a longer run begins with the shorter one.
     """
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
     if config.longer_begins_with_shorter:
@@ -121,9 +121,9 @@ def digest(config: RunConfig, data: str) -> str:
 
 
 def data_digests(config: RunConfig, root: Path | None = None) -> list[str]:
-    """Return digests of the data that ``config`` may run on: with ``root``, of those it does.
+    """Return digests of the data that ``config`` may run on; with ``root``, of those it does.
 
-    A data set that has a smaller stand-in has two.
+    A data set with a smaller stand-in has two.
     """
     names = [config.dataset, getattr(config, "public_dataset", None)]
     found = [""]
@@ -152,19 +152,19 @@ def default_cache() -> Path:
 
 
 class Store:
-    """The user's own measurements: a file for each run, written whole or not at all.
+    """The user's own measurements: one file for each run, written completely or not at all.
 
-    A run under way has its folder beside it, so that it goes on where it was cut short.
+    An unfinished run has a folder beside it, so that it can go on where it was interrupted.
 
     Args:
-        folder: where; made when the first measurement is written.
+        folder: created when the first measurement is written.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write(self, measured: Measured) -> None:
-        """Keep one measurement.
+        """Store one measurement.
 
         Raises:
             RunError: the folder cannot be written to.
@@ -179,20 +179,20 @@ class Store:
             raise RunError(f"{path}: {error.strerror}; a measurement is kept there") from error
 
     def has(self, measured: Measured) -> bool:
-        """Return whether there is a measurement of the same, which ``write`` would replace."""
+        """Return whether a measurement exists that ``write`` would replace."""
         return self._path(measured).exists()
 
     @contextmanager
     def under_way(
         self, digest: str, device: Device, seed: int, rounds: int
     ) -> Iterator[Path | None]:
-        """Hold the place of a run's folder while it is measured: empty, or as it was cut short.
+        """Reserve a run's folder while it is measured: empty, or as an interrupted run left it.
 
-        What is there at the end of the block is removed, and kept where the block is left early.
-        Gives None where another process measures the same.
+        The folder is removed at the end of the block, and kept if the block is left early. Yields
+        None if another process is measuring the same run.
 
         Raises:
-            RunError: the place cannot be written to.
+            RunError: the folder cannot be written to.
         """
         path = self._folder / digest / _name(device, seed, rounds)
         try:
@@ -210,9 +210,9 @@ class Store:
             shutil.rmtree(path, ignore_errors=True)
 
     def find(self, config: RunConfig, data: str, metric: str = "accuracy") -> list[Measured]:
-        """Return the measurements of a configuration that have a metric: one for device and seed.
+        """Return a configuration's measurements of a metric: one for each device and seed.
 
-        What cannot be read is as if it were not there: it is measured again.
+        An unreadable file counts as missing: the run is measured again.
         """
         found: dict[tuple[str, int], Measured] = {}
         for path in sorted((self._folder / digest(config, data)).glob("*.json")):
@@ -246,12 +246,12 @@ def published() -> dict[str, Published]:
 
 
 def published_gains() -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the deviations of committed gains, paired by seed: by target and row."""
+    """Return the deviations of committed gains, paired by seed, by target and row."""
     return {(row["target"], row["row"]): row for row in _published()["gains"]}
 
 
 def hardware(device: Device) -> str:
-    """Return the machine in words, for the reader of a measurement."""
+    """Return the machine in words, for readers of a measurement."""
     if device == "cuda":
         import torch
 

@@ -1,4 +1,4 @@
-"""Running what is not measured yet: the most information per minute first."""
+"""Runs what is not measured yet, in the order of most information per minute."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from fedldp.simulation.result import Result
 
 _PER_SECOND = 2e10
-"""Examples visited, times the multiplications that each takes forwards, in one second of two cores:
-by which a run is guessed that has no like yet."""
+"""Examples visited, times the multiplications of a forward pass, in one second of two cores; it
+serves to estimate the time of a run without a similar earlier one."""
 
 _SHORT = 20.0
 """Seconds of a run below which one process is enough."""
 
 _OVERHEAD = 3.0
-"""Seconds of a run in which nothing is trained."""
+"""Seconds of a run that trains nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run that is missing.
+    """One missing run.
 
     Attributes:
         recipe: whose cell it is.
         config: its configuration, with the seed.
         digest: of what the measurement is valid for.
-        seconds: it will take about so long.
+        seconds: its estimated duration.
     """
 
     recipe: Recipe
@@ -62,10 +62,10 @@ class Job:
 def jobs(
     cells: Iterable[Recipe], seeds: Sequence[int], store: Store, root: Path, device: Device
 ) -> list[Job]:
-    """Return the runs that are missing, in the order in which they say most per minute.
+    """Return the missing runs, in the order of most information per minute.
 
-    A cell's first seed says more than its second, and a cell with a paper's number twice as much as
-    one without. Cells of one configuration share their runs.
+    A cell's first seed tells more than its second, and a cell with a paper's number twice as much
+    as one without. Cells with the same configuration share their runs.
     """
     made: dict[tuple[str, int, int], tuple[float, Job]] = {}
     for recipe in cells:
@@ -81,19 +81,19 @@ def jobs(
                 recipe=recipe, config=config.changed(seed=seed), digest=found, seconds=seconds
             )
             key = (found, seed, 0 if config.longer_begins_with_shorter else config.rounds)
-            # Of two lengths of one run the longer serves both.
+            # If two runs differ only in length, the longer one serves both.
             if key not in made or config.rounds > made[key][1].config.rounds:
                 made[key] = (worth / seconds, job)
     return [job for _, job in sorted(made.values(), key=lambda each: -each[0])]
 
 
 def estimate(config: RunConfig, root: Path, known: Iterable[Measured] = ()) -> float:
-    """Return about how many seconds a run takes: as others like it took, else a guess.
+    """Return about how many seconds a run takes: by similar earlier runs, or by an estimate.
 
     Args:
         config: the run's.
         root: the data folder.
-        known: runs that differ from it in their seed and their rounds alone.
+        known: runs that differ from it only in their seed and their number of rounds.
     """
     guess = partial(_guessed, root=root)
     longer = [
@@ -103,11 +103,11 @@ def estimate(config: RunConfig, root: Path, known: Iterable[Measured] = ()) -> f
 
 
 def _guessed(config: RunConfig, root: Path) -> float:
-    """Return the seconds that training takes, by its multiplications."""
+    """Return the estimated seconds of training, by its multiplications."""
     problem = problem_of(config, root)
     examples = config.round_size * problem.num_examples / config.num_clients
     if getattr(config, "sampling_probability", None) is not None:
-        examples /= config.rounds  # a portion of them in each round
+        examples /= config.rounds  # each round visits a part of them
     visits = config.rounds * config.local_epochs * examples
     shape = config.algorithm(problem).input_shape
     each = multiplications_of(config.model, shape, problem.num_classes)
@@ -125,20 +125,20 @@ def run_all(
     before: Callable[[Job], None] = lambda job: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Measured]:
-    """Run jobs in their order, and keep and yield each measurement as soon as it is there.
+    """Run jobs in order, and store and yield each measurement as soon as it is complete.
 
-    A run that was cut short goes on after its last whole round; one that another process is at is
-    left to it.
+    An interrupted run goes on after its last complete round; a run that another process is
+    measuring is left to that process.
 
     Args:
         todo: the jobs.
         store: where measurements are kept.
         data_dir: the data folder.
         device: what trains.
-        workers: processes, on a CPU; one for a run that takes less time than others to start.
-        budget: seconds; no run is begun that would take longer than what is left of them.
-        before: is told of each run that begins.
-        clock: seconds.
+        workers: processes, on a CPU; a run that is too short for several gets one.
+        budget: seconds; no run is started that would take longer than the rest of them.
+        before: is called with each run before it starts.
+        clock: returns seconds.
 
     Raises:
         FedldpError: a run or its data were refused.
@@ -179,8 +179,8 @@ def _run(job: Job, data_dir: Path | None, device: Device, workers: int, place: P
 def _simulated(
     job: Job, data_dir: Path | None, device: Device, workers: int, place: Path
 ) -> Result:
-    """Run a job in the folder ``place``, or go on with the run that was cut short in it."""
-    # Both import what only a run needs; torch takes seconds.
+    """Run a job in the folder ``place``, or go on with an interrupted run there."""
+    # These import what only a run needs; torch takes seconds.
     from fedldp.reporting.record import RunFolder
     from fedldp.simulation.engine import simulate
 
@@ -192,8 +192,8 @@ def _simulated(
         begun: list[Round] = []
         try:
             return run(resume=RunFolder(place), after_round=begun.append)
-        except RunError:  # it is damaged, or some default was another one
-            if begun:  # no: it went on, and something else ended it
+        except RunError:  # the folder is damaged, or some default was different
+            if begun:  # the run itself went on, and failed for another reason
                 raise
     shutil.rmtree(place, ignore_errors=True)  # killed before its first round was complete
     return run(out=place)

@@ -1,4 +1,4 @@
-"""The tables and figures of the papers: their cells are recipes, and differences between them."""
+"""The papers' tables and figures as targets: their cells are recipes, or gains between recipes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SHORT = {
     "Talaei, Izadi 2024": "priority",
     "Wu, Xu, Zhu 2023": "personalized",
 }
-"""What a paper's targets begin with."""
+"""The prefix of each paper's targets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """A derived cell: by how much some recipes are better than others, paired by seed.
+    """A derived cell: how much better some recipes are than others, paired by seed.
 
     Attributes:
         row: as in ``Source``.
         column: as in ``Source``.
-        pairs: recipes' names: the gain is the mean over the pairs of first minus second.
+        pairs: names of recipes: the gain is the mean over the pairs of first minus second.
         expected: the paper's number, 0 to 1, if it gives one.
     """
 
@@ -55,7 +55,7 @@ class Target:
 
 
 def targets_of(found: Iterable[Recipe]) -> dict[str, Target]:
-    """Return the targets that some recipes have cells of, by name."""
+    """Return the targets to which the cells of some recipes belong, by name."""
     cells: dict[tuple[str, str], dict[tuple[str, str], Recipe]] = {}
     for recipe in found:
         source = recipe.source
@@ -93,7 +93,7 @@ def find_target(name: str, found: dict[str, Target] | None = None) -> Target:
 
 
 def source_of(recipe: Recipe) -> Source:
-    """Return the source of a cell, which has one."""
+    """Return the source of a cell; it must have one."""
     assert recipe.source is not None
     return recipe.source
 
@@ -120,9 +120,9 @@ _SELECTION: dict[str, tuple[tuple[str, ...], dict[str, float | None]]] = {
     "fmnist-fig6": (("lmh", "lh"), {"b": None, "c": 19.85}),
     "covertype-fig7": (("lmh", "lh"), {"b": None, "c": None}),
 }
-"""Wu, Xu, Zhu's mean gains over (A), in points: by figure its mixes, and the gains of (B), (C).
+"""Wu, Xu, Zhu's mean gains over (A), in points: by figure, its mixes and the gains of (B), (C).
 
-Of Fig. 7 they say that neither has any, without a number."""
+Of Fig. 7 they say, without a number, that neither has a gain."""
 
 _LOSSES = {
     "mnist": ("MNIST", 0.97),
@@ -132,11 +132,11 @@ _LOSSES = {
 """Sun, Qian, Chen's losses against FedAvg, in points (Section 1)."""
 
 _LARGEST_TOLERANCE = 0.03
-"""Of a gain."""
+"""Of a gain, 0 to 1."""
 
 
 def _expected_gain(points: float) -> Expected:
-    """Return a gain with its tolerance: half of it at most, or it would judge nothing."""
+    """Return a gain with its tolerance, at most half of it: a larger one would judge nothing."""
     gain = points / 100
     return Expected(accuracy=gain, tolerance=min(_LARGEST_TOLERANCE, abs(gain) / 2))
 

@@ -1,8 +1,8 @@
-"""What the papers' texts claim, sentence by sentence, beside what was measured or computed.
+"""What the papers' texts claim, sentence by sentence, beside measured or computed results.
 
-Each paper has a module with its claims in the order of its text. Whether one holds is decided by
-the committed results each time a page is made: no verdict is written by hand. Where a claim does
-not hold, its entry says why, or that it is not known.
+Each paper has a module with its claims in the order of its text. Every time a page is made, the
+committed results decide whether a claim holds: no verdict is written by hand. If a claim does not
+hold, its entry says why, or that the cause is not known.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 Numbers = Sequence[float]
 
 Groups = tuple[tuple[int, ...], tuple[int, ...]]
-"""Two groups of a claim's cells, by their places."""
+"""Two groups of a claim's cells, by their positions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,26 +48,26 @@ class PaperClaim:
 
 
 def near(number: float, within: float) -> Callable[[Numbers], bool]:
-    """Return whether the first number is the paper's, give or take ``within``."""
+    """Return a test whether the first number is the paper's, plus or minus ``within``."""
     return lambda found: abs(found[0] - number) <= within
 
 
 def rising(count: int) -> tuple[Groups, ...]:
-    """Return the pairs of neighbours among ``count`` cells, each of which is above the last."""
+    """Return the pairs of neighbours among ``count`` cells: each exceeds the previous one."""
     return tuple(((place + 1,), (place,)) for place in range(count - 1))
 
 
 def halves(count: int) -> tuple[Groups, ...]:
-    """Return the first half of ``count`` cells as the group that is above the other half."""
+    """Return the first half of ``count`` cells as the group that exceeds the other half."""
     return ((tuple(range(count // 2)), tuple(range(count // 2, count))),)
 
 
 def differences(pairs: int) -> Callable[[Numbers], Numbers]:
-    """Return what takes the second half of the numbers from the first, pair by pair."""
+    """Return a function that subtracts the second half of the numbers from the first, pairwise."""
     return lambda found: [found[place] - found[pairs + place] for place in range(pairs)]
 
 
 def mean_difference(found: Numbers) -> Numbers:
-    """Return by how much the first half of the numbers is larger than the second, in the mean."""
+    """Return by how much the mean of the first half of the numbers exceeds that of the second."""
     half = len(found) // 2
     return [(sum(found[:half]) - sum(found[half:])) / half]
