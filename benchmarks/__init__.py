@@ -1,1 +1,1 @@
-"""Measurements that are no part of the package."""
+"""Measurements; they are not part of the package."""

@@ -3,11 +3,11 @@
     python -m benchmarks.advise_tables FOLDER
     cd FOLDER && fedldp advise visits.toml && fedldp advise cancer.toml
 
-The visits are of 2,700 patients who do not exist, at five hospitals that differ in size, in age and
-in how ill their patients are; 14 % are readmitted, a patient has 1 to 5 visits, and some values are
-missing (``raw.csv``). They are filled in with public values, beside columns that say where
-(``visits.csv``). The 569 people of the breast cancer table, which comes with scikit-learn, are
-dealt to five sites at random.
+The visits belong to 2,700 invented patients at five hospitals that differ in size, in age and in
+how ill their patients are; 14 % are readmitted, a patient has 1 to 5 visits, and some values are
+missing (``raw.csv``). Public values replace them, beside columns that say where (``visits.csv``).
+The 569 people of the breast cancer table, which comes with scikit-learn, are dealt to five sites at
+random.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SITES = {
 COLUMNS = ("patient", "hospital", "age", "sex", "pressure", "bmi", "creatinine", "smoking",
            "diabetes", "visit", "readmitted")  # fmt: skip
 FILLED = {"pressure": 130, "bmi": 26}
-"""Public values for what is missing: of healthy people, not of the table."""
+"""Public values for missing ones: typical of healthy people, not computed from the table."""
 
 VISITS = """dataset = "visits.csv"
 label_column = "readmitted"
@@ -53,7 +53,7 @@ smoking = ["never", "former", "current", "unknown"]
 
 
 def visits() -> Iterable[dict[str, Any]]:
-    """Yield the visits, with missing values; always the same."""
+    """Yield the visits, with missing values; the same ones in every run."""
     draw = random.Random(7)
     number = 0
     for site, (patients, age_there, shift) in SITES.items():
@@ -90,7 +90,7 @@ def visits() -> Iterable[dict[str, Any]]:
 
 
 def filled(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a visit with public values for what is missing, and columns that say where."""
+    """Return a visit with public values for missing ones, and columns that say where."""
     missing = {column: row[column] in ("", "NA") for column in FILLED}
     found = row | {column: FILLED[column] for column in FILLED if missing[column]}
     found["smoking"] = row["smoking"] or "unknown"

@@ -1,12 +1,12 @@
-"""Attacks that people know, on every system: results as JSON lines, pictures, and a table.
+"""Well-known attacks on every system: results as JSON lines, pictures, and a table.
 
     FEDLDP_DATA=... python benchmarks/attacks.py run benchmarks/results/DATE-attacks.jsonl [NAME]
     python benchmarks/attacks.py table benchmarks/results/DATE-attacks.jsonl
     FEDLDP_DATA=... python benchmarks/attacks.py pictures docs/
 
-A recipe that the file has already is not run again. Systems are attacked at their settings: models,
-noise, ranges and clients are those of the recipe. What is smaller is said in each line: the client
-that is attacked has 60 examples at most, and of MNIST the clients of whole runs have fewer, too.
+A recipe that is in the file already is not run again. Systems are attacked at their recipe's
+settings: its models, noise, ranges and clients. Each line says what is smaller: the attacked client
+has at most 60 examples, and on MNIST the clients of whole runs have fewer, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ON_MNIST = replace(
     member_candidates=400,
     property_clients=100,
 )
-"""One round: of the next one a hundred clients would have to train a CNN first."""
+"""One round: for a second one, a hundred clients would have to train a CNN first."""
 
 SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg, logistic": ("fedavg-mnist", {"model": "logistic"}),
@@ -67,7 +67,7 @@ IMAGES = 8
 
 
 def effort_of(config: RunConfig) -> Effort:
-    """Return how much is done of a recipe."""
+    """Return the effort for a recipe."""
     return FULL if config.dataset == "digits" else ON_MNIST
 
 
@@ -92,7 +92,7 @@ def read(path: Path) -> list[str]:
 
 
 def line_of(name: str, config: RunConfig, found: Result, seconds: float) -> dict[str, Any]:
-    """Return what is kept of an attack: its curve in 40 points."""
+    """Return what the file keeps of an attack; its curve has 40 points."""
     document = found.as_json()
     every = max(1, len(document["roc"]) // 40)
     document["roc"] = document["roc"][::every]
@@ -101,7 +101,7 @@ def line_of(name: str, config: RunConfig, found: Result, seconds: float) -> dict
 
 
 def rounded(value: Any) -> Any:
-    """Return a document with four digits after the point."""
+    """Return a document with four decimals."""
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, dict):
@@ -148,7 +148,7 @@ def shown(estimate: dict[str, float] | None) -> str:
 
 
 def pictures(folder: Path) -> None:
-    """Draw original images, and below them what was recovered of each system."""
+    """Draw original images, and below them what each system's attack recovered."""
     from matplotlib.figure import Figure
 
     rows: list[tuple[str, list[Any], list[Any]]] = []
@@ -187,14 +187,14 @@ def pictures(folder: Path) -> None:
 
 
 def shrink(path: Path) -> None:
-    """Write a grey picture again with 16 greys, which is small."""
+    """Write a grey picture again with 16 shades, which makes it small."""
     from PIL import Image
 
     Image.open(path).convert("L").quantize(16).save(path, optimize=True)
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run what the command line names."""
     what, path, *names = sys.argv[1:]
     if what == "run":
         run(Path(path), names)

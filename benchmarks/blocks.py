@@ -1,4 +1,4 @@
-"""Pages whose tables are made of results: what is between their markers is written anew."""
+"""Pages with tables made from results: the text between their markers is written again."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _BLOCK = re.compile(r"(<!-- made (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def write_blocks(page: Path, made: Mapping[str, str]) -> None:
-    """Replace what stands between ``<!-- made NAME -->`` and ``<!-- end -->`` in a page.
+    """Replace the text between ``<!-- made NAME -->`` and ``<!-- end -->`` in a page.
 
     Raises:
-        KeyError: a marker of the page names nothing.
+        KeyError: a marker of the page has an unknown name.
     """
     page.write_text(with_blocks(page.read_text(encoding="utf-8"), made), encoding="utf-8")
 
 
 def with_blocks(text: str, made: Mapping[str, str]) -> str:
-    """Return a page's text with what stands between its markers made anew; see ``write_blocks``.
+    """Return a page's text with the text between its markers replaced; see ``write_blocks``.
 
     Raises:
-        KeyError: a marker names nothing.
+        KeyError: a marker has an unknown name.
     """
     return _BLOCK.sub(lambda match: f"{match[1]}{made[match[2]]}{match[3]}", text)
 

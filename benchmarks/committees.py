@@ -2,9 +2,9 @@
 
     python -m benchmarks.committees [--size 10000] [SUM...]
 
-For each number of clients of a sum one client goes through its four phases in this process. The
-others are there as far as it can see: with certified keys of their own and a box that each sealed
-for it. What a client in a committee of 100 does depends on no other committee, so its row holds
+For each number of clients in a sum, one client goes through its four phases in this process. The
+other clients exist only as far as it can see them: certified keys, and a box that each sealed for
+it. The work of a client in a committee of 100 does not depend on other committees, so its row holds
 for 1,000 clients and for 10,000. Reports are one random bit for each weight; two thirds of a sum
 must stay, and here all do. Bytes are those of the secure sum's own messages.
 """
@@ -30,7 +30,7 @@ RUN, ROUND, OWN = "0" * 32, 1, 0
 
 
 class Timed:
-    """Adds up CPU seconds of one client, and the bytes of what it sends."""
+    """Adds up the CPU seconds of one client, and the bytes that it sends."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

@@ -1,12 +1,12 @@
-"""Search what passes between a site, Flower and the server for what must not be there.
+"""Searches all traffic between a site, Flower and the server for what it must not contain.
 
     unshare --net sh -c 'ip link set lo up; python benchmarks/deployment_traffic.py --out FILE'
 
-A run of three sites is played over the real Flower, in ``named`` and in ``sum``. Every byte on the
-loopback interface, on the agents' Unix sockets, in the SuperLink's database (also while it is
-written), on the server's disk and in all logs is searched for the sites' examples, for weights
-before they are randomised and, in ``sum``, for single reports before they are masked. What must be
-there is searched for too, in the same way: else nothing found would say nothing.
+Three sites run over the real Flower, in ``named`` and in ``sum``. Every byte on the loopback
+interface, on the agents' Unix sockets, in the SuperLink's database (also while it is written), on
+the server's disk and in all logs is searched for the sites' examples, for weights before they are
+randomised and, in ``sum``, for single reports before they are masked. The same search also looks
+for what must be there: otherwise finding nothing would prove nothing.
 
 Linux, as root, with a loopback interface of its own, as ``unshare`` gives it.
 """
@@ -46,16 +46,16 @@ from fedldp.secure_sum.client_role import SummedEncoder
 from fedldp.simulation.settings import resolve
 
 WINDOW = 16
-"""Bytes: this many of a secret in a row, anywhere, are found."""
+"""Bytes: the search finds this many consecutive bytes of a secret, anywhere."""
 PLAIN = 4
-"""A window that has eight bytes with fewer different ones is not searched for: it is anywhere."""
+"""A window with eight bytes of fewer distinct values is skipped: it occurs everywhere."""
 PAGE, WAL_HEADER, FRAME_HEADER = 4096, 32, 24
 PACKET_STATISTICS, OUTGOING, FORCE_BUFFER = 6, 4, 33
 
 Bytes = NDArray[np.uint8]
 
 
-# What is listened to
+# What the search listens to
 
 
 class Loop:
@@ -86,7 +86,7 @@ class Loop:
 
     def close(self) -> int:
         """Stop, and return how many packets the kernel dropped."""
-        time.sleep(1)  # for what is on its way
+        time.sleep(1)  # for packets still on their way
         self._over.set()
         self._thread.join()
         statistics = self._socket.getsockopt(263, PACKET_STATISTICS, 8)
@@ -95,7 +95,7 @@ class Loop:
 
 
 class Tap:
-    """Stands at an agent's socket: hands on what comes, and keeps it."""
+    """Stands before an agent's socket: forwards all bytes, and keeps them."""
 
     def __init__(self, path: Path, agent: Path) -> None:
         self.asked: list[bytes] = []
@@ -119,7 +119,7 @@ class Tap:
 
 
 class Database:
-    """All pages that were ever seen in the SuperLink's database and its write-ahead log."""
+    """All pages ever seen in the SuperLink's database and its write-ahead log."""
 
     def __init__(self, folder: Path) -> None:
         self.pages: set[bytes] = set()
@@ -150,7 +150,7 @@ class Database:
 
 
 def informative(secret: bytes) -> Bytes:
-    """Return the windows of a secret that are searched for, shape (n, WINDOW)."""
+    """Return the windows of a secret to search for, shape (n, WINDOW)."""
     if len(secret) < WINDOW:
         return np.empty((0, WINDOW), np.uint8)
     raw = np.frombuffer(secret, np.uint8)
@@ -160,9 +160,9 @@ def informative(secret: bytes) -> Bytes:
 
 
 def found(windows: Bytes, places: Mapping[str, list[bytes]]) -> dict[str, int]:
-    """Return how many of some windows are at each place, at whatever offset.
+    """Return how many of some windows occur at each place, at any offset.
 
-    Sixteen bytes anywhere hold eight whole ones at a multiple of eight: those are looked up first.
+    Any sixteen bytes contain eight whole ones at a multiple of eight: those are looked up first.
     """
     halves = np.concatenate([windows[:, i : i + 8] for i in range(WINDOW - 7)])
     keys = np.unique(np.ascontiguousarray(halves).view(np.uint64))
@@ -183,7 +183,7 @@ def found(windows: Bytes, places: Mapping[str, list[bytes]]) -> dict[str, int]:
 
 
 def of_bits(bits: Bytes, places: Mapping[str, list[bytes]]) -> dict[str, int]:
-    """Return how often 64 bits of a report in a row are at each place, one number for each bit."""
+    """Return how often 64 successive bits of a report, a number each, occur at each place."""
     counts = dict.fromkeys(places, 0)
     for kind in (np.uint8, np.uint16, np.uint32, np.int64, np.float32):
         for start in range(0, bits.size - 63, 64):
@@ -193,11 +193,11 @@ def of_bits(bits: Bytes, places: Mapping[str, list[bytes]]) -> dict[str, int]:
     return counts
 
 
-# The run, and what is secret in it
+# The run, and its secrets
 
 
 class Secrets:
-    """What each site trained and would have sent, computed again here from what it was asked."""
+    """What each site trained and would have sent, computed again here from the questions."""
 
     def __init__(self) -> None:
         self.weights: list[bytes] = []
@@ -281,7 +281,7 @@ def play(channel: Any, folder: Path) -> dict[str, Any]:
 
 
 def fingerprinted(data: Path) -> bytes:
-    """Make a site's examples unmistakable, and return them: no two windows are alike by chance."""
+    """Make a site's examples unmistakable, and return them: no two windows agree by chance."""
     with np.load(data) as content:
         features, labels = content["features"], content["labels"]
     features = features + np.random.default_rng().uniform(0, 1e-3, features.shape)
@@ -337,7 +337,7 @@ def searched(
         secret["single reports, packed"] = windows(packed)
     for name, each in secret.items():
         counts = found(each, places)
-        if name == "examples, float32":  # less what was planted
+        if name == "examples, float32":  # without the planted ones
             counts["loopback interface"] -= len(planted_windows)
         result["must not be there"][name] = {"windows": len(each), "found": counts}
     if channel == "sum":
@@ -365,7 +365,7 @@ def searched(
 
 
 def main() -> None:
-    """Play both channels, and write what was found."""
+    """Run both channels, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()

@@ -7,11 +7,11 @@ Every client's run costs the same epsilon at delta 1e-5: against a server that s
 the distributed Gaussian; against those who see broadcasts only, for central DP; against a server
 that sees every report, for local noise. Clients share no example; all take part in every round.
 
-Rounds, clip, learning rate and local epochs were chosen on seed 100: of what was tried, whatever
-gave the distributed Gaussian the highest accuracy, with at most 20 passes over the data for more
-than 100 clients. They stay for all epsilons, and for no noise and central DP beside it. OUT.jsonl
-has what was tried, too. A measurement can be stopped and started again: what OUT.jsonl holds is not
-run twice.
+Rounds, clip, learning rate and local epochs were chosen on seed 100: among all choices tried, those
+that gave the distributed Gaussian the highest accuracy, with at most 20 passes over the data for
+more than 100 clients. The same ones serve for all epsilons, for no noise and for central DP.
+OUT.jsonl has the tries, too. A measurement can be stopped and started again: what OUT.jsonl has is
+not run twice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SAME: Settings = {"dataset": "mnist", "batch_size": 10, "delta": DELTA}
 
 
 def tried(rounds: int, clip: float, rate: float, epochs: int, *, shifted: bool = False) -> Settings:
-    """Return one choice of what training and clipping need."""
+    """Return one choice of the settings for training and clipping."""
     return {"rounds": rounds, "clip": clip, "learning_rate": rate, "local_epochs": epochs,
             "standardise": shifted}  # fmt: skip
 
@@ -83,11 +83,11 @@ CELLS: list[Cell] = [
     *group("cnn", 1_000, "distributed 4", "fedavg 0", "central 8"),
     *group("logistic", 10_000, "distributed 8", "distributed 4", "local 4", "fedavg 0"),
 ]
-"""The most telling first."""
+"""The most informative cells first."""
 
 
 def settings_of(cell: Cell) -> Settings:
-    """Return what a cell is trained with."""
+    """Return the training settings of a cell."""
     return (LOCAL if cell[0] == "local" else CHOSEN)[cell[1:3]]
 
 
@@ -97,7 +97,7 @@ def configuration(cell: Cell, settings: Settings, seed: int) -> RunConfig:
     shared = {**SAME, "model": model, "num_clients": clients, "seed": seed, **settings}
     clip = shared.pop("clip")
     if kind in ("fedavg", "central"):
-        shared.pop("server_rate", None)  # they have none
+        shared.pop("server_rate", None)  # these lack it
     if kind in AGAINST:
         shared["target"] = {
             "unit": "client-run", "epsilon": epsilon, "delta": DELTA, "adversary": AGAINST[kind]
@@ -115,7 +115,7 @@ def configuration(cell: Cell, settings: Settings, seed: int) -> RunConfig:
 
 
 def measure(path: Path, seed: int) -> None:
-    """Run what ``path`` does not hold yet, and add a line for each cell when it is finished."""
+    """Run what ``path`` lacks, and add a line for each finished cell."""
     for cell in CELLS:
         settings = settings_of(cell)
         if any(row["cell"] == [*cell, seed] and row["settings"] == settings for row in rows(path)):
@@ -128,7 +128,7 @@ def measure(path: Path, seed: int) -> None:
                 configuration(cell, settings, seed),
                 after_round=lambda record, found=accuracies: found.append(record.accuracy),
             )
-        except PrivacyError as error:  # with too much noise a model diverges: a result, too
+        except PrivacyError as error:  # too much noise makes a model diverge: that is a result, too
             failed = str(error)
         row = {
             "cell": [*cell, seed],
@@ -145,7 +145,7 @@ def measure(path: Path, seed: int) -> None:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """Return the lines that are there."""
+    """Return the existing lines."""
     return [json.loads(line) for line in path.open(encoding="utf-8")] if path.exists() else []
 
 

@@ -3,22 +3,23 @@
     python -m benchmarks.fleet [--sites 1000] [--hosts 2] [--recipe R] [--channel C] [--work S]
         [KEY=VALUE]...
 
-The server is `fedldp deploy server` over HTTPS on the loopback interface. A process of sites
-holds for each of them what a site's own process would: the agent with its key, policy, accepted
+The server is `fedldp deploy server` over HTTPS on the loopback interface. A process of sites holds
+for each of them what a site's own process would: the agent with its key, policy, accepted
 agreement, data, state and synced ledger, and a link with its own TLS connection, hello and session,
-in a thread. Only the imports are shared, for a thousand times 215 MB are too much for one machine.
+in a thread. They share only the imports, because a thousand times 215 MB is too much for one
+machine.
 
-Without ``--seeded`` the sites draw fresh noise. With it all randomness comes from the seed, and the
-final weights are compared with those of the simulation.
+Without ``--seeded`` the sites draw fresh noise. With it, all randomness comes from the seed, and
+the final weights are compared with the simulation's.
 
-``--work S`` lets every site take S seconds longer to answer, as a real one does that trains.
+``--work S`` makes every site take S more seconds to answer, as a real site does while it trains.
 
-After the run the ledgers of all sites are read, and compared with what the server has: the number
-of reports in each round, and each site's last receipt, which only the site's own key opens.
+After the run, the ledgers of all sites are read and compared with the server's data: the number of
+reports in each round, and each site's last receipt, which only the site's own key opens.
 
-It prints a line of JSON. Seconds of a round are from the first question that a site got to the last
-answer that was taken; what comes before is that all sites connect and say who they are. Bytes are
-those of TCP, as the kernel counts them: with TLS, HTTP and the hello, for the mean site.
+It prints a line of JSON. The seconds of a round run from the first question that a site got to the
+last answer that was accepted; the time in which all sites connect and say who they are comes
+before. Bytes are counted by the kernel's TCP: with TLS, HTTP and the hello, for the average site.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ from fedldp.simulation.settings import resolve
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LONGEST = 1800.0
 _SENT, _RECEIVED = 120, 128
-"""Where Linux' tcp_info has the bytes that the other end has confirmed, and those received."""
+"""Where Linux' tcp_info has the bytes that the other end confirmed, and those received."""
 
 
 # A process that hosts sites
 
 
 def host(folder: Path, sites: Sequence[int], work: float) -> None:
-    """Be these sites until standard input is closed; then print what was seen."""
+    """Run these sites until standard input is closed; then print what they saw."""
     stop, questions, answers = threading.Event(), list[float](), list[float]()
     given: defaultdict[tuple[int, bytes], list[bytes]] = defaultdict(list)
     """The answers of each site to each question."""
@@ -84,7 +85,7 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
             given[site, sha256(body).digest()].append(sha256(answer).digest())
         return answer
 
-    # What a process computes once of public features, so that no thread does it for itself.
+    # A process computes public features once here, so that its threads need not.
     agreement = read_agreement(folder / "run.agreement")
     path = folder / f"site-{sites[0]}" / "data.npz"
     first = load_examples(path, columns=agreement.config.columns)
@@ -122,11 +123,11 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
         "other_bytes_again": sum(len(set(each)) > 1 for each in given.values()),
     }
     print(json.dumps(seen), flush=True)
-    os._exit(0)  # threads that wait for a server need not
+    os._exit(0)  # does not wait for threads that wait for a server
 
 
 def _tcp_bytes() -> dict[int, tuple[int, int]]:
-    """Return by local port the bytes that each TCP connection of this process sent and received."""
+    """Return by local port the bytes that each TCP connection here sent and received."""
     found = {}
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError, ValueError):
@@ -145,7 +146,7 @@ def _tcp_bytes() -> dict[int, tuple[int, int]]:
 
 
 class Watched:
-    """A process, whose CPU seconds are looked at as time goes by."""
+    """A process whose CPU seconds are recorded over time."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -163,7 +164,7 @@ class Watched:
             self.files = max(self.files, len(os.listdir(place / "fd")))
 
     def seconds_by(self, when: float) -> float:
-        """Return the CPU seconds up to a time."""
+        """Return the CPU seconds up to a given time."""
         return max((seconds for at, seconds in self._seen if at <= when), default=0.0)
 
 
@@ -282,10 +283,10 @@ def measured(
 
 
 def ledgers_of(world: DemoEnvironment, reported: dict[int, int]) -> dict[str, Any]:
-    """Read all ledgers, and compare them with what the server has.
+    """Read all ledgers, and compare them with the server's data.
 
     Args:
-        world: whose run is over.
+        world: the finished run.
         reported: how many sites sent a report in each round, by the server's record.
     """
     run, receipts = world.agreement.run, world.run.parent / "receipts"
@@ -339,7 +340,7 @@ def _check_goes_on(
 
 
 def _amiss(world: DemoEnvironment) -> dict[str, int]:
-    """Return what sites said when they had no connection, and how often a line said so."""
+    """Return the reasons that sites gave for a missing connection, and how often each occurred."""
     told = Counter(
         line.partition("no connection to ")[2].partition(": ")[2].partition(";")[0]
         for log in world.folder.glob("host-*.log")

@@ -4,18 +4,18 @@
         [--channel named|sum]... [--one-process | --strangers]
     python -m benchmarks.https_rounds RESULTS.jsonl --page docs/deployment_costs.md
 
-A server and its sites as processes of their own, with TLS 1.3 on the loopback interface; ledgers
-and the server's folder are synced as in any deployment. Seconds are from the end of one round to
-the end of the next. The first, which begins before the sites are there, stands apart: it is the
-cold start. Without --weights it is the recipe quickstart; with it a linear model of D weights on
-four made-up examples a site, so that training takes no time.
+A server and its sites run as separate processes, with TLS 1.3 on the loopback interface; ledgers
+and the server's folder are synced as in any deployment. The seconds of a round run from the end of
+the previous round. The first round, which begins before the sites are connected, is listed
+separately as the cold start. Without --weights the recipe is quickstart; with it, a linear model of
+D weights on four made-up examples a site, so that training takes no time.
 
-With --one-process all parties are threads of one process, and what passes between them is counted
-on its way: bytes over TCP, with TLS and HTTP, of a site and a round, without those of round 1, in
-which sites connect. Seconds are then those of one interpreter for all.
+With --one-process, all parties are threads of one process, and all traffic between them is counted:
+bytes over TCP, with TLS and HTTP, for a site and a round, without round 1, in which sites connect.
+The seconds are then those of one interpreter for all parties.
 
-With --strangers as many as can knock at the server's port in the second half of the rounds, with
-keys of nobody's, each time over a new connection.
+With --strangers, as many strangers as possible connect to the server's port in the second half of
+the rounds, with unknown keys, each time over a new connection.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Cell:
     """One measurement.
 
     Attributes:
-        sites: how many.
+        sites: number of sites.
         weights: of the model; None for the recipe quickstart.
         channel: of the reports.
         one_process: whether all parties are threads of one process.
-        strangers: whether strangers knock meanwhile.
+        strangers: whether strangers connect meanwhile.
     """
 
     sites: int
@@ -81,7 +81,7 @@ class Cell:
 
 
 def config_of(cell: Cell, rounds: int, folder: Path) -> RunConfig:
-    """Return what is run; examples of a size of its own are written into ``folder``."""
+    """Return the run's configuration; examples of a given size are written into ``folder``."""
     settings = [f"num_clients={cell.sites}", f"rounds={rounds}"]
     if cell.weights is not None:
         size = EXAMPLES_OF_SITE * cell.sites + TESTED
@@ -142,7 +142,7 @@ def in_processes(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
 
 
 def knocking(world: DemoEnvironment, over: threading.Event) -> Callable[[], int]:
-    """Let strangers knock until ``over``; return what tells how many were turned away."""
+    """Let strangers connect until ``over``; return how many were turned away."""
     context = tls_of_site(world.folder / "ca.pem")
     url = f"https://{HOST}:{world.port}"
     certificate = tls_of_server(world.folder / "server.pem", world.folder / "server.key")[1]
@@ -168,14 +168,14 @@ def knocking(world: DemoEnvironment, over: threading.Event) -> Callable[[], int]
 
 
 def peaks() -> dict[str, int]:
-    """Return the most bytes that each party's process had in memory until now, by its name."""
+    """Return each party's peak memory so far in bytes, by the process's name."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
             words = (place / "cmdline").read_bytes().split(b"\0")
             status = (place / "status").read_text()
         except OSError:
-            continue  # it ended in between
+            continue  # it ended meanwhile
         told = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
         if int(told["PPid"]) == os.getpid() and b"deploy" in words and "VmHWM" in told:
             role = words[words.index(b"deploy") + 1].decode()
@@ -197,7 +197,7 @@ def seconds(each: Sequence[float]) -> dict[str, Any]:
 
 
 class Counter:
-    """Passes connections on to another port, and counts their bytes."""
+    """Forwards connections to another port, and counts their bytes."""
 
     def __init__(self, port: int, target: int) -> None:
         self.port, self._target = port, target
@@ -291,7 +291,7 @@ def linked(policy: SitePolicy) -> Iterator[None]:
 
 
 def measured(cell: Cell, rounds: int) -> dict[str, Any]:
-    """Return all that is known of a cell."""
+    """Return all measurements of a cell."""
     load = round(os.getloadavg()[0], 1)
     way = in_one_process if cell.one_process else in_processes
     with tempfile.TemporaryDirectory(prefix="fedldp-") as place:
@@ -317,11 +317,11 @@ def measured(cell: Cell, rounds: int) -> dict[str, Any]:
 
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the page's tables: of each cell the latest measurement."""
+    """Return the page's tables, with the latest measurement of each cell."""
     found = {(r["recipe"], r["sites"], r["weights"], r["channel"], _kind(r)): r for r in rows}
 
     def cells(recipe: str | None, channel: str) -> list[tuple[Any, Any]]:
-        """Return each size's measurements: as processes, and in one."""
+        """Return each size's measurements: as processes, and in one process."""
         sizes = sorted({key[1:3] for key in found if key[0] == recipe and key[3] == channel})
         ways = ("processes", "one process")
         return [tuple(found.get((recipe, *at, channel, way)) for way in ways) for at in sizes]  # type: ignore[misc]
@@ -371,7 +371,7 @@ def _bytes(count: int | None) -> str:
 
 
 def updated(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a page whose tables are made anew."""
+    """Return a page with its tables written again."""
     before, _, rest = page.partition(MARK)
     after = rest.partition(END)[2]
     return before + MARK + "\n" + "\n".join(tables(rows)) + "\n" + END + after

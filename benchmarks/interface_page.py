@@ -1,9 +1,9 @@
-"""Write the page of the public interface: per room, its public modules and what they hold.
+"""Writes the page of the public interface: each room's public modules and their names.
 
     python -m benchmarks.interface_page docs/reference/interface.md
 
-A room's ``__init__`` lists in ``__all__`` what other rooms may use of it: modules, and names of its
-own. All is read as text; nothing is imported.
+``__all__`` in a room's ``__init__`` lists what other rooms may use: modules, and names of its own.
+Everything is read as text; nothing is imported.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def first_line(node: ast.AST) -> str:
 
 
 def public_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a module defines, but those that begin with an underscore."""
+    """Yield the names that a module defines, except those that begin with an underscore."""
     for node in tree.body:
         found: list[str] = []
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -57,7 +57,7 @@ def public_names(tree: ast.Module) -> Iterator[str]:
 
 
 def file_of(module: Path) -> Path | None:
-    """Return the file of a module, or of a package, whose path is given without an ending."""
+    """Return the file of a module or package whose path is given without an ending."""
     places = (module.with_suffix(".py"), module / "__init__.py")
     return next((place for place in places if place.exists()), None)
 

@@ -2,12 +2,12 @@
 
     python benchmarks/k_closest.py [OUT.md] [--reports N] [--seeds N]
 
-Error: the mean of |estimate - x|^2 over single reports of a random unit vector x. The optimum
-d/(c eps) is the limit of PrivUnit's error for many coordinates: no unbiased pure report does better
+Error: the mean of |estimate - x|^2 over single reports of a random unit vector x. The optimum d/(c
+eps) is the limit of PrivUnit's error for many coordinates: no unbiased pure report does better
 there. Cost: processor time of one client's stream, report, and its share of the sum, over that of
-two-point bits for as many coordinates; of five tries in turn, the least of each. Bias: of the
-expected sum of the k closest directions the part along x, over the S_k that the mechanism assumes,
-and the part across x.
+two-point bits for as many coordinates; the least of five alternating tries. Bias: the part of the
+expected sum of the k closest directions along x, over the S_k that the mechanism assumes, and the
+part across x.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BIAS_SIZE = 2047
 
 
 def limit(epsilon: float) -> float:
-    """Return c eps: the least error of a report is d over this where d is large."""
+    """Return c eps: for large d, the least error of a report is d over this."""
     dimension = 10_000_000
     return best_cap(epsilon, dimension).mean ** 2 * dimension
 

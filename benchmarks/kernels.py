@@ -26,7 +26,7 @@ REPETITIONS = 15
 
 
 def plain_torch(weights: torch.Tensor) -> torch.Tensor:
-    """Eq. 2 of Sun, Qian, Chen 2021 as one writes it down in torch."""
+    """Eq. 2 of Sun, Qian, Chen 2021, written in torch in the obvious way."""
     e = math.exp(EPSILON)
     scale = (e + 1) / (e - 1)
     probability = ((weights - CENTER) * (e - 1) + RADIUS * (e + 1)) / (2 * RADIUS * (e + 1))

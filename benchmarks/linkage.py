@@ -1,9 +1,9 @@
-"""Links between LDP-FL's shuffled messages, against T, the number of clients and the chunk.
+"""Links between LDP-FL's shuffled messages, by T, the number of clients and the chunk.
 
     python -m benchmarks.linkage OUT.jsonl              measure what it does not hold yet
     python -m benchmarks.linkage OUT.jsonl --page docs  the tables of docs/linkage.md, and its chart
 
-Times alone need no data; what messages hold is of scikit-learn's digits.
+Attacks by time need no data; the content of messages comes from scikit-learn's digits.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ Found = tuple[dict[str, Any], Callable[[], tuple[Result, ...]]]
 
 
 def configuration(epsilon: float, clients: int) -> RunConfig:
-    """Return LDP-FL on digits; of many clients each draws ten examples."""
+    """Return LDP-FL on digits; with many clients, each draws ten examples."""
     changed: dict[str, Any] = {} if clients == 100 else {"partition": "drawn:10"}
     return fedldp.recipe(RECIPE, epsilon=epsilon, num_clients=clients, **changed)
 
 
 def parts() -> Iterator[Found]:
-    """Yield what is measured, by what it is called."""
+    """Yield the measurements, by name."""
     config = configuration(1.0, 100)
     delays = config.composition.channel.delays
     assert delays is not None
@@ -76,7 +76,7 @@ def parts() -> Iterator[Found]:
 
 
 def measure(path: Path) -> None:
-    """Add a line for each part that the file does not hold."""
+    """Add a line for each part that the file lacks."""
     known = {json.dumps(line["name"]) for line in read(path)}
     for name, play in parts():
         if json.dumps(name) in known:
@@ -90,14 +90,14 @@ def measure(path: Path) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file; none where there is no file."""
+    """Return the lines of a file; none if there is no file."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def rows_of(lines: list[dict[str, Any]], part: str) -> list[tuple[dict[str, Any], list[Row]]]:
-    """Return the rows of one part, each with what it is called."""
+    """Return the rows of one part, each with the names of its settings."""
     return [(line["name"], line["rows"]) for line in lines if line["name"]["part"] == part]
 
 
@@ -107,7 +107,7 @@ def best(rows: list[Row]) -> Row:
 
 
 def percent(row: Row) -> str:
-    """Return the share of correct links, with its interval, in percent; bold where it is linked."""
+    """Return the share of correct links, with its interval, in percent; bold if the audit links."""
     share = f"{100 * row['hits'] / row['trials']:.1f}"
     shown = f"**{share}**" if row["verdict"] == "linked" else share
     return f"{shown} ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
@@ -136,7 +136,7 @@ def chunk_table(lines: list[dict[str, Any]]) -> str:
 
 
 def audit_table(lines: list[dict[str, Any]]) -> str:
-    """Return the table of the audit of the recipe, but for lines of the slowest client."""
+    """Return the table of the recipe's audit, without the lines of the slowest client."""
     ((_, rows),) = rows_of(lines, "audit")
     shown = [row for row in rows if row["target"] == "any"]
     return table(

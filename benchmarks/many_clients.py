@@ -1,11 +1,11 @@
-"""Many clients, one guarantee for all that each sends: the best of what can be deployed.
+"""Many clients, one guarantee for everything that each sends: the best deployable systems.
 
     FEDLDP_DATA=... python -m benchmarks.many_clients RESULTS.jsonl --budget 60
     python -m benchmarks.many_clients RESULTS.jsonl --page docs/many_clients.md
 
-The rule is that of ``fedldp.comparing``: eight tries for each contestant, scored on training
-examples that no client has and on a seed of their own; then other seeds, on the test set. At
-epsilon 1 ten of them, else three. RESULTS.jsonl has a line for each run, and is only added to.
+The rule is ``fedldp.comparing``'s: eight tries for each contestant, scored on training examples
+that no client has and with a seed of their own; then other seeds, on the test set: ten at epsilon
+1, else three. RESULTS.jsonl has a line for each run; lines are only added.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ SUMMED: Mapping[str, Any] = {
 }  # fmt: skip
 
 UNIT = {"pixels": 1.0, "pose": 10.0}
-"""Of lengths of weights: 10 over the norm of an example, about. Rates go with its square."""
+"""Unit of the lengths of weights: about 10 over the norm of an example. Rates scale with its
+square."""
 
 ROUNDS_ONCE: Sequence[Try] = [
     {"rounds": rounds, "reach": reach, "rate": rate}
@@ -62,7 +63,7 @@ CLIPS: Sequence[Try] = [
 
 
 def stepping(unit: float, parts: Mapping[str, Any]) -> Any:
-    """Return what makes a configuration of SGD whose lengths are in ``unit``."""
+    """Return a function that makes a configuration of SGD with lengths in ``unit``."""
 
     def configure(shared: Mapping[str, Any], attempt: Try) -> RunConfig:
         own = {
@@ -76,7 +77,7 @@ def stepping(unit: float, parts: Mapping[str, Any]) -> Any:
 
 
 def closed(parts: Mapping[str, Any]) -> Any:
-    """Return what makes a configuration of a closed form."""
+    """Return a function that makes a configuration of a closed form."""
     return lambda shared, attempt: from_mapping({**CLOSED, **parts, **shared, **attempt})
 
 
@@ -85,7 +86,7 @@ SUMMING = GuaranteeKind("client-run", "summing-server", DELTA)
 
 
 def contestants(features: str) -> list[Contestant]:
-    """Return what is compared on pixels or with features."""
+    """Return the contestants on pixels or with features."""
     unit = UNIT[features]
     return [
         Contestant(
@@ -131,12 +132,12 @@ CELLS: Sequence[tuple[str, str, int, float, tuple[str, ...]]] = [
     ("fashion-mnist", "pose", 1_000, 4.0, ANY),
     ("fashion-mnist", "pixels", 1_000, 4.0, ANY),
 ]
-"""Data set, features, clients, epsilon, contestants: in the order in which they are measured."""
+"""Data set, features, clients, epsilon, contestants: in the order of measurement."""
 
 
 @cache
 def data(dataset: str) -> Dataset:
-    """Return a data set as it is."""
+    """Return a data set unchanged."""
     return load_dataset(dataset, standardise=False)
 
 
@@ -149,7 +150,7 @@ def comparison(dataset: str, features: str, epsilon: float) -> Comparison:
 
 
 def measure(results: Results, only: str, budget: float) -> None:
-    """Measure cell by cell until the minutes are over."""
+    """Measure cell by cell until the time is used up."""
     end = time.monotonic() + 60 * budget
     for dataset, features, clients, epsilon, names in CELLS:
         found = comparison(dataset, features, epsilon)
@@ -164,7 +165,7 @@ def measure(results: Results, only: str, budget: float) -> None:
 
 
 def figures(rows: Sequence[Row]) -> dict[tuple[str, str, int, float, str], list[Row]]:
-    """Return the measured runs of each contestant of a cell, with what was chosen; in order."""
+    """Return the measured runs of each contestant of a cell, with the chosen settings; in order."""
     found = {}
     for dataset, features, clients, epsilon, names in CELLS:
         compared = comparison(dataset, features, epsilon)
@@ -210,7 +211,7 @@ def _sees(name: str) -> str:
 
 
 def updated(page: str, rows: Sequence[Row]) -> str:
-    """Return a page whose table is made anew."""
+    """Return a page with its table written again."""
     before, _, rest = page.partition(MARK)
     after = rest.partition(END)[2]
     return before + MARK + "\n" + "\n".join(lines(rows)) + "\n" + END + after

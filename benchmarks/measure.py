@@ -3,8 +3,8 @@
     FEDLDP_DATA=... python benchmarks/measure.py --environments DIR [--out FILE.md]
         [--cells FILE.jsonl] [--chart FILE.svg] [--skip NAME]...
 
-The machine should be idle. DIR is where the peers' environments are made. What FILE has of the
-peers' cells is not run again, so the long part can be stopped and begun again. The chart needs
+The machine should be idle. The peers' environments are created in DIR. Cells of the peers that FILE
+has already are not run again, so the long part can be stopped and started again. The chart needs
 matplotlib.
 """
 
@@ -33,7 +33,7 @@ PARTS = {
 
 
 def hardware() -> str:
-    """Return what this machine is."""
+    """Return a description of this machine."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

@@ -1,13 +1,13 @@
-"""Few sites with many people each, one guarantee for each person: what can be had, and what for.
+"""Few sites with many people each, one guarantee for each person: which accuracy is possible.
 
     FEDLDP_DATA=... python -m benchmarks.people RESULTS.jsonl --budget 60
     python -m benchmarks.people RESULTS.jsonl --page docs/people.md
 
-Every contestant is ``person_dp_sgd`` on the same features, and every row is one person's. The rule
-is that of ``fedldp.comparing``: eight tries for each contestant, scored on training examples that
-no site has and on a seed of their own; then other seeds, on the test set. There are ten of them
-where all sites together have 1,000 people at most; else three. RESULTS.jsonl has a line for each
-run, and is only added to. What fewer people have is in the study: ``benchmarks.study``.
+Every contestant is ``person_dp_sgd`` on the same features, and every row belongs to another person.
+The rule is ``fedldp.comparing``'s: eight tries for each contestant, scored on training examples
+that no site has and with a seed of their own; then other seeds, on the test set: ten if all sites
+together have at most 1,000 people, else three. RESULTS.jsonl has a line for each run; lines are
+only added. The study has the results for fewer people: ``benchmarks.study``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MARK, CHOSEN = "<!-- people -->", "<!-- people, chosen -->"
 END = "<!-- end of people -->"
 
 NO_NOISE = 1e4
-"""The epsilon of runs whose noise does not show."""
+"""The epsilon of runs with negligible noise."""
 
 SETTINGS: Mapping[str, Any] = {"system": "person_dp_sgd", "model": "logistic", "epsilon": 1.0}
 
@@ -73,7 +73,7 @@ ALONE, ALONE_FREE = "one site", "one site, no noise"
 ALL = (ANY, SUM, CENTRAL, POOLED, ALONE, ALONE_FREE)
 """Contestants: sites together, the people of all sites in one place, and the people of one site.
 
-In one place the noise of one site is that of central DP-SGD.
+In one place, the noise of one site equals that of central DP-SGD.
 """
 
 REFERENCES = (POOLED, ALONE_FREE)
@@ -81,16 +81,16 @@ REFERENCES = (POOLED, ALONE_FREE)
 
 @dataclass(frozen=True)
 class Place:
-    """Sites and people, an epsilon, and what is measured there.
+    """Sites and people, an epsilon, and the contestants measured there.
 
     Attributes:
         dataset: a name, as ``load_dataset`` knows it, or "breast-cancer".
         features: "soft-gradients", "unit-norm" or "centred".
-        sites: how many.
-        people: of each.
+        sites: number of sites.
+        people: at each site.
         epsilon: for one row.
-        names: of contestants.
-        whole: whether all training examples are used; else as many as there are people.
+        names: of the contestants.
+        whole: whether to use all training examples; otherwise as many as there are people.
     """
 
     dataset: str
@@ -110,14 +110,14 @@ PLACES: Sequence[Place] = [
     Place("breast-cancer", "centred", 5, 90, 8.0, whole=True),
     Place("covertype", "unit-norm", 5, 200, 4.0, (ANY, SUM, CENTRAL, POOLED)),
 ]
-"""In the order in which they are measured."""
+"""In the order of measurement."""
 
 
 # Contestants
 
 
 def contestants(place: Place) -> list[Contestant]:
-    """Return what is compared; of an epsilon it is all the same."""
+    """Return the contestants; they are the same for every epsilon."""
     pooled = {"num_clients": 1}
     alone = {"num_clients": 1, "num_examples": place.people}
     own: Mapping[str, Mapping[str, Any]] = {
@@ -149,7 +149,7 @@ def comparison(place: Place) -> Comparison:
         lambda: data(place.dataset, place.features),
         settings,
     )
-    seeds = list(range(10 if total <= 1_000 else 3))  # of few people it varies more
+    seeds = list(range(10 if total <= 1_000 else 3))  # results of few people vary more
     return Comparison(contestants(place), [task], chosen_on=100, seeds=seeds)
 
 
@@ -164,7 +164,7 @@ def cell(place: Place, name: str) -> Cell:
 
 @cache
 def data(dataset: str, features: str) -> Dataset:
-    """Return a data set with each example's public features in its place."""
+    """Return a data set in which each example is replaced by its public features."""
     if features == "centred":
         return breast_cancer()
     found = load_dataset(dataset)
@@ -187,18 +187,19 @@ MOST = {
 }  # fmt: skip
 """The upper end of a feature's range: of its mean, standard error, and worst; the lower end is 0.
 
-Round numbers that we chose with the table's documentation at hand, which shows its extremes: they
-are no clinical ranges. What is beyond one counts as its end.
+We chose these round numbers with the table's documentation at hand, which shows its extremes: they
+are not clinical ranges. A value beyond the end counts as the end.
 """
 
 CENTRE = 0.3
-"""Of every range, as a share of it: most people are in its lower part."""
+"""Centre of every range, as a share of it: most people are in the lower part."""
 
 
 def breast_cancer() -> Dataset:
     """Return the table of 569 people that comes with scikit-learn; class 1 is benign.
 
-    Features are scaled by ``MOST``, less ``CENTRE``, and each row has norm 1, with the constant.
+    Features are scaled by ``MOST``, ``CENTRE`` is subtracted, and each row has norm 1, with the
+    constant.
     """
     from sklearn.datasets import load_breast_cancer
 
@@ -213,7 +214,7 @@ def breast_cancer() -> Dataset:
 
 
 def measure(results: Results, only: str, budget: float) -> None:
-    """Measure place by place until the minutes are over."""
+    """Measure place by place until the time is used up."""
     end = time.monotonic() + 60 * budget
     for place in PLACES:
         found = comparison(place)
@@ -227,13 +228,13 @@ def measure(results: Results, only: str, budget: float) -> None:
 
 
 def figures(rows: Sequence[Row]) -> dict[tuple[Place, str], list[Row]]:
-    """Return the measured runs of each contestant of a place, with what was chosen; in order."""
+    """Return the runs of each contestant of a place, with the chosen settings; in order."""
     found = {}
     for place in PLACES:
         compared = comparison(place)
         standing = compared.standing([row for row in rows if compared.is_current(row)])
         for name in place.names:
-            # Without noise it is the same at another epsilon, which may have more seeds.
+            # Without noise the runs are the same at another epsilon, which may have more seeds.
             runs = [run for run in standing.get(cell(place, name), [])
                     if run["seed"] in compared.seeds]  # fmt: skip
             found[place, name] = runs if len(runs) == len(compared.seeds) else []
@@ -241,7 +242,7 @@ def figures(rows: Sequence[Row]) -> dict[tuple[Place, str], list[Row]]:
 
 
 def shown(runs: Sequence[Row]) -> str:
-    """Return the mean with its standard error, or a dash: AUC of two classes, else accuracy.
+    """Return the mean with its standard error, or a dash: AUC for two classes, else accuracy.
 
     Accuracy is in percent.
     """
@@ -284,7 +285,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
 
 
 def chosen(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table of what was chosen for sites that train together."""
+    """Return the lines of a table of the settings chosen for sites that train together."""
     found = [
         "| data | sites x people | epsilon | any server | behind a sum |",
         "|---|---|---|---|---|",
@@ -313,7 +314,7 @@ MADE = {MARK: lines, CHOSEN: chosen}
 
 
 def updated(page: str, rows: Sequence[Row]) -> str:
-    """Return a page whose tables are made anew."""
+    """Return a page with its tables written again."""
     for mark, table in MADE.items():
         if mark in page:
             before, _, rest = page.partition(mark)

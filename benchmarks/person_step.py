@@ -2,9 +2,9 @@
 
     FEDLDP_DATA=... python -m benchmarks.person_step
 
-MNIST's 60,000 rows, on 201 soft gradients and on pixels: one row a person, and five rows a person.
-Beside it, in turns, the plain mean gradient of the same rows by torch, which protects nobody. Where
-the time goes is printed by function.
+MNIST's 60,000 rows, as 201 soft gradients and as pixels; with one row a person, and with five.
+Alternating with it runs torch's plain mean gradient of the same rows, which protects nobody. A
+profile shows the time by function.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPETITIONS = 7
 
 
 def main() -> None:
-    """Print what a step takes on two kinds of features."""
+    """Print the time of a step on two kinds of features."""
     for features in ("soft-gradients", "unit-norm"):
         measure(features)
 

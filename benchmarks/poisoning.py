@@ -1,9 +1,9 @@
-"""Accuracy lost to clients that lie, of every system on scikit-learn's digits, and what one can do.
+"""Accuracy lost to lying clients, for every system on scikit-learn's digits, and one's influence.
 
     python -m benchmarks.poisoning OUT.jsonl              measure what it does not hold yet
     python -m benchmarks.poisoning OUT.jsonl --page docs  the tables of docs/poisoning.md, its chart
 
-Each system has its recipe on digits, of at most five rounds, with 100 clients where it still learns
+Each system runs its recipe on digits, for at most five rounds, with 100 clients if it still learns
 with so many; ``CHANGED`` says what differs.
 """
 
@@ -41,13 +41,13 @@ CHANGED: dict[str, dict[str, Any]] = {
 
 
 def configuration(system: str) -> RunConfig:
-    """Return what a system is measured with."""
+    """Return the configuration that a system is measured with."""
     recipe = RECIPES.get(system, f"{system.replace('_', '-')}-digits")
     return fedldp.recipe(recipe, **CHANGED.get(system, {}))
 
 
 def measure(path: Path) -> None:
-    """Add a line for each system that the file does not hold."""
+    """Add a line for each system that the file lacks."""
     known = {line["system"] for line in read(path)}
     for system in systems():
         if system in known:
@@ -61,7 +61,7 @@ def measure(path: Path) -> None:
 
 
 def line_of(found: Audit) -> dict[str, Any]:
-    """Return what is kept of a system."""
+    """Return what the file keeps about a system."""
     rows = found.of("poisoning")
     return {
         "system": found.subject,
@@ -72,7 +72,7 @@ def line_of(found: Audit) -> dict[str, Any]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file; none where there is no file."""
+    """Return the lines of a file; none if there is no file."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -122,7 +122,7 @@ def influence_table(lines: list[dict[str, Any]]) -> str:
 
 
 def chart(lines: list[dict[str, Any]], path: Path) -> None:
-    """Draw accuracy against the share that lies, for forged reports and for false labels."""
+    """Draw accuracy against the share of liars, for forged reports and for false labels."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

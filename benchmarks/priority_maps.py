@@ -2,11 +2,11 @@
 
     FEDLDP_DATA=... python benchmarks/priority_maps.py OUT [RUN_DIR]     (about a minute)
 
-Writes sensitivity.png and variance.png to the folder OUT: what the first client finds important in
-a run without noise; and mean.png, the mean of its images. That is private to the client, and no run
-keeps it: this script looks over the client's shoulder. Dark features are unimportant. With RUN_DIR,
-the run folder of a priority-public recipe on images, also public.png: the importance that its
-server has published.
+It writes sensitivity.png and variance.png to the folder OUT: the features that the first client
+finds important in a run without noise; and mean.png, the mean of that client's images. These are
+private to the client, and no run keeps them: this script looks over the client's shoulder. Dark
+features are unimportant. With RUN_DIR, the run folder of a priority-public recipe on images, it
+also writes public.png: the importance that the server of that run published.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MEAN: list[NDArray[np.float64]] = []
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """A local update that also notes what the first client finds important."""
+    """A local update that also records what the first client finds important."""
 
     training: LocalSgd
     watched: dict[str, RankingSgd]
@@ -62,7 +62,7 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedSgd(Sgd):
-    """SGD whose first client is watched."""
+    """SGD that watches its first client."""
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> Any:
         training, watched = super().__call__(algorithm, device), {}
@@ -70,12 +70,12 @@ class WatchedSgd(Sgd):
             config = fedldp.recipe(recipe)
             assert isinstance(config, priority)
             ranking = config.algorithm(algorithm.problem).local_update(device)
-            watched[name] = replace(ranking, training=training)  # the weights of this very run
+            watched[name] = replace(ranking, training=training)  # with the weights of this run
         return Watch(training, watched)
 
 
 class WatchedConfig(fedavg):
-    """FedAvg whose first client is watched."""
+    """FedAvg that watches its first client."""
 
     @property
     def composition(self) -> Composition:

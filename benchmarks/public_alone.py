@@ -1,11 +1,11 @@
-"""What public data alone give, beside clients: with each kind of public features.
+"""What public data alone achieve, beside clients, with each kind of public features.
 
     python -m benchmarks.public_alone measure RESULTS.jsonl
     python -m benchmarks.public_alone page RESULTS.jsonl docs/features.md
 
-The public data are scikit-learn's 1,797 digits of 8x8 pixels, with their labels: other people's, in
-another country, than MNIST's. They are enlarged to MNIST's size. In the first column no client, and
-no training image of MNIST, has a part. What is in the file already is not measured again.
+The public data are scikit-learn's 1,797 digits of 8x8 pixels, with their labels: other people wrote
+them, in another country, than MNIST's. They are enlarged to MNIST's size. The first column uses no
+client and no training image of MNIST. What is in the file already is not measured again.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ COMMON: Mapping[str, Any] = {
     "server_rate": 100.0,
 }
 OF_PIXELS = {"learning_rate": 0.1}
-"""In place of ``COMMON``'s, for examples whose norm is about 10; neither was chosen on scores."""
+"""Replaces ``COMMON``'s, for examples whose norm is about 10; neither was chosen by scores."""
 
 RIDGE = 0.1
-"""Of the penalty in the ridge regression on public data, whose examples have norm 1."""
+"""Weight of the penalty in the ridge regression on public data, whose examples have norm 1."""
 
 
 class Column(NamedTuple):
-    """A column of the table: what is measured, and over how many seeds."""
+    """A column of the table: a measurement, and the number of its seeds."""
 
     dataset: str
     epsilon: float | None
@@ -95,7 +95,7 @@ def public_digits() -> Examples:
 
 
 def train_encoder(path: Path) -> None:
-    """Train a network on the public digits, and write what stands before its last layer."""
+    """Train a network on the public digits, and write the part before its last layer."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -126,7 +126,7 @@ def configuration(kind: str, dataset: str, **changes: Any) -> RunConfig:
 
 
 def features_of(kind: str, images: NDArray[np.float32], mnist: Dataset) -> Floats:
-    """Return the features of images with the norm 1, and a constant."""
+    """Return the features of images, scaled to norm 1, and a constant."""
     config = configuration(kind, "mnist", epsilon=1.0)
     mapping = config.composition.features.mapping(problem_with(config, mnist, None))
     return finite_rows(with_constant(finite_rows(images if mapping is None else mapping(images))))
@@ -162,7 +162,7 @@ def measured(kind: str, column: Column, seed: int) -> dict[str, Any]:
 
 
 def measure(path: Path) -> None:
-    """Append to a file of results what it lacks."""
+    """Append the missing measurements to a file of results."""
     found, path = read(path) if path.exists() else [], path.absolute()
     known = {(line["features"], line["dataset"], line["epsilon"], line["seed"]) for line in found}
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
@@ -203,7 +203,7 @@ def updated(page: str, lines: list[dict[str, Any]], source: str) -> str:
     """Return a page with the table of some results between its marks.
 
     Args:
-        page: as it is.
+        page: its present text.
         lines: of the results.
         source: the name of their file.
     """
@@ -218,7 +218,7 @@ def updated(page: str, lines: list[dict[str, Any]], source: str) -> str:
 
 
 def main() -> None:
-    """Measure, or put what was measured into the page."""
+    """Measure, or write the measurements into the page."""
     match sys.argv[1:]:
         case ["measure", path]:
             measure(Path(path))

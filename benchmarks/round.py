@@ -1,14 +1,14 @@
-"""Rounds of a recipe beside the plain PyTorch loop that one would write first.
+"""Rounds of a recipe, compared with the plain PyTorch loop that one would write first.
 
     FEDLDP_DATA=... python benchmarks/round.py [RECIPE] [PAIRS] [CLIENTS]
 
-RECIPE is one of LDP-FL with a convolutional model: ldp-fl-mnist (the default) or ldp-fl-cifar10.
-Both sides do the same work: SGD of every client on its share of the examples, eq. 2 on every
-weight, the mean, and the accuracy on the test set. CLIENTS lets fewer clients take part in a round,
-each with the same share. Ours uses two worker processes of one thread, the plain loop one process
-with two threads and torch's default settings. They take turns. CPU time of
-all processes is shown too; the first round's counts the start of the workers. The machine must be
-idle: the plain loop's two threads wait for each other, for minutes where others take their cores.
+RECIPE is a recipe of LDP-FL with a convolutional model: ldp-fl-mnist (the default) or
+ldp-fl-cifar10. Both sides do the same work: SGD of every client on its share of the examples, eq. 2
+on every weight, the mean, and the accuracy on the test set. With CLIENTS, fewer clients take part
+in a round, each with the same share. Ours uses two worker processes of one thread; the plain loop
+uses one process with two threads and torch's default settings. They alternate. CPU time of all
+processes is shown too; the first round's includes the start of the workers. The machine must be
+idle: the plain loop's two threads wait for each other, for minutes if others use their cores.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def plain_round(config: RunConfig, dataset: Dataset, members: list[np.ndarray]) 
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process and of the workers that it has."""
+    """Return the CPU time of this process and its workers."""
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -84,7 +84,8 @@ def main() -> None:
     config = fedldp.recipe(name, rounds=pairs)
     clients = int(sys.argv[3]) if len(sys.argv) > 3 else config.num_clients
     if clients < config.num_clients:
-        # The noise of so few would make training diverge; the work for a small change is the same.
+        # The noise of so few clients would make training diverge; a small change costs the same
+        # work.
         quiet = {"send": "update", "ranges": "fixed", "range_radius": 1e-4}
         config = config.changed(clients_per_round=clients, **quiet)
     dataset = load_dataset(config.dataset, standardise=True)

@@ -1,14 +1,15 @@
-"""Memory and time of a run with 100, 10,000 and 1,000,000 clients, each part of it.
+"""Memory and time of a run with 100, 10,000 and 1,000,000 clients, part by part.
 
     FEDLDP_DATA=... python benchmarks/scale.py [--once] [CLIENTS]...
 
-Each number of clients is a process of its own: ldp-fl-mnist with logistic regression (d = 7,850),
-one step on 6 examples that each client draws from MNIST, all clients in one round, one process,
-with a run folder. Shown are the highest resident memory, and seconds of CPU time: of the plan with
+Each number of clients runs in a process of its own: ldp-fl-mnist with logistic regression (d =
+7,850), one step on 6 examples that each client draws from MNIST, all clients in one round, one
+process, with a run folder. The columns are peak resident memory, and CPU seconds: of the plan with
 its statement, of the rounds for each client, and of writing the last checkpoint.
 
-With --once: k_closest on pose features (d = 2,010), each client in one of two rounds. The rounds'
-time then has that of the features of all 70,000 images, some seconds for any number of clients.
+With --once: k_closest on pose features (d = 2,010), each client in one of two rounds. The time of
+the rounds then includes computing the features of all 70,000 images, some seconds for any number of
+clients.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ONCE = (100, 10_000, 100_000)
 
 
 def configured(clients: int, once: bool) -> RunConfig:
-    """Return what is run."""
+    """Return the run's configuration."""
     step = {"num_clients": clients, "partition": "drawn:6", "local_epochs": 1, "batch_size": 6}
     if not once:
         return fedldp.recipe("ldp-fl-mnist", model="logistic", rounds=1, **step)
@@ -46,7 +47,7 @@ def configured(clients: int, once: bool) -> RunConfig:
 
 
 def one(clients: int, once: bool) -> dict[str, float]:
-    """Run all rounds, and return what they took."""
+    """Run all rounds, and return their time."""
     config = configured(clients, once)
     found: dict[str, float] = {"clients": clients}
     started = time.process_time()

@@ -2,11 +2,11 @@
 
     python benchmarks/secure_sum_bytes.py [N,D ...]
 
-For each number of clients N and weights D one round is held in this process: every question and
-every answer is packed as it would be sent, with the envelope that a deployment puts around it, and
-keys are certified. Reports are one random bit for each weight. What carries the bytes (TLS, HTTP or
-Flower) adds to them. It prints a row of a table in Markdown for each; bytes are those of one
-client, and of the client that has most.
+For each number of clients N and weights D, one round runs in this process: every question and every
+answer is packed as it would be sent, with the envelope that a deployment puts around it, and keys
+are certified. Reports are one random bit for each weight. The transport (TLS, HTTP or Flower) adds
+further bytes. The script prints a row of a Markdown table for each; bytes are those of one client,
+the one with the most.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fedldp.secure_sum.messages import SecureSum
 from fedldp.secure_sum.server_role import summed_server
 
 RUN = "0" * 32
-"""As long as the name of a deployed run."""
+"""A name as long as that of a deployed run."""
 USUAL = [(n, d) for d in (1_000, 100_000, 10_000_000) for n in (3, 10, 25, 100)]
 
 
@@ -71,7 +71,7 @@ class Bits:
 
 @dataclass
 class Counting:
-    """A transport to clients in this process, which counts what passes.
+    """A transport to clients in this process that counts bytes.
 
     Attributes:
         encoders: by client.
@@ -112,18 +112,18 @@ class Counting:
 
 
 def first(draw: object) -> State:
-    """Return no state: the loop is given one."""
+    """Return no state: the loop gets one."""
     raise NotImplementedError
 
 
 def kept(state: State, reports: Incoming, draw: object) -> tuple[State, Metrics]:
-    """Return the next state, once the total is known to be there."""
+    """Return the next state, after checking that the total exists."""
     (total,) = reports
     return state.next(state.weights), {"reports": float(getattr(total, "reports", 0))}
 
 
 def measure(clients: int, size: int) -> str:
-    """Hold one round, and return a row of the table."""
+    """Run one round, and return a row of the table."""
     summing = counts_of_bits(size, clients)
     setup = SecureSum.of(summing, clients, None)
     private = {u: Ed25519PrivateKey.generate() for u in range(clients)}

@@ -1,12 +1,12 @@
-"""How long a user waits: for what trains nothing, and for the first line of a run.
+"""How long a user waits: for commands that train nothing, and for the first line of a run.
 
     python benchmarks/startup.py [TIMES]
 
 Each command is a process of its own. It runs once, to warm the disk's cache and to write byte-code,
 and then TIMES times. Commands that train nothing are timed to their end; a run to the first line
-that it shows, in a terminal and through a pipe, where it is ended. A run whose data are not there
-is left out. Seconds of the processor are those of the process until then: on a machine that does
-other work too they say more than those of the clock.
+that it shows, in a terminal and through a pipe, and is ended then. A run without its data is
+skipped. CPU seconds count up to the same moment: on a busy machine they say more than the clock
+does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TO_THE_FIRST_LINE = (("run",), ("run", "ldp-fl-mnist"))
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 Seconds = tuple[float, float]
-"""By the clock, and of the processor."""
+"""Seconds by the clock, and of the processor."""
 
 
 def to_the_end(command: list[str]) -> Seconds | None:
@@ -43,7 +43,7 @@ def to_the_end(command: list[str]) -> Seconds | None:
 
 
 def to_the_first_line(command: list[str], *, terminal: bool) -> Seconds | None:
-    """Return how long a run takes until its first line is there; None where that is a refusal."""
+    """Return the time until a run's first line; None if that line is a refusal."""
     reader, writer = pty.openpty() if terminal else os.pipe()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

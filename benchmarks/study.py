@@ -5,8 +5,8 @@
     done
     python -m benchmarks.study
 
-The first measures: ``--budget 20m`` ends in time, and the same command goes on. The second makes
-the pages anew, without data and without running anything.
+The first command measures: ``--budget 20m`` stops it in time, and the same command goes on later.
+The second writes the pages again, without data and without running anything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SEES = {
 
 SITES = (3, 10, 50)
 PEOPLE = {"mnist": ("MNIST", 6_000), "covertype": ("Covertype", 7_000)}
-"""How data sets are called, and how many people all sites have together."""
+"""Names of data sets, and how many people all sites have together."""
 
 BY_ITSELF = {
     "person_dp_sgd, alone": "one site by itself, whoever gets its model",
@@ -61,18 +61,18 @@ BY = {
     "summing-server": "distributed_gaussian",
     "downlink": "central_dp",
 }
-"""Whose figures stand for an adversary in the README: named beforehand, and not by their scores."""
+"""Contestants that stand for an adversary in the README: chosen in advance, not by their scores."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One contestant at one epsilon, as ``fedldp compare`` wrote it into table.csv.
+    """One contestant at one epsilon, from the table.csv of ``fedldp compare``.
 
     Attributes:
         mean: accuracy in percent, over seeds.
-        deviation: of one seed, in points.
-        idealised: whether its guarantee holds for real numbers, and so in simulation only.
-        refused: why there is no accuracy; empty where there is one.
+        deviation: over single seeds, in points.
+        idealised: whether its guarantee holds for real numbers only, and so only in simulation.
+        refused: why there is no accuracy; empty if there is one.
     """
 
     mean: float
@@ -88,7 +88,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """A compare file of the study, and what is measured of it.
+    """A compare file of the study, and its measurements.
 
     Attributes:
         name: of the file, without its ending.
@@ -99,7 +99,7 @@ class Table:
 
     @cached_property
     def design(self) -> Design:
-        """What the file says."""
+        """The content of the file."""
         return design_of(
             [self._folder / f"{self.name}.toml"], {}, guarantee=None, epsilon=None, delta=None,
             metric=None, tries=None, seeds=None,
@@ -107,7 +107,7 @@ class Table:
 
     @cached_property
     def runs(self) -> list[dict[str, Any]]:
-        """The runs that were made, tries and measured ones."""
+        """The finished runs: tries and measured ones."""
         path = self._folder / "results" / self.name / "results.jsonl"
         if not path.exists():
             return []
@@ -115,7 +115,7 @@ class Table:
 
     @cached_property
     def lines(self) -> dict[tuple[str, float | None], Line]:
-        """What is measured on all of its seeds, by contestant and epsilon; None of a reference."""
+        """Results with all seeds, by contestant and epsilon; epsilon is None for a reference."""
         path = self._folder / "results" / self.name / "table.csv"
         if not path.exists():
             return {}
@@ -134,7 +134,7 @@ class Table:
         return found
 
     def shown(self, contestant: str, epsilon: float | None) -> str:
-        """Return what a page shows of a contestant."""
+        """Return what a page shows for a contestant."""
         line = self.lines.get((contestant, epsilon))
         return "-" if line is None else str(line)
 
@@ -145,12 +145,12 @@ class Table:
 
     @property
     def contestants(self) -> list[str]:
-        """The others."""
+        """Contestants with noise."""
         return [name for name, entry in self.design.entries.items() if not entry.reference]
 
     @property
     def wanted(self) -> int:
-        """How many runs there are when all is measured."""
+        """The number of runs in all."""
         found = 0
         for name in self.design.entries:
             levels = (None,) if name in self.references else self.design.epsilons
@@ -162,7 +162,7 @@ class Table:
 
     @property
     def seconds(self) -> float:
-        """CPU seconds of the runs that were made."""
+        """CPU seconds of the finished runs."""
         return sum(run["cpu_seconds"] for run in self.runs)
 
 
@@ -188,7 +188,7 @@ def mean(clients: int, adversary: str, contestant: str, epsilon: float | None) -
 
 @cache
 def public_alone() -> Mapping[str, float]:
-    """Return the accuracy in percent that public data alone have on MNIST, by features."""
+    """Return the accuracy in percent of public data alone on MNIST, by features."""
     found = [json.loads(line) for line in PUBLIC.read_text(encoding="utf-8").splitlines()]
     return {
         {"none": "pixels"}.get(row["features"], row["features"]): 100 * row["accuracy"]
@@ -200,7 +200,7 @@ def public_alone() -> Mapping[str, float]:
 def rows_of(names: Sequence[str]) -> list[list[str]]:
     """Return the rows of some tables: without noise first, then by what the server sees.
 
-    A cell is empty at an epsilon that is no part of its table.
+    A cell is empty if its table does not have that epsilon.
     """
     found = [Table(name) for name in names]
     free = [
@@ -223,7 +223,7 @@ def _cells(each: Table, name: str, *, without: bool = False) -> list[str]:
 
 
 def many(clients: int) -> str:
-    """Return the table of MNIST among so many clients."""
+    """Return the table of MNIST with a given number of clients."""
     alone = [
         ["public data alone", name, *[f"{public_alone()[name]:.1f}"] * 3]
         for name in ("pixels", "pose")
@@ -273,7 +273,7 @@ def people(data: str) -> str:
 
 
 def people_in_short() -> str:
-    """Return the README's table of people, without rows that have no figure of their own yet."""
+    """Return the README's table of people, without rows that have no result of their own yet."""
     rows = []
     for data, (title, number) in PEOPLE.items():
         for sites in SITES:
@@ -319,8 +319,8 @@ def conclusion() -> str:
     """Return what to use, in sentences that follow from the tables.
 
     Raises:
-        ValueError: one does not follow any more; write another.
-        KeyError: what one is about is not measured.
+        ValueError: a sentence does not follow any more; write another. KeyError: the subject of a
+            sentence is not measured.
     """
     return "".join(f"- {sentence}\n" for sentence in sentences())
 
@@ -492,7 +492,7 @@ def _listed(values: Iterable[float]) -> str:
 
 
 def progress() -> str:
-    """Return what was measured and what was not reached, with its cost, as a paragraph."""
+    """Return a paragraph on what was measured, and on what was not, with its cost."""
     made, wanted = (sum(len(each.runs) for each in tables()), sum(each.wanted for each in tables()))
     minutes = sum(each.seconds for each in tables()) / 60
     left = []
@@ -507,15 +507,15 @@ def progress() -> str:
 
 
 def _seconds_of_a_run(each: Table) -> float:
-    """Return how long a run takes, as those of the file do; else those of the nearest other one.
+    """Return the duration of a run: that of others in its file, or else of the most similar one.
 
-    Behind a sum every client draws noise, so it is as many times longer as there are more clients.
+    Behind a sum every client draws noise, so the duration grows with the number of clients.
     """
     kind, clients = each.design.guarantee, each.design.first.num_clients
     known = [other for other in tables() if other.runs and other.design.guarantee.unit == kind.unit]
     alike = [other for other in known if other.design.guarantee.adversary == kind.adversary]
     if not (alike or known):
-        return 5.0  # nothing of its kind is measured
+        return 5.0  # nothing similar is measured
     nearest = min(
         alike or known,
         key=lambda other: (other != each, abs(math.log(clients / other.design.first.num_clients))),
@@ -527,7 +527,7 @@ def _seconds_of_a_run(each: Table) -> float:
 
 @cache
 def made() -> dict[str, str]:
-    """Return all that is made of the results, by the name of its place in a page."""
+    """Return everything made from the results, by the name of its place in a page."""
     return {
         **{f"mnist-{clients}": many(clients) for clients in CLIENTS},
         **{f"people-{data}": people(data) for data in ("mnist", "covertype")},
@@ -541,12 +541,12 @@ def made() -> dict[str, str]:
 
 
 def updated(page: str) -> str:
-    """Return a page's text with all that is made of results made anew."""
+    """Return a page's text with everything made from results written again."""
     return with_blocks((ROOT / page).read_text(encoding="utf-8"), made())
 
 
 def main() -> None:
-    """Make the pages anew."""
+    """Write the pages again."""
     for page in PAGES:
         (ROOT / page).write_text(updated(page), encoding="utf-8")
 

@@ -1,11 +1,11 @@
-"""A few figures of speed that are kept from commit to commit, each beside work that never changes.
+"""Tracks a few speeds from commit to commit, each relative to work that never changes.
 
     python -m benchmarks.tracked FILE.jsonl           measures, and adds a line
     python -m benchmarks.tracked --show FILE.jsonl    prints them as a table
 
-Each figure is CPU time over that of a reference on the same machine at the same time, so that
-lines of different machines can be compared, roughly: a change of a third is worth a look. The
-command takes a minute, and needs no data set.
+Each number is CPU time over that of a reference on the same machine at the same time, so that lines
+of different machines can be compared, roughly: look into a change by a third. The command takes a
+minute, and needs no data set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMMANDS = {
     "run quickstart": ("run", "quickstart", "--workers", "1"),
     "audit two_point": ("audit", "--mechanism", "two_point", "--quick", "--workers", "1"),
 }
-"""Commands whose CPU time is told, in units of the reference."""
+"""Commands whose CPU time is tracked, in units of the reference."""
 
 
 def reference() -> float:
@@ -49,7 +49,7 @@ def reference() -> float:
 
 
 def of_command(arguments: tuple[str, ...]) -> float:
-    """Return the CPU seconds of a command, with those of its processes."""
+    """Return the CPU seconds of a command, including its child processes."""
     with tempfile.TemporaryDirectory() as folder:
         before = os.times()
         subprocess.run(
@@ -63,7 +63,7 @@ def of_command(arguments: tuple[str, ...]) -> float:
 
 
 def measured() -> dict[str, float]:
-    """Return all figures: medians of ``TIMES``, after one that warms the disk's cache."""
+    """Return all numbers: medians of ``TIMES`` runs, after one that warms the disk's cache."""
     torch.set_num_threads(1)
     found = {"encode, over plain torch": 1 / encoding_seconds(WEIGHTS)[2]}
     unit = _median(reference)
@@ -78,7 +78,7 @@ def _median(task: Callable[[], float]) -> float:
 
 
 def line() -> dict[str, object]:
-    """Return what is added to the file."""
+    """Return the line to add to the file."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "version": version("fedldp"),
@@ -97,7 +97,7 @@ def _commit() -> str:
 
 
 def table(lines: list[dict[str, object]]) -> str:
-    """Return the last ten lines as a Markdown table, each figure beside the median before it."""
+    """Return the last ten lines as a Markdown table, each number beside the median before it."""
     names = list(dict.fromkeys(name for each in lines for name in each["figures"]))  # type: ignore[attr-defined]
     rows = [f"| date | commit | {' | '.join(names)} |", "| --- " * (len(names) + 2) + "|"]
     for at in range(max(0, len(lines) - 10), len(lines)):

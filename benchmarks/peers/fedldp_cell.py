@@ -1,7 +1,7 @@
 """fedldp itself: the recipe ldp-fl-mnist with the workload's settings, one worker per core.
 
-``inputs_of`` also gives the driver what all others start from: the same examples, the same share of
-each client, the same first weights.
+``inputs_of`` also gives the driver the common starting point of all frameworks: the same examples,
+the same share of each client, the same first weights.
 
 ``--cores`` is the number of workers.
 """

@@ -1,7 +1,7 @@
 """Flower's ClientApp and ServerApp (https://flower.ai): message API, FedAvg, state dicts.
 
-A module of its own, so that Ray's workers import it once instead of unpickling it with each client.
-What does not change between clients, data and module, stays in the worker.
+It is a separate module, so that Ray's workers import it once instead of unpickling it with each
+client. Data and module, which do not change between clients, stay in the worker.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ client_app = ClientApp()
 
 @lru_cache(maxsize=1)
 def kept(folder: str, workload: str) -> tuple[Inputs, nn.Module]:
-    """Return what a worker keeps: the data, mapped, and the module that it trains with."""
+    """Return what a worker keeps: the data, mapped into memory, and the module that it trains."""
     torch.set_num_threads(1)
-    torch.seed()  # torch begins with one seed in every process: clients would share their noise
+    torch.seed()  # torch has the same seed in every process: clients would share their noise
     inputs = Inputs.read(Path(folder))
     return inputs, build(WORKLOADS[workload], inputs.initial)
 

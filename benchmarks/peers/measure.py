@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "@cell "  # see common.say
-OFTEN, SELDOM = 0.2, 1.0  # seconds between two looks at the memory: in the first 5 s, and later
+OFTEN, SELDOM = 0.2, 1.0  # seconds between two memory readings: in the first 5 s, and later
 
 
 class Tree:
-    """A process and its descendants, those that have ended or lost their parent included."""
+    """A process and its descendants, including those that have ended or lost their parent."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -27,7 +27,7 @@ class Tree:
         self.peak_bytes = 0
 
     def cpu_seconds(self) -> float:
-        """Return what all have spent until now; of one that has ended, what was seen last."""
+        """Return the CPU time of all so far; for one that has ended, the last value seen."""
         with self._lock:
             for pid, start in self._living():
                 try:
@@ -39,7 +39,7 @@ class Tree:
             return sum(self._spent.values())
 
     def look(self) -> None:
-        """Take note of the memory: the sum of proportional set sizes."""
+        """Record the memory: the sum of proportional set sizes."""
         self.cpu_seconds()
         total = sum(_proportional_bytes(pid) for pid, _ in list(self._spent))
         self.peak_bytes = max(self.peak_bytes, total)
@@ -95,7 +95,7 @@ class Measured:
     status: int = 0
 
     def round_figures(self) -> dict[str, float]:
-        """Return the figures of a round; the first is left out, and what it took more is start-up.
+        """Return the metrics of a round, without the first: its excess counts as start-up.
 
         Raises:
             ValueError: it did not finish two rounds.
@@ -116,7 +116,7 @@ class Measured:
 
 
 def measure(command: list[str], environment: dict[str, str], limit_seconds: float) -> Measured:
-    """Run a command to its end and return what it took; it is ended after ``limit_seconds``."""
+    """Run a command to its end and measure it; it is killed after ``limit_seconds``."""
     process = subprocess.Popen(
         command,
         env=environment,
@@ -147,7 +147,7 @@ def measure(command: list[str], environment: dict[str, str], limit_seconds: floa
             )
             tree.look()
             if found.events[-1]["event"] == "done":
-                break  # what a framework does to shut down is not measured
+                break  # a framework's shutdown is not measured
         elif line.strip():
             found.output.append(line)
     ended.set()

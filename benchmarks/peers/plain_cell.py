@@ -1,7 +1,7 @@
 """The loop in plain PyTorch that one would write first: client after client, one process.
 
-One module is trained for all clients in turn: to copy the server's with ``copy.deepcopy`` for each,
-as one also sees, would be slower.
+One module is trained for all clients in turn: copying the server's with ``copy.deepcopy`` for each
+client, as other code does, would be slower.
 
 ``--cores`` is torch's number of threads.
 """

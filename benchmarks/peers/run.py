@@ -3,11 +3,12 @@ r"""fedldp beside a plain PyTorch loop, pfl-research and Flower's simulation.
     FEDLDP_DATA=... python benchmarks/peers/run.py --environments DIR --out FILE.jsonl \
         [--only FRAMEWORK] [--cores N] [--workload NAME] [--repetitions 3]
 
-Run it in fedldp's environment. It makes one environment below DIR for each peer, with pip and the
+Run it in fedldp's environment. It creates one environment below DIR for each peer, with pip and the
 torch and numpy of this one, writes each run's inputs there, and appends one JSON line per cell to
-FILE: a framework with a number of cores, on a workload, in one repetition. A cell that FILE has is
+FILE: a framework with a number of cores, on a workload, in one repetition. Cells that FILE has are
 not run again. All frameworks start from the same examples, shares of clients and first weights, and
-do the same work (``workloads.py``); how each is used is in its own script, ``*_cell.py``.
+do the same work (``workloads.py``); each framework's own script, ``*_cell.py``, shows how it is
+used.
 
 Of a cell:
 
@@ -43,9 +44,9 @@ HERE = Path(__file__).resolve().parent
 PINNED = {"pfl": ("pfl==0.6.0",), "flower": ("flwr[simulation]==1.41.0",)}
 CORES = {"plain": (1, 2), "pfl": (1, 2), "flower": (2,), "fedldp": (1, 2)}
 LARGEST = {"plain": 100_000, "pfl": 100_000, "flower": 10_000, "fedldp": 1_000_000}
-"""The most clients that a framework is given: more would take it hours."""
+"""The most clients that a framework gets: more would take it hours."""
 SHORTER = {("flower", "many-10000"): 2}
-"""Rounds, and one repetition, where a round takes a framework minutes."""
+"""Rounds, with one repetition, where a round takes a framework minutes."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Cell:
 
 
 def key(line: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what tells the lines of two cells apart."""
+    """Return what distinguishes the lines of two cells."""
     return tuple(line[name] for name in ("framework", "cores", "workload", "repetition"))
 
 
@@ -83,7 +84,7 @@ def cells(only: str | None, workload: str | None, repetitions: int) -> Iterator[
 
 
 def interpreter(framework: str, environments: Path) -> str:
-    """Return the Python of a framework's environment, which is made where it is missing."""
+    """Return the Python of a framework's environment, which is created if it is missing."""
     if framework not in PINNED:
         return sys.executable
     shared = tuple(f"{name}=={version(name).partition('+')[0]}" for name in ("torch", "numpy"))
@@ -100,7 +101,7 @@ def interpreter(framework: str, environments: Path) -> str:
 
 
 def environment(framework: str) -> dict[str, str]:
-    """Return the variables of a run: this process's, less what would reach into a peer's."""
+    """Return the environment variables of a run, without those that would affect a peer."""
     dropped = {"OMP_NUM_THREADS", "PYTHONDONTWRITEBYTECODE"}
     if framework in PINNED:
         dropped |= {"PYTHONPATH", "VIRTUAL_ENV"}
@@ -108,11 +109,11 @@ def environment(framework: str) -> dict[str, str]:
 
 
 def write_inputs(workload: Workload, seed: int, folder: Path) -> None:
-    """Write what all frameworks but fedldp read; see ``common.py``."""
+    """Write what all frameworks except fedldp read; see ``common.py``."""
     basis = workload if workload.clients * workload.examples <= MNIST else WORKLOADS["many-10000"]
     inputs, initial = inputs_of(basis, seed)
     members = np.stack(list(inputs.members))
-    if basis is not workload:  # more clients than examples: these are used again, in other groups
+    if basis is not workload:  # more clients than examples: they are used again, in other groups
         generator = np.random.default_rng(seed)
         times = -(-workload.clients * workload.examples // MNIST)
         order = np.concatenate([generator.permutation(MNIST) for _ in range(times)])

@@ -1,4 +1,4 @@
-"""Make a table, and a chart of cost against clients, of what ``run.py`` measured.
+"""Makes a table, and a chart of cost against clients, from the results of ``run.py``.
 
     python benchmarks/peers/table.py FILE.jsonl [--chart FILE.svg]
 
@@ -96,7 +96,7 @@ def chart(groups: Mapping[Group, list[dict[str, Any]]], file: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "fedldp"  # the same figures give the same file
+    matplotlib.rcParams["svg.hashsalt"] = "fedldp"  # the same results give the same file
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.4), layout="constrained")
@@ -121,7 +121,7 @@ def chart(groups: Mapping[Group, list[dict[str, Any]]], file: Path) -> None:
 
 
 def main() -> None:
-    """Print the tables, and draw the chart where a file is given."""
+    """Print the tables, and draw the chart if a file is given."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--chart", type=Path)

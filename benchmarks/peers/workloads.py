@@ -1,9 +1,9 @@
-"""What every framework is given to do; this file needs no package, so all environments read it.
+"""The work that every framework does; this file needs no package, so all environments read it.
 
 One round of every workload: each client takes the server's weights, trains on its own examples with
 plain SGD, clips every weight to [-radius, radius], replaces it by one of two values (eq. 2 of Sun,
 Qian, Chen 2021) and sends it; the server takes the mean, and tests it on MNIST's 10,000 test
-examples. All clients take part in every round, and all have equally many examples.
+examples. All clients take part in every round, and have equally many examples.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Workload:
 
     Attributes:
         name: of the cell's "workload".
-        clients: that take part in each round.
+        clients: number in each round.
         model: "cnn" (d = 21,840) or "logistic" (d = 7,850).
         examples: of each client.
         batch_size: of a step; one epoch is one pass over the client's examples.
         learning_rate: of the local SGD.
         rounds: in all; the first is not part of the seconds per round.
-        repetitions: at most; the largest are measured once.
+        repetitions: at most; the largest workloads are measured once.
     """
 
     name: str
