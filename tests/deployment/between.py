@@ -1,4 +1,4 @@
-"""What may stand between sites and their server over HTTPS: a cable that is cut, and a meddler."""
+"""What may stand between sites and their server over HTTPS: a cut cable, and a meddler."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HOST = "127.0.0.1"
 
 
 class Cable:
-    """Passes bytes between a port and another.
+    """Passes bytes from one port to another.
 
-    Cut, it takes what comes, and passes nothing: as where packets vanish, and nobody says so. What
-    was connected then stays dead when it is mended, as behind a router that forgot it.
+    When cut, it accepts bytes and passes nothing on, as where packets vanish without a word. Its
+    old connections stay dead when it is mended, as behind a router that forgot them.
     """
 
     def __init__(self, port: int, target: int) -> None:
@@ -52,7 +52,7 @@ class Cable:
         self._is_cut = False
 
     def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # it is closed at the end
+        with contextlib.suppress(OSError):  # the proxy was closed at the end
             while True:
                 site, _address = self._listener.accept()
                 self._ends.append(site)
@@ -82,11 +82,11 @@ class Cable:
 
 
 class Meddler:
-    """Ends TLS with the server's own key, and carries requests: some not at all, and some twice.
+    """Ends TLS with the server's own key, and forwards requests: some not at all, and some twice.
 
-    A third of all questions and answers are lost, answers on their way to the server or back, and
-    pass when they come again. Answers that pass are delivered twice. All take a time of their own,
-    so that those of different sites change places.
+    A third of all questions and answers are lost, on their way to the server or back, and pass when
+    they are sent again. Answers that pass are delivered twice. Each takes a time of its own, so
+    that those of different sites change their order.
 
     Attributes:
         lost: how often each kind of request was lost.
@@ -157,9 +157,9 @@ class Meddler:
         self._server.server_close()
 
     def delivered(self, request: Any, body: bytes) -> httpx.Response | bytes | None:
-        """Return what the server says to a request; None where its sender hears nothing.
+        """Return the server's reply to a request; None if its sender hears nothing.
 
-        Bytes are sent as they are, in the place of a response.
+        Bytes are sent unchanged in place of a response.
         """
         path = request.path
 
@@ -190,7 +190,7 @@ class Meddler:
 
 
 def passed_on(request: Any, body: bytes) -> httpx.Response:
-    """Return what the server says to a request that is passed on."""
+    """Return the server's reply to a forwarded request."""
     headers = dict(request.headers)
     found: httpx.Response = request.to.request(
         request.command, request.path, content=body, headers=headers
@@ -219,11 +219,11 @@ GARBAGE = [
     _response("401 Unauthorized", "content-length: 0"),
     _response("200 OK", "x: " + "a" * (1 << 17)),
 ]
-"""What a site may be sent in the place of a question; 999999 is the number of none."""
+"""What a site may receive in place of a question; no question has the number 999999."""
 
 
 class Garbler(Meddler):
-    """Gives sites garbage in the place of every other question, each kind in turn.
+    """Sends sites garbage in place of every other question, each kind in turn.
 
     Attributes:
         given: how often.

@@ -58,7 +58,7 @@ class Ends:
 
     @contextmanager
     def pipe(self) -> Iterator[HttpsPipe]:
-        """Serve: on the same port when it is done again."""
+        """Serve; a second call uses the same port."""
         tls = ServerTls(self.folder / "server.pem", self.folder / "server.key")
         publics = [key.public_key().public_bytes_raw().hex() for key in self.keys]
         sites = list(zip(("near", "far"), publics, strict=True))
@@ -69,7 +69,7 @@ class Ends:
 
     @contextmanager
     def link(self, site: int = 0, **given: Any) -> Iterator[HttpsLink]:
-        """Run a site's end, which answers backwards."""
+        """Run a site's end, which answers with the question's bytes reversed."""
         terms = {
             "url": self.url,
             "ca": self.folder / "ca.pem",
@@ -88,7 +88,7 @@ class Ends:
             thread.join()
 
     def client(self) -> httpx.Client:
-        """Return a client that says nothing by itself."""
+        """Return a client that sends nothing by itself."""
         verify = tls_of_site(self.folder / "ca.pem")
         return httpx.Client(base_url=self.url, verify=verify, trust_env=False)
 
@@ -104,20 +104,20 @@ class Ends:
         return {"authorization": f"Bearer {found.content.hex()}"}
 
     def secured(self) -> socket.socket:
-        """Return a TLS connection over which nothing was said."""
+        """Return a TLS connection on which nothing was sent."""
         plain = socket.create_connection(("127.0.0.1", self.port))
         return tls_of_site(self.folder / "ca.pem").wrap_socket(plain, server_hostname="127.0.0.1")
 
 
 def taken(pipe: HttpsPipe, tag: int) -> bytes | None:
-    """Return the answer that bears a tag, and is the only one to come."""
+    """Return the answer with a tag, which must be the only one that arrives."""
     (found,) = all_taken(pipe, tag).items()
     assert found[0] == tag
     return found[1]
 
 
 def all_taken(pipe: HttpsPipe, *tags: int) -> dict[int, bytes | None]:
-    """Return what comes until all of some tags did."""
+    """Return what arrives until all of some tags have."""
     found: dict[int, bytes | None] = {}
     until = time.monotonic() + 20.0
     while not found.keys() >= set(tags):
@@ -127,7 +127,7 @@ def all_taken(pipe: HttpsPipe, *tags: int) -> dict[int, bytes | None]:
 
 
 def is_hung_up(connection: socket.socket) -> bool:
-    """Return whether the other side closes a connection, in ten seconds."""
+    """Return whether the other side closes a connection within ten seconds."""
     connection.settimeout(10)
     try:
         while connection.recv(1 << 16):

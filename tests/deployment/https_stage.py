@@ -23,11 +23,11 @@ HOST = "127.0.0.1"
 
 
 class Stage:
-    """A world's agents and its server, which is found at one port whenever it is there.
+    """A world's agents and its server, which always listens at the same port.
 
     Attributes:
         port: where sites look for the server.
-        behind: where it listens: another port where something stands between them.
+        behind: where it really listens: another port if something stands between them.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Stage:
         self.server = self.server_of("server")
 
     def server_of(self, name: str, agreement: str = "run.agreement") -> Party:
-        """Return a server with a folder of its own, and with the one key and certificate."""
+        """Return a server with a folder of its own, and with the shared key and certificate."""
         folder = self.folder
         return Party(
             folder / f"{name}.log",
@@ -83,7 +83,7 @@ class Stage:
             party.start()
 
     def close(self) -> None:
-        """End the agents as systemd does; nothing may be left of anything."""
+        """End the agents as systemd does; no process may be left."""
         for agent in self.agents:
             agent.end()
         assert not any(party.alive for party in (*self.agents, self.server))
@@ -97,13 +97,13 @@ class Stage:
             party.stop()
 
     def rounds(self, server: str = "server") -> list[int]:
-        """Return how many sites took part in each round that is complete."""
+        """Return how many sites took part in each complete round."""
         file = self.folder / server / "metrics.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
         return [json.loads(line)["clients"] for line in lines]
 
     def assert_whole(self) -> None:
-        """Check that all took part, each paid once, and the weights are the simulation's."""
+        """Check that all took part, each paid once, and the weights equal the simulation's."""
         assert self.rounds() == [3, 3]
         for site in range(3):
             assert self.world.releases(site) == whole(self.world)
@@ -113,7 +113,7 @@ class Stage:
         self.assert_sound()
 
     def assert_sound(self) -> None:
-        """Check that nobody gave two answers to a question, or failed in a way not foreseen."""
+        """Check that nobody gave two answers to a question, or failed in an unexpected way."""
         text = "".join(log.read_text() for log in self.folder.glob("*.log"))
         assert RELEASED_TWICE not in text
         assert "Traceback" not in text
@@ -121,7 +121,7 @@ class Stage:
 
 @contextmanager
 def playing(*given: Any, **named: Any) -> Iterator[Stage]:
-    """Give a stage, whose processes end whatever happens."""
+    """Yield a stage whose processes are ended whatever happens."""
     stage = Stage(*given, **named)
     try:
         yield stage

@@ -2,8 +2,8 @@
 
     server process --socket--> Courier, or Flower --socket--> Proxy --socket--> agent process
 
-A Proxy keeps all that ever left an agent. A Courier carries bytes as Flower's two apps do, within
-milliseconds, where Flower itself is not what is tested.
+A Proxy keeps everything that ever left an agent. A Courier carries bytes as Flower's two apps do,
+within milliseconds, for tests that are not about Flower itself.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def eventually(holds: Callable[[], object], what: str = "", patience: float = PA
 
 
 class Sabotage(Protocol):
-    """Is applied in a process, before the command begins there."""
+    """Applied in a process before its command begins."""
 
     def apply(self) -> None: ...
 
 
 class Party:
-    """One process of the command line, started anew as often as it is wanted.
+    """One process of the command line, restarted as often as needed.
 
-    It forks from a clean process that has imported everything: else a start takes seconds.
+    It forks from a clean process that has imported everything: otherwise a start takes seconds.
     """
 
     def __init__(self, log: Path, *arguments: object) -> None:
@@ -87,7 +87,7 @@ class Party:
         return self.process is not None and self.process.is_alive()
 
     def wait(self, patience: float = PATIENCE) -> int:
-        """Return how it ended: a status, or minus a signal."""
+        """Return how it ended: an exit status, or a negative signal."""
         assert self.process is not None
         self.process.join(patience)
         assert self.process.exitcode is not None, f"it hangs: {self.text()[-2000:]}"
@@ -126,7 +126,7 @@ class Party:
 
 def _act(arguments: list[str], log: str, sabotage: Sabotage | None) -> None:
     os.setsid()
-    # Whoever started the clean process may have held Ctrl-C back.
+    # The parent of the clean process may have blocked Ctrl-C.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
@@ -201,10 +201,10 @@ class DiesAtAnswer:
 
 @dataclass(frozen=True)
 class HoldsAnAnswer:
-    """Over HTTPS its n-th answer leaves late, or in half, after which it dies.
+    """Over HTTPS its n-th answer leaves late, or in half before the process dies.
 
     Attributes:
-        seconds: how late; None for half of it.
+        seconds: the delay; None: half of the answer leaves.
     """
 
     number: int
@@ -236,12 +236,12 @@ class HoldsAnAnswer:
 
 @dataclass(frozen=True)
 class DiesAtEveryFile:
-    """Once for each file that a server replaces: before, or after it is there.
+    """Once for each file that a server replaces: before or after the replacement.
 
     Attributes:
-        done: a file that has the names of those at which it died.
-        after: it is there.
-        within: a part of the paths of those that are meant.
+        done: a file with the names of those at which it died.
+        after: whether it dies after the replacement.
+        within: a part of the paths of the files that count.
     """
 
     done: Path
@@ -270,10 +270,10 @@ class DiesAtEveryFile:
 
 @dataclass(frozen=True)
 class DiskIsFull:
-    """No file can grow beyond so many bytes, from the first write of a file of such a name on.
+    """No file can grow beyond so many bytes, from the first write to a file with a given name on.
 
     Attributes:
-        name: None for from the beginning.
+        name: None: from the beginning.
     """
 
     limit: int
@@ -310,7 +310,7 @@ class DiskIsFull:
 
 @dataclass(frozen=True)
 class OtherWeights:
-    """A server that begins with other weights than its secret gives."""
+    """A server that begins with weights other than those that its secret gives."""
 
     def apply(self) -> None:
         from fedldp.deployment import server
@@ -331,7 +331,7 @@ class OtherWeights:
 
 @dataclass(frozen=True)
 class ClockJumps:
-    """The wall clock shows something else whenever it is looked at."""
+    """The wall clock shows another time whenever it is read."""
 
     seconds: float
 
@@ -350,7 +350,7 @@ class ClockJumps:
 
 @dataclass
 class Passed:
-    """One question that was put to an agent, and the bytes that came: a part if it died."""
+    """One question to an agent, and the bytes that came back: a part of them if it died."""
 
     asked: bytes
     frame: bytes
@@ -371,9 +371,9 @@ class Proxy:
 
     Attributes:
         target: the agent's socket.
-        passed: all that did.
-        meddle: is given what was asked and what calls the agent, and returns what the pipe gets;
-            None hangs up.
+        passed: everything that passed.
+        meddle: gets the question and a function that calls the agent, and returns what the pipe
+            gets; None hangs up.
     """
 
     def __init__(self, path: Path, target: Path | None = None) -> None:
@@ -383,12 +383,12 @@ class Proxy:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def forget(self) -> None:
-        """Be as new."""
+        """Forget everything."""
         self.passed: list[Passed] = []
         self.meddle: Meddle = lambda asked, call: call(asked)
 
     def call(self, body: bytes) -> bytes | None:
-        """Return what the agent answers; None where it is not there or dies."""
+        """Return the agent's answer; None if it is absent or dies."""
         parts = bytearray()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
             try:
@@ -424,7 +424,7 @@ class Proxy:
 
 
 def place_of(asked: bytes) -> Place | None:
-    """Return what a server asks for; None for a greeting, and what is none of its messages."""
+    """Return a server's question; None for a greeting, or for anything else."""
     with contextlib.suppress(WireError):
         message = read_by_site(asked)
         if isinstance(message, Ask):
@@ -434,7 +434,7 @@ def place_of(asked: bytes) -> Place | None:
 
 
 def reports(proxy: Proxy) -> dict[Place, set[bytes]]:
-    """Return the different reports that left an agent whole, by place."""
+    """Return the different complete reports that left an agent, by place."""
     found: dict[Place, set[bytes]] = {}
     for passed in list(proxy.passed):
         message = read_by_server(passed.answer) if passed.answer else None
@@ -454,9 +454,9 @@ class Courier:
 
     Attributes:
         server: the server's socket.
-        sites: those of the agents, or of what stands before them.
-        deliver: is given a site, what was asked and what was answered, and returns what comes in,
-            None for Flower's error.
+        sites: the sockets of the agents, or of what stands before them.
+        deliver: gets a site, a question and an answer, and returns what arrives; None for Flower's
+            error.
         patience: seconds for an agent to come back.
     """
 

@@ -1,4 +1,4 @@
-"""A world whose parties are real processes, and what must hold for it whatever was killed."""
+"""A world whose parties are real processes, and what must hold for it whichever are killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedldp.simulation.engine import simulate
 
 
 def small_world(folder: Path, *settings: str, **given: Any) -> World:
-    """Return a world whose rounds take no time, with sockets where processes may have them."""
+    """Return a world whose rounds take no time, with sockets at places that processes may use."""
     settings = ("num_examples=150", "local_epochs=1", *settings)
     return make_world(folder, *settings, policy={"socket": "run/site.sock"}, **given)
 
@@ -68,7 +68,7 @@ class Stage:
         self.server.start()
 
     def close(self) -> None:
-        """End all as systemd does; nothing may be left of it."""
+        """End all processes as systemd does; none may be left."""
         for party in (*self.agents, self.server):
             party.end()
         assert not any(party.alive for party in (*self.agents, self.server))
@@ -83,7 +83,7 @@ class Stage:
     # What must hold
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the records of the rounds that are complete, by the server's folder."""
+        """Return the records of the complete rounds, from the server's folder."""
         file = self.run / "metrics.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -94,8 +94,8 @@ class Stage:
     def assert_ledger(self, site: int, rounds: Sequence[int], lost: int = 0) -> None:
         """Check that a site paid for some rounds, each once, and gave one answer for each place.
 
-        Where an older copy of it was restored, ``lost`` rounds were charged besides, and what left
-        before is in no ledger.
+        If an older copy of it was restored, ``lost`` rounds were charged as well, and releases that
+        left before are in no ledger.
         """
         ledger, agreement = self.world.ledger(site), self.world.agreement
         entries = ledger.verify()
@@ -110,14 +110,14 @@ class Stage:
         self._assert_parts(self.proxies[site])
 
     def _assert_parts(self, proxy: Proxy) -> None:
-        """Check that what left in part is the beginning of what left whole."""
+        """Check that every partial answer is the beginning of a complete one."""
         for part in (passed for passed in proxy.passed if passed.answer is None):
             whole = [p.frame for p in proxy.passed if p.asked == part.asked and p.answer]
             assert whole
             assert all(frame.startswith(part.frame) for frame in whole)
 
     def assert_whole(self, weights: dict[str, NDArray[np.float32]] | None) -> None:
-        """Check a run that all sites took part in, in all its rounds, to the last bit."""
+        """Check, to the last bit, a run in which all sites took part in all rounds."""
         rounds = range(1, self.world.config.rounds + 1)
         for site in range(len(self.agents)):
             self.assert_ledger(site, rounds)
@@ -135,7 +135,7 @@ class Stage:
 
 @contextmanager
 def staged(world: World, **given: Any) -> Iterator[tuple[Stage, Courier]]:
-    """Give a stage whose bytes a courier carries, and end all of it."""
+    """Yield a stage whose bytes a courier carries; end all of it."""
     paths = [world.folder / "proxies" / f"{index}.sock" for index in range(len(world.policies))]
     socket = world.folder / "server.sock.d" / "server.sock"
     with proxies_at(paths) as proxies, Courier(socket, paths, **given) as courier:
@@ -153,7 +153,7 @@ _EXPECTED: dict[str, dict[str, NDArray[np.float32]]] = {}
 
 
 def expected(world: World) -> dict[str, NDArray[np.float32]]:
-    """Return the weights that a simulation of the world's configuration ends with."""
+    """Return the final weights of a simulation of the world's configuration."""
     name = world.config.model_dump_json()
     if name not in _EXPECTED:
         _EXPECTED[name] = simulate(world.config).weights

@@ -50,7 +50,7 @@ def refusal(call: Any, *given: Any, **named: Any) -> str:
 
 
 def on_digits(name: str) -> RunConfig | None:
-    """Return a recipe for four sites and digits; None where its lists are for more clients."""
+    """Return a recipe for four sites and digits; None if its lists are for more clients."""
     config = recipes()[name].config
     if any(isinstance(getattr(config, each), list) for each in config.per_client):
         return None
@@ -66,7 +66,7 @@ def on_digits(name: str) -> RunConfig | None:
 
 
 def tried(config: RunConfig, channel: str) -> Agreement | str:
-    """Return an agreement, or why there is none; anything but a refusal fails."""
+    """Return an agreement, or the reason for a refusal; any other error fails the test."""
     try:
         return agreed(config, channel)
     except FedldpError as error:
@@ -75,7 +75,7 @@ def tried(config: RunConfig, channel: str) -> Agreement | str:
 
 @pytest.mark.slow
 def test_every_recipe_is_agreed_on_or_refused_in_one_line() -> None:
-    # In one test: a test for each of some two hundred would cost more than what it tests.
+    # In one test: two hundred separate tests would cost more than what they test.
     works: set[tuple[str, str]] = set()
     seen: set[str] = set()
     for name in recipes():
@@ -235,7 +235,7 @@ def test_all_parties_have_one_version_but_for_what_only_mends(other: str, fits: 
         words = refusal(found.check)
         assert f"fedldp = {other}" in words
         assert f"install fedldp {'.'.join(other.split('.')[:2])}" in words
-    del document["fedldp"]  # as every agreement of before
+    del document["fedldp"]  # as in every earlier agreement
     earlier = parse_agreement(json.dumps(document).encode())
     earlier.check()
     assert earlier.document == document
@@ -410,7 +410,7 @@ def test_the_statement_is_of_the_fewest_that_may_take_part() -> None:
     ],
 )
 def test_agreements_of_5900278_hold(name: str, digest: str, heading: str, tmp_path: Path) -> None:
-    """With a quorum that is low, and with the exact number of a table's rows."""
+    """With a low quorum, and with the exact number of a table's rows."""
     found = read_agreement(Path(__file__).parent / "agreements_of_5900278" / f"{name}.agreement")
     assert found.digest.hex() == digest
     assert found.epsilon_in_words() == heading

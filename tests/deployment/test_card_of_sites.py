@@ -1,4 +1,4 @@
-"""A server's folder has a card, and a site's has none."""
+"""A server's folder has a card; a site's does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trusted server's own noise in a deployment, against who sees broadcasts: exact."""
+"""A trusted server's own noise in a deployment, against an adversary who sees broadcasts: exact."""
 
 from __future__ import annotations
 

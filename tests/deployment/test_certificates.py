@@ -24,7 +24,7 @@ from fedldp.deployment.certificates import (
 
 
 def shake_hands(folder: Path, trusted: Certified, server: Certified, host: str) -> None:
-    """Shake hands in memory; raises what the client finds wrong."""
+    """Shake hands in memory; raise the client's objection."""
     (folder / "server.pem").write_bytes(server.certificate)
     (folder / "server.key").write_bytes(server.key)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""Committees of real sites: the same weights, and a statement of the smallest sum."""
+"""Committees of real sites: the same weights, and a statement for the smallest sum."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gone(nodes: set[int], phase: int) -> Any:
 def test_a_run_with_committees_equals_its_simulation_bit_for_bit(
     recipe: str, examples: int, tmp_path: Path
 ) -> None:
-    """Clients have so many examples that a simulation trains one by one, as sites do."""
+    """Clients have so many examples that a simulation trains them one by one, as sites do."""
     settings = (*COMMITTEES, f"num_examples={examples}", "batch_size=40")
     world = make_world(tmp_path, *settings, recipe=recipe, sites=7, channel="sum", quorum=3)
     agreement = parse_agreement(world.agreement.to_bytes())

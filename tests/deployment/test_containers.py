@@ -1,4 +1,4 @@
-"""The container files: they parse, and what they start are commands that exist."""
+"""The container files parse, and start commands that exist."""
 
 from __future__ import annotations
 

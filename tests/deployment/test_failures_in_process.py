@@ -1,4 +1,4 @@
-"""Each row of the table of failures that one process can show: nothing is released twice."""
+"""The rows of the table of failures that one process can show: nothing is released twice."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_a_site_that_is_gone_holds_up_two_rounds_and_is_waited_for_when_it_is_back(
     tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock goes on by a second where nothing comes in, and else stands still."""
+    """The clock moves by a second when nothing arrives, and stands still otherwise."""
     world = make_world(tmp_path, "rounds=5", channel=channel, quorum=2, deadline=7.0)
     pipe, at = world.pipe(), [0.0]
     agents, pipe.agents = pipe.agents, {**pipe.agents, 102: None}
@@ -103,7 +103,7 @@ agent.answer((folder / "asked").read_bytes())
 """
 
 
-# What a kill before the commit leaves, tests/contracts/test_client_kills.py shows of every system.
+# tests/contracts/test_client_kills.py shows for every system what a kill before the commit leaves.
 @pytest.mark.slow
 @pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_same(
@@ -133,7 +133,8 @@ def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_s
 
 
 def _reach(world: World, node: int) -> Meddle:
-    """Return a meddler that answers a node's greeting, and ends all where it is asked."""
+    """Return a meddler that answers a node's greeting, and ends everything at the first
+    question."""
 
     def meddle(there: int, asked: bytes, answer: Body) -> list[Body]:
         if there != node:
@@ -149,11 +150,11 @@ def _reach(world: World, node: int) -> Meddle:
 
 
 def once(change: Meddle) -> Meddle:
-    """Return a meddler that changes the first answer of every place, and lets the rest pass."""
+    """Return a meddler that changes the first answer of every place, and passes the rest."""
     seen: set[tuple[int, bytes]] = set()
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
-        message = read_by_site(asked)  # a greeting differs each time, and a question never
+        message = read_by_site(asked)  # greetings always differ, and questions never do
         place = node, message.question if isinstance(message, Ask) else b""
         if place in seen:
             return [answer]
@@ -220,7 +221,7 @@ def test_late_reordered_and_foreign_answers_are_not_counted(
 
 
 class Reordered(FakePipe):
-    """Gives what came in last to first, one at a time."""
+    """Delivers the last arrival first, one at a time."""
 
     def take(self, timeout: float) -> list[tuple[int, Body]]:
         return [self._ready.pop()] if self._ready else []

@@ -1,4 +1,4 @@
-"""Every row of the table of failures names tests that are there."""
+"""Every row of the table of failures names tests that exist."""
 
 from __future__ import annotations
 

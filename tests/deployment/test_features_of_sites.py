@@ -1,4 +1,4 @@
-"""Public features in a deployment: every site computes the same ones, and the agreement says so."""
+"""Public features in a deployment: every site computes the same ones, as the agreement says."""
 
 from __future__ import annotations
 

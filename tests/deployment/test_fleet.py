@@ -17,7 +17,7 @@ from fedldp.deployment.running import _allow_files
 def test_a_fleet_answers_once_and_equals_its_simulation() -> None:
     """Fifty sites, each with a key, a ledger and a TLS connection of its own, in one process.
 
-    In two cohorts, of which each answers in its own round.
+    They form two cohorts, each of which answers in its own round.
     """
     settings = ["num_clients=50", "participation=once", "rounds=2"]
     found = measured("composed-digits-solution", settings, "named", hosts=1, seeded=True)
@@ -34,7 +34,7 @@ def test_a_fleet_answers_once_and_equals_its_simulation() -> None:
 
 @pytest.mark.slow
 def test_a_server_may_have_as_many_connections_as_sites() -> None:
-    """Many systems let a process have 1,024 files, and a fleet needs more."""
+    """Many systems allow a process 1,024 files, and a fleet needs more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with pytest.raises(ConfigError, match=r"sites: this many may need .* open files"):
         _allow_files(hard + 1)

@@ -50,7 +50,7 @@ def test_the_app_is_written_and_imports_nothing_but_flwr(tmp_path: Path) -> None
             )
         }  # fmt: skip
         assert used <= {"flwr", *sys.stdlib_module_names}
-    # Flower's own check of an app, and that it loads with neither fedldp nor torch.
+    # Flower's own check of an app, and whether it loads without fedldp and torch.
     code = (
         "import sys; from pathlib import Path; import client_app, server_app\n"
         "from flwr.cli.config_utils import load_and_validate\n"
@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 class Agent:
-    """Answers each connection by the next of its acts; a fresh listener, as after a restart."""
+    """Answers each connection with its next act; a new listener, as after a restart."""
 
     def __init__(self, path: Path, *acts: Callable[[socket.socket], None]) -> None:
         self.path = path
@@ -174,7 +174,7 @@ def test_a_message_that_is_not_bytes_is_an_error(tmp_path: Path) -> None:
 
 
 class Grid:
-    """Flower's grid with two nodes; what the test puts into ``replies`` is what a pull gives."""
+    """Flower's grid with two nodes; a pull returns what the test puts into ``replies``."""
 
     def __init__(self) -> None:
         self.pushed: list[Message] = []
@@ -199,7 +199,7 @@ class Grid:
         return [self.replies.pop(name) for name in names if name in self.replies]
 
     def reply(self, number: int, content: RecordDict | None, code: int = 0) -> None:
-        """Let the reply to the message pushed as the ``number``-th be there, from the SuperLink."""
+        """Make the SuperLink's reply to the ``number``-th message available."""
         metadata = Metadata(1, "r", 1, 1, f"id-{number}", "", time.time(), 60.0, "query")
         found: dict[str, Any] = {"content": content} if content else {"error": Error(code)}
         self.replies[f"id-{number}"] = Message(metadata=metadata, **found)
@@ -225,7 +225,7 @@ def grid(monkeypatch: pytest.MonkeyPatch) -> Grid:
 
 @pytest.fixture
 def pipe(tmp_path: Path, grid: Grid) -> Iterator[FlowerPipe]:
-    """A pipe to a ServerApp that runs in a thread; the end of the test ends it well."""
+    """A pipe to a ServerApp in a thread; the end of the test ends it properly."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -257,7 +257,7 @@ def take(pipe: FlowerPipe, count: int) -> dict[int, bytes | None]:
 
 def test_nodes_questions_answers_and_errors_reach_the_server(pipe: FlowerPipe, grid: Grid) -> None:
     assert pipe.nodes(5) == [7, NODE]
-    assert grid.pulls == 0  # nothing to wait for
+    assert grid.pulls == 0  # there was nothing to wait for
     bodies = [b"one", b"two" * 1_000_000, b"", b"four"]
     tags = [pipe.ask(NODE, body, 99) for body in bodies]
     eventually(lambda: len(grid.pushed) == 4)
@@ -304,7 +304,7 @@ def test_what_flower_does_not_take_fails_at_once(pipe: FlowerPipe) -> None:
 def test_a_hundred_questions_are_pulled_in_turn(pipe: FlowerPipe, grid: Grid) -> None:
     tags = [pipe.ask(NODE, b"x", 99) for _ in range(100)]
     eventually(lambda: len(grid.pushed) == 100)
-    for number in (100, 50):  # the last ones are not kept waiting by the first
+    for number in (100, 50):  # the first ones do not delay the last ones
         grid.reply(number, answer(b"%d" % number))
         assert take(pipe, 1) == {tags[number - 1]: b"%d" % number}
 
@@ -318,7 +318,7 @@ def test_a_pull_that_hangs_holds_up_nothing(
     eventually(lambda: grid.pulls == 1)
     assert pipe.nodes(5) == [7, NODE]
     eventually(lambda: grid.pulls > 1)
-    grid.reply(1, None, code=3)  # as the SuperLink says of what was pulled already
+    grid.reply(1, None, code=3)  # the SuperLink's answer for a message that was pulled already
     grid.reply(2, answer(b"yes"))
     grid.stuck.set()
     assert take(pipe, 2) == {tags[0]: None, tags[1]: b"yes"}

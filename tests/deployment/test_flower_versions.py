@@ -1,4 +1,4 @@
-"""The versions of Flower that are said to work: written once, and the same everywhere."""
+"""The supported versions of Flower: written in one place, and the same everywhere."""
 
 from __future__ import annotations
 

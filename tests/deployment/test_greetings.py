@@ -1,4 +1,4 @@
-"""Nodes that say late, or never, whose they are."""
+"""Nodes that say late, or never, which site they belong to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 class OneBehind(FakePipe):
-    """One node hands an answer over when the next message comes, if it is good until then."""
+    """One node delivers an answer when the next message arrives, if it is still valid then."""
 
     kept: tuple[int, Body, float] | None = None
 
@@ -54,7 +54,7 @@ def test_a_node_that_answers_one_message_late_is_found_and_counted(
 
 
 class Silent(FakePipe):
-    """One more node than agents, which answers nothing: greetings of it stay under way."""
+    """One more node than agents, which answers nothing: greetings to it stay pending."""
 
     def nodes(self, timeout: float) -> list[int]:
         return [*super().nodes(timeout), 7]

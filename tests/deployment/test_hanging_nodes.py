@@ -1,4 +1,4 @@
-"""A SuperNode that waits for a ClientApp which is gone is found, and started again."""
+"""A SuperNode that waits for a ClientApp that is gone is found and started again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_node_waits_in_vain_where_it_has_no_clientapp(
 
 
 class Flower:
-    """One that has lost what it is told to have lost."""
+    """A Flower that has lost the processes that a test names."""
 
     def __init__(self) -> None:
         self.lost: list[str] = []
@@ -70,7 +70,7 @@ def test_it_is_started_again_once_it_waited_in_vain_for_long(
     told: list[str] = []
     nobody: Any = None
     running = Running(nobody, told.append, flower)
-    for now in range(0, 60, 6):  # for a moment a node is without one between any two
+    for now in range(0, 60, 6):  # between two ClientApps a node has none for a moment
         flower.lost = ["supernode-1"] if now % 12 else []
         running._mend_flower(float(now))
     assert flower.restarted == []

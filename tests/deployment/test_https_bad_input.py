@@ -1,4 +1,4 @@
-"""Bad input over HTTPS, while rounds go on: refused in a line, no round stops, no log grows."""
+"""Bad input over HTTPS during rounds: refused in a line, no round stops, no log grows."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from fedldp.deployment.site import Agent
 pytestmark = pytest.mark.slow
 
 ROUNDS = 2000
-"""More than are gone through."""
+"""More rounds than the tests need."""
 MOST_LINES = 12
-"""Of a minute's log, beside those on rounds."""
+"""Lines of a minute's log, besides those about rounds."""
 Send = Callable[[], object]
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Give a run of two sites that are there, and one whose agent was not started."""
+    """Yield a run of two connected sites, and a third whose agent was not started."""
     folder = tmp_path_factory.mktemp("bad")
     with playing(folder, "named", f"rounds={ROUNDS}", quorum=2, deadline=2.0) as stage:
         for party in (*stage.agents[:2], stage.server):
@@ -61,7 +61,7 @@ def rounds_go_on(stage: Stage, count: int = 3) -> None:
 
 
 def added(stage: Stage, before: int) -> list[str]:
-    """Return the lines that a server's log has more than it had."""
+    """Return the new lines of a server's log."""
     return lines(stage.server)[before:]
 
 
@@ -71,7 +71,7 @@ def secured(stage: Stage) -> ssl.SSLSocket:
 
 
 def said(connection: socket.socket, request: bytes) -> int:
-    """Return the status that answers a request; 0 where the server hangs up."""
+    """Return the status that answers a request; 0 if the server hangs up."""
     try:
         connection.sendall(request)
         return int(connection.recv(1 << 16).split()[1])
@@ -80,7 +80,7 @@ def said(connection: socket.socket, request: bytes) -> int:
 
 
 def memory(party: Party) -> int:
-    """Return the bytes that a process has in memory."""
+    """Return a process's resident memory in bytes."""
     assert party.process is not None
     fields = (Path("/proc") / str(party.process.pid) / "statm").read_text().split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -91,7 +91,7 @@ def request(head: str, *headers: str) -> bytes:
 
 
 def wrong_hello(stage: Stage) -> bytes:
-    """Return a hello of nobody's key, with a nonce of the server's."""
+    """Return a hello with an unknown key and a nonce of the server's."""
     with secured(stage) as raw:
         raw.sendall(request("GET /v1/nonce HTTP/1.1", "connection: close"))
         found = bytearray()
@@ -119,7 +119,8 @@ def linked(stage: Stage, site: int, answer: Callable[[bytes], bytes]) -> Iterato
 
 
 def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Stage) -> None:
-    """The first, while nobody has met site-2: whom the server knows, it does not greet again."""
+    """The first greeting, before the server has met site-2: it does not greet a known site
+    again."""
     world, before = stage.world, len(lines(stage.server))
     copy = stage.folder / "copied"
     shutil.copytree(world.policies[2].key.parent, copy)
@@ -152,7 +153,7 @@ def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Sta
 
 
 def test_ten_gigabytes_are_refused_unread(stage: Stage) -> None:
-    """Announced, in pieces of no announced number, and in headers; by strangers."""
+    """Announced, in pieces of unannounced number, and in headers; by strangers."""
     before, used = len(lines(stage.server)), memory(stage.server)
     for place in ("hello", "question", "answer/1"):
         for length in ("content-length: 10000000000", "transfer-encoding: chunked"):
@@ -181,7 +182,7 @@ def test_rounds_go_on_beside_300_idle_connections_and_slow_bodies(stage: Stage) 
                 with contextlib.suppress(OSError):
                     slow.sendall(request("POST /v1/hello HTTP/1.1", "content-length: 150") + b"a")
         rounds_go_on(stage)
-        # And a site that comes now finds a place.
+        # And a site that connects now is let in.
         stage.agents[2].start()
         eventually(lambda: stage.rounds()[-1] == 3)
         stage.agents[2].end()
@@ -189,7 +190,7 @@ def test_rounds_go_on_beside_300_idle_connections_and_slow_bodies(stage: Stage) 
 
 
 def test_rounds_go_on_beside_a_thousand_wrong_keys_a_second(stage: Stage) -> None:
-    """A thousand a second, whatever becomes of those before; they wait for each other."""
+    """A thousand a second, whatever happened to earlier ones; they wait for each other."""
     before, hello, used = len(lines(stage.server)), wrong_hello(stage), memory(stage.server)
     done, seconds = len(stage.rounds()), 10.0
     with ProcessPoolExecutor(2, multiprocessing.get_context("forkserver")) as pool:

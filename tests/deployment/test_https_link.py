@@ -64,7 +64,7 @@ def test_a_long_question_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> Non
 def test_what_questions_of_a_secure_sum_end_alike_with_is_held_twice_at_most(
     ends: Ends, pipe: HttpsPipe
 ) -> None:
-    """Before the weights they have what others sealed for each site alone."""
+    """Before the weights, a question has what others sealed for that site only."""
     boxes, weights = [bytes([n]) * 5000 for n in range(6)], bytes(range(256)) * 400
     bodies = [box + weights for box in boxes]
     tags = [pipe.ask(0, body, 30) for body in bodies]
@@ -123,7 +123,7 @@ def test_who_is_not_in_the_roster_is_turned_away_and_the_log_stays_small(
 
 @slow
 def test_a_site_answers_to_its_own_name_alone(ends: Ends, pipe: HttpsPipe) -> None:
-    """Not to another's, for another server, or with what was signed before."""
+    """Not for another site's key, for another server, or with an earlier signature."""
     near, far = ends.keys
     public = far.public_key().public_bytes_raw().hex()
     with ends.client() as client:
@@ -152,7 +152,7 @@ def test_a_nonce_is_good_once_and_for_a_minute() -> None:
     assert not nonces.is_good(second)
     assert not Nonces(lambda: now[0]).is_good(nonces.fresh())
     nonces.use(nonces.fresh())
-    assert len(nonces._used) == 1  # what is too old anyway is forgotten
+    assert len(nonces._used) == 1  # expired ones are forgotten
 
 
 @slow
@@ -254,7 +254,7 @@ def test_garbage_on_the_port_harms_nobody(
 def test_a_site_keeps_its_connection_from_question_to_question(
     ends: Ends, pipe: HttpsPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And while nothing is asked: a new one would wait behind all strangers."""
+    """Also while nothing is asked: a new connection would wait behind all strangers."""
     monkeypatch.setattr(server, "POLL_SECONDS", 0.05)
     came, real = list[socket.socket](), connections.Connections.accepted
 
@@ -288,7 +288,7 @@ def test_idle_connections_keep_no_site_out(
             with ends.link(1):
                 eventually(lambda: pipe.nodes(0.0) == [0, 1])
                 assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
-        assert is_hung_up(idle[0])  # the oldest had to go
+        assert is_hung_up(idle[0])  # the oldest was dropped
     finally:
         for each in idle:
             each.close()
@@ -353,8 +353,8 @@ def test_a_question_that_was_lost_is_handed_out_again_and_counts_once(
 def test_a_site_is_asked_once_whatever_becomes_of_its_connection(
     ends: Ends, pipe: HttpsPipe, breaks: bool
 ) -> None:
-    """It sends its answer again, and does not ask again; nor does it connect anew for an answer
-    that took longer than the 5 s after which httpx by itself closes what is idle."""
+    """It sends its answer again, without asking again; nor does it open a new connection for an
+    answer that took longer than the 5 s after which httpx by default closes an idle one."""
     asked: list[bytes] = []
     held = pipe._listener.connections._of_sites  # type: ignore[attr-defined]
     before: list[object] = []

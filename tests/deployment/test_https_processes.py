@@ -1,6 +1,7 @@
 """The table of failures over HTTPS: agents and a server as processes, with TLS, and SIGKILL.
 
-After each, every site has paid once for each of its releases, and no process, port or file is left.
+After each failure, every site has paid once for each of its releases, and no process, port or file
+is left.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def lines(party: Party) -> list[str]:
 
 
 def command(folder: Path, *arguments: object) -> Party:
-    """Return a command that has ended well."""
+    """Return a command that has ended successfully."""
     party = Party(folder / f"{len(list(folder.glob('command-*')))}.command", *arguments)
     party.start()
     assert party.wait() == 0, party.text()
@@ -65,7 +66,7 @@ def test_a_server_that_dies_at_every_file_comes_back_and_the_run_goes_on(
 ) -> None:
     """Nobody touches an agent meanwhile: each finds the server again by itself.
 
-    Of a sum, at the files that it has besides, of one round: questions and answers of its phases.
+    A sum also dies at its further files, in one round: questions and answers of its phases.
     """
     with playing(tmp_path, channel) as stage:
         for agent in stage.agents:
@@ -134,8 +135,8 @@ def test_messages_that_are_lost_repeated_and_late_are_counted_once(tmp_path: Pat
 
 
 def test_garbage_at_both_ends_stops_no_round(tmp_path: Path) -> None:
-    """To sites, from who has the server's own key; to the server, from strangers, in and out of
-    TLS."""
+    """To sites, from somebody with the server's own key; to the server, from strangers, inside and
+    outside TLS."""
     over, sent = threading.Event(), [0]
     noise = [*GARBAGE, b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/answer/1 HTTP/1.1\r\n\r\n"]
     with (
@@ -172,7 +173,7 @@ def test_garbage_at_both_ends_stops_no_round(tmp_path: Path) -> None:
 
 
 def test_full_disks_stop_nothing_but_what_needs_them(tmp_path: Path) -> None:
-    """A site's, and the server's: there is room again, and the run is the simulation's."""
+    """A site's and the server's disk: there is room again, and the run equals the simulation's."""
     with playing(tmp_path, "sum") as stage:
         stage.world.agent(0)  # makes its ledger
         for agent in stage.agents[1:]:
@@ -197,9 +198,10 @@ def test_full_disks_stop_nothing_but_what_needs_them(tmp_path: Path) -> None:
 
 
 def test_clocks_and_a_second_server_of_the_same_key_change_nothing(tmp_path: Path) -> None:
-    """All clocks are wrong by years, whenever they are looked at.
+    """All clocks are wrong by years, whenever they are read.
 
-    The other server asks otherwise in the same round, of sites that have paid for their answers.
+    The other server asks a different question in the same round, to sites that have paid for their
+    answers.
     """
     with playing(tmp_path, "named") as stage:
         for site in (0, 1):
@@ -236,7 +238,7 @@ def test_an_answer_that_is_late_is_paid_for_and_not_added_later(tmp_path: Path) 
 
 
 def test_a_cut_of_a_minute_loses_nothing(tmp_path: Path) -> None:
-    """Packets vanish, and nobody says so; what was connected never comes back."""
+    """Packets vanish without a word; old connections never come back."""
     with (
         playing(tmp_path, "sum", between=True) as stage,
         Cable(stage.port, stage.behind) as cable,
@@ -262,7 +264,7 @@ def test_a_cut_of_a_minute_loses_nothing(tmp_path: Path) -> None:
 
 
 def next_run(stage: Stage) -> Party:
-    """Return the server of a new run of the same sites, whose agreement they accepted."""
+    """Return the server of a new run of the same sites, which have accepted its agreement."""
     agreement = replace(stage.world.agreement, run="f" * 32, deadline_seconds=4.0)
     for policy in stage.world.policies:
         write_accepted(policy, agreement)
@@ -291,7 +293,7 @@ def test_what_ledgers_forgot_is_not_released_again(tmp_path: Path) -> None:
         assert world.releases(0) == []
         stage.close()
 
-        # A new run: an older copy again, and a site that kept nothing but its key.
+        # A new run: an older copy again, and a site that kept only its key.
         policy = world.policies[1]
         policy.ledger.unlink()
         shutil.rmtree(policy.state)
@@ -309,7 +311,7 @@ def test_what_ledgers_forgot_is_not_released_again(tmp_path: Path) -> None:
         assert not policy.ledger.exists()
         stage.close()
 
-        # The newest copy in its place is whole: it has the release that the server saw.
+        # Its newest copy is complete: it has the release that the server saw.
         shutil.copy(newest, ledger)
         assert world.releases(0) == [(1, 0)]
         stage.assert_sound()
@@ -366,7 +368,7 @@ def test_agents_wait_for_a_server_without_filling_their_logs(tmp_path: Path) -> 
 def test_sites_with_budgets_of_their_own_pay_by_these(
     tmp_path: Path, channel: str, recipe: str
 ) -> None:
-    """With the keys and the noise that real sites have, and not a simulation's."""
+    """With the keys and the noise of real sites, not a simulation's."""
     with playing(tmp_path, channel, recipe=recipe, seeded=False) as stage:
         stage.start()
         assert stage.server.wait() == 0, stage.server.text()

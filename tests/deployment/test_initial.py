@@ -1,4 +1,4 @@
-"""A run that begins with another's weights: agreed by their digest, refused where it is another."""
+"""A run that begins with another's weights: agreed by digest, refused if they differ."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def begun_with(folder: Path, file: Path, layout: Layout, channel: str = "named")
 
 
 def first_weights(world: World) -> Vector:
-    """Return what the server draws for the first round where nothing was agreed on."""
+    """Return what the server draws for the first round if nothing was agreed on."""
     server = replace(
         world, agreement=replace(world.agreement, initial=None), folder=world.folder / "x"
     )
@@ -96,7 +96,7 @@ def test_a_site_refuses_to_begin_with_others_and_pays_nothing(
     assert said == Refusal(1, Reason.OTHER_WEIGHTS)
     assert world.releases(0) == []
     assert not isinstance(content(ask(agent, world, question_of(world, weights=right))), Refusal)
-    later = question_of(world, round=2, weights=wrong)  # a round's weights are the server's affair
+    later = question_of(world, round=2, weights=wrong)  # later weights are the server's own
     assert not isinstance(content(ask(agent, world, later)), Refusal)
 
 

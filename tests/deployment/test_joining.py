@@ -1,4 +1,4 @@
-"""Joining as operators type it: an invite, sites' answers, who is admitted, and what is refused."""
+"""Joining as operators type it: an invite, sites' answers, admission, and refusals."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_a_site_answers_another_invite_by_the_same_key_and_ledger(
 def test_the_authorities_of_the_next_invite_are_taken_when_no_run_needs_others(
     joined: Callable[..., Any],
 ) -> None:
-    """First both, then the new one alone; and of a forged invite none, while a run goes on."""
+    """First both authorities, then only the new one; and none of a forged invite, during a run."""
     assert admit(joined).status == 0
     accept = ("accept", "server/run.agreement", "--policy", "north/site.toml", "--yes")
     assert joined(*accept).status == 0
@@ -372,14 +372,14 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_were
         outcome = accept("north", " ".join(told).upper())
         assert outcome.status == 0, outcome.err
         assert accept("south", agreement.digest.hex()).status == 0
-        assert pipe.nodes(0.0) == []  # it was no session of an agent
+        assert pipe.nodes(0.0) == []  # it was not an agent's session
         shutil.copytree("south", "thief")
         assert joined("keys", "south", "--rotate", "--yes").status == 0
         assert admit(joined, "south/south.changed").status == 0
         assert "knows that it was changed" in accept("thief", *told).assert_refused()
     (accepted,) = Path("north/state/accepted").iterdir()
     assert read_agreement(accepted).digest == agreement.digest
-    assert "refused" in accept("north", *told).assert_refused()  # nobody listens any more
+    assert "refused" in accept("north", *told).assert_refused()  # nothing listens any more
 
 
 def test_a_run_begins_with_weights_that_the_invite_names(deploy: Callable[..., Any]) -> None:
@@ -432,7 +432,7 @@ def test_a_site_that_changes_its_key_is_admitted_by_the_next_one_alone(
     assert rotated.status == 0, rotated.err
     assert "ends       the run of agreement" in rotated.out
     assert Path("north/north.pub").read_text() != before
-    # With it alone, runs under way are told, whose agreement is there already.
+    # With that one alone, the message is about runs under way, whose agreement exists already.
     told = admit(joined, "north/north.changed")
     assert told.status == 0, told.err
     assert words_in(rotated.out, "words") == words_in(told.out, "north.changed")

@@ -1,4 +1,4 @@
-"""Another key for a site: the ledger goes on, the earlier key opens nothing, and nobody forges."""
+"""A new key for a site: the ledger goes on, the earlier key is refused, and nobody can forge it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def public(policy: SitePolicy) -> str:
 
 
 def next_run(world: World, letter: str = "e") -> World:
-    """Return a new run, with the keys that the sites have now; they accept it."""
+    """Return a new run with the sites' present keys; they accept it."""
     roster = tuple(
         Site(name=site.name, key=public(policy))
         for site, policy in zip(world.agreement.sites, world.policies, strict=True)
@@ -90,7 +90,7 @@ def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) ->
     assert later.ledger(0).spent() == pytest.approx(1.5 * spent)
     receipts.keep(0, answered.receipt)
     assert receipts.last(0) == answered.receipt != shown
-    # An older ledger is told by the receipt of the earlier key, also where its mark fits it.
+    # The receipt of the earlier key reveals an older ledger, even if its mark fits it.
     shutil.copy(copy, policy.ledger)
     with pytest.raises(LedgerUnusable, match="it lacks release 3"):
         SiteLedger(policy, look=True).check()
@@ -100,7 +100,7 @@ def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) ->
 
 
 def test_a_run_that_is_under_way_asks_the_earlier_key_no_more(tmp_path: Path) -> None:
-    """Also where whoever stole it has all that the site had."""
+    """Even if a thief of the key has everything that the site had."""
     world = make_world(tmp_path, seeded=False, quorum=2)
     thief = tmp_path / "thief"
     shutil.copytree(tmp_path / "site-0", thief)
@@ -142,7 +142,7 @@ def test_whatever_it_is_cut_short_at_the_next_call_leads_to_one_key(
                 world = next_run(world, str(number))
             with pytest.raises(KeyboardInterrupt):
                 change_key(policy)
-        assert public(policy) == before  # until all is written
+        assert public(policy) == before  # until everything is written
         half = list(place.glob("*.next"))
         expected = public(policy.changed(key=half[0]))
         changed, file, _ = change_key(policy)
@@ -186,8 +186,8 @@ def test_nobody_takes_anothers_key_over(tmp_path: Path) -> None:
     forged = [
         good.model_copy(update={"new": further.new}),
         good.model_copy(update={"old": further.new}),
-        good.model_copy(update={"by_old": good.by_new}),  # the next key alone says so
-        good.model_copy(update={"by_new": good.by_old}),  # to a key that is another's
+        good.model_copy(update={"by_old": good.by_new}),  # signed by the next key only
+        good.model_copy(update={"by_new": good.by_old}),  # to somebody else's key
         KeyChange.signed(one, one),
     ]
     for each in forged:
@@ -232,7 +232,7 @@ OWN = "personalized-sound-digits-sites"
 def test_a_restore_after_a_change_charges_by_what_the_site_had_told(
     tmp_path: Path, noted: bool
 ) -> None:
-    """Where nobody noted the earlier key, by the largest that anybody told."""
+    """If nobody noted the earlier key, by the largest release that anybody saw."""
     world = make_world(tmp_path, recipe=OWN, seeded=False)
     policy = world.policies[0]
     world.agent(0)

@@ -1,4 +1,4 @@
-"""The real Flower: bytes go through, killed processes come back, and none is left at the end."""
+"""The real Flower: bytes arrive, killed processes come back, and none is left at the end."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run_app(pipe: FlowerPipe, loop: Loopback) -> None:
 
 
 def of_folder(folder: Path) -> list[str]:
-    """Return the command lines of the processes that name a folder in any way."""
+    """Return the command lines of the processes that mention a folder."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ def of_folder(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_bytes_go_through_and_nothing_is_left(tmp_path: Path, echoes: list[Echo]) -> None:
-    """What dies on the way is in ``test_real_flower.py``."""
+    """``test_real_flower.py`` tests what dies on the way."""
     folder = tmp_path / "flower"
     with (
         FlowerPipe(tmp_path / "server" / "pipe.sock") as pipe,
@@ -109,7 +109,7 @@ def test_bytes_go_through_and_nothing_is_left(tmp_path: Path, echoes: list[Echo]
         assert sorted(pipe.nodes(10)) == sorted(loop.node_ids)
         rounds(pipe, loop, 2, os.urandom(2_000_000))
 
-        # An agent that is gone: an empty answer, and no error.
+        # An agent that is gone gives an empty answer, and no error.
         echoes[1].close()
         tag = pipe.ask(loop.node_ids[1], b"nobody", 300)
         assert take(pipe, 1) == {tag: b""}
@@ -139,7 +139,7 @@ with Loopback(folder / "flower", [folder / "a"], folder / "b") as loop:
 
 @pytest.mark.slow
 def test_a_signal_ends_all_of_it(tmp_path: Path) -> None:
-    """Ctrl-C is in ``test_real_demo.py``."""
+    """``test_real_demo.py`` tests Ctrl-C."""
     with subprocess.Popen(
         [sys.executable, "-c", BEGIN, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -150,7 +150,7 @@ def test_a_signal_ends_all_of_it(tmp_path: Path) -> None:
         assert len(of_folder(tmp_path)) >= 4
         process.send_signal(signal.SIGTERM)
         time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)  # the impatient press twice
+        process.send_signal(signal.SIGTERM)  # impatient users press twice
         assert process.wait(120) != 0
     assert of_folder(tmp_path) == []
 

@@ -1,4 +1,4 @@
-"""Sites that lie: none is counted as another, stops the others, or is read as it likes."""
+"""Sites that lie: none is counted as another, stops the others, or decides how it is read."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def other_bits(answer: Body, **changes: Any) -> bytes:
                 {"weight": 1e300},
             )
         ),
-        {"epsilon": 1e-6},  # which would count for a million
+        {"epsilon": 1e-6},  # which would count as a million
     ],
     ids=lambda changes: repr(changes)[:25],
 )
@@ -101,7 +101,7 @@ def test_a_site_that_sends_what_no_site_sends_is_left_out_and_stops_nobody(
 
 @pytest.mark.slow
 def test_a_report_beyond_all_weights_is_left_out_whatever_step_follows(tmp_path: Path) -> None:
-    """Adam would make an ordinary step of it, and hardly move for hundreds of rounds."""
+    """Adam would take an ordinary step for it, and hardly move for hundreds of rounds."""
     settings = ("rounds=1", "server_optimizer=adam", "server_rate=0.05")
     given: Any = {
         "recipe": "fedavg-quickstart",

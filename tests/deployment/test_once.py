@@ -32,7 +32,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rounds_of(world: World) -> list[list[int]]:
-    """Return in which rounds each site released something."""
+    """Return the rounds in which each site released something."""
     places = range(len(world.policies))
     return [sorted({round for round, _ in world.releases(index)}) for index in places]
 
@@ -75,13 +75,13 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
         told = replace(question.broadcast, round=3 - own)
         forged = pack(replace(message, question=pack_request(replace(question, broadcast=told))))
         before = world.releases(index)
-        for agent in (pipe.agents[node], world.agent(index).answer):  # begun anew, too
+        for agent in (pipe.agents[node], world.agent(index).answer):  # also after a restart
             assert agent is not None
             answer = read_by_server(agent(forged))
             assert isinstance(answer, Answered)
             _, _, refusal = read_reply(answer.answer)
             assert isinstance(refusal, Refusal)
-            # It has had its turn; or it has answered a later round, and this one never.
+            # It has had its turn; or it answered a later round, and never this one.
             assert refusal.reason is (Reason.POLICY if own == 1 else Reason.NOT_KEPT)
             assert world.releases(index) == before
             again = read_by_server(agent(body))
@@ -104,7 +104,7 @@ def test_a_server_that_starts_again_keeps_its_cohorts(
     def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         if asks(asked, round=round):
             killed.append(node)
-            if len(killed) == 2:  # one has answered
+            if len(killed) == 2:  # one site has answered
                 raise Killed
         return [answer]
 
@@ -124,7 +124,7 @@ def test_a_server_that_starts_again_keeps_its_cohorts(
 
 @pytest.mark.slow
 def test_cohorts_are_another_in_another_run(tmp_path: Path) -> None:
-    """They come from the server's secret, which neither sites nor the agreement have."""
+    """They come from the server's secret, which is neither at the sites nor in the agreement."""
     runs = []
     for number in range(2):
         world = make_world(tmp_path / str(number), *ONCE, sites=12, quorum=6, seeded=False)

@@ -1,4 +1,4 @@
-"""A budget of each site's own: who is told it, with whose consent, and what a site answers with."""
+"""A site's own budget: who is told, with whose consent, and what the site answers with."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def refused(call: Any) -> str:
 def test_a_run_ends_where_the_simulation_does(
     settings: tuple[str, ...], recipe: str, tmp_path: Path
 ) -> None:
-    """To the bit; and each site pays for its own epsilon, which its line keeps."""
+    """To the bit; and each site pays for its own epsilon, as its guarantee says."""
     world = own_world(tmp_path, *settings, recipe=recipe)
     served = world.serve()
     assert bits(served) == bits(simulate(world.config))
@@ -250,13 +250,13 @@ def test_a_site_whose_policy_changed_answers_no_more(tmp_path: Path) -> None:
     world.policies[1] = write_policy(tmp_path / "site-1", own={"epsilon": 3.0})
     with pytest.raises(PrivacyError):
         accepted_agreement(world.policies[1], world.agreement.digest)
-    with pytest.raises(AssertionError):  # it says that it knows no such run
+    with pytest.raises(AssertionError):  # the site answers that it knows no such run
         ask(world.agent(1), world, question)
     assert world.releases(1) == [(1, 0)]
 
 
 def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
-    """A label decides how bits are read: a site may not take another's."""
+    """A label decides how bits are read: a site may not take another site's label."""
     world = own_world(tmp_path, "epsilon=[1.0,2.0,4.0]", "shuffle=false", recipe="quickstart")
     server, question = world.server(), question_of(world)
     reports = Reports(world.agreement, server._side, server._draws, server._state)
@@ -322,9 +322,9 @@ def test_a_sum_of_own_budgets_ends_where_the_simulation_does(tmp_path: Path) -> 
         lines = policy.as_here(world.agreement).statement_of(site)["guarantees"]
         (line,) = [line for line in lines if line["unit"] == "client-run"]
         assert 0.99 * policy.own.epsilon < line["epsilon"] <= policy.own.epsilon
-        assert line["adversary"] == "server"  # by its own noise, whatever becomes of the sum
+        assert line["adversary"] == "server"  # by its own noise, whatever happens to the sum
     stated = max(line["epsilon"] for line in served.privacy["guarantees"])
-    assert 7.9 < stated <= 8.0  # the server knows the largest that may be, and no more
+    assert 7.9 < stated <= 8.0  # the server knows only the largest possible one
     folder = "".join(
         path.read_text(errors="replace")
         for path in (tmp_path / "server").rglob("*")
@@ -382,7 +382,7 @@ def test_a_site_chooses_within_what_is_agreed(
 
 @pytest.mark.slow
 def test_another_own_epsilon_in_the_middle_of_a_run_needs_its_owner(tmp_path: Path) -> None:
-    """Nobody else would notice it; and what was accepted by an earlier fedldp is accepted anew."""
+    """Nobody else would notice it; and what an earlier fedldp accepted must be accepted again."""
     world = own_world(tmp_path, recipe=SUMS, channel="sum")
     world.serve()
     digest, spent = world.agreement.digest, world.ledger(0).spent()
@@ -394,7 +394,7 @@ def test_another_own_epsilon_in_the_middle_of_a_run_needs_its_owner(tmp_path: Pa
     write_accepted(policy, world.agreement)
     assert accepted_agreement(policy, digest) is not None
     assert replace(world, policies=[policy]).agent(0)._run(digest) is not None
-    assert world.ledger(0).spent() == spent  # which no acceptance gives back
+    assert world.ledger(0).spent() == spent  # no acceptance gives it back
     (policy.accepted / f"{digest.hex()}.own").unlink()
     with pytest.raises(PrivacyError, match=r"epsilon 4 .*; accept the agreement again"):
         accepted_agreement(policy, digest)
@@ -418,7 +418,7 @@ def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: World) -> None:
 def test_noise_of_one_epsilon_is_never_charged_as_anothers(
     epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is masked is kept before it is charged: no [own] that came in between counts for it."""
+    """Masked values are stored before they are charged: an [own] set in between does not count."""
     world = own_world(tmp_path, "rounds=1", recipe=SUMS, channel="sum", quorum=2)
     add, full = SqliteLedger._add, [True]
 

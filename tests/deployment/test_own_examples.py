@@ -1,4 +1,4 @@
-"""What a site's own file of examples may not tell: how many there are, or that it was changed."""
+"""What a site's file of examples must not reveal: how many there are, or that it was changed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_report_does_not_tell_how_many_examples_its_site_has(
         assert isinstance(message, Answered)
         report = content(message)
         assert isinstance(report, Report)
-        # With no example in a round it would be what the server told.
+        # With no example in a round, the report would equal what the server sent.
         ask = read_by_site(asked)
         assert isinstance(ask, Ask)
         told = read_request(ask.question).broadcast.weights
@@ -223,8 +223,8 @@ def test_questions_that_come_together_do_not_tell_how_long_each_took(tmp_path: P
         each.start()
     for each in together:
         each.join()
-    # One after the other, each with a time of its own: else all but the first, which are answered
-    # again at once, would come together with it.
+    # One after the other, each with a time of its own: otherwise all but the first, which are
+    # answered at once, would arrive together with it.
     assert all(when >= turn * fixed for turn, when in enumerate(sorted(left), 1))
 
 

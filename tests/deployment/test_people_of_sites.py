@@ -1,4 +1,4 @@
-"""Sites that protect people: what they send, what it costs, and what nobody learns in a round."""
+"""Sites that protect people: what they send, what it costs, and what a round reveals to nobody."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AGAINST = {"named": "server", "sum": "summing-server"}
 
 
 def write_people(path: Path, count: int = 45) -> Path:
-    """Write examples of people with one row to four each."""
+    """Write examples of people who have one to four rows each."""
     rng = np.random.default_rng(0)
     whose = np.repeat(np.arange(count), rng.integers(1, 5, count))
     features = rng.random((len(whose), 4), np.float32)
@@ -66,7 +66,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def check_run(world: World) -> None:
-    """Run it, and compare with the simulation, bit for bit, and with what it is to cost."""
+    """Run it, and compare it with the simulation, bit for bit, and with the expected cost."""
     pipe = world.pipe()
     served = world.serve(pipe)
     assert bits(served) == bits(simulate(world.config))
@@ -136,7 +136,7 @@ def test_people_are_in_what_is_agreed_on_and_what_protects_them_costs_no_client_
 def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
     tmp_path: Path,
 ) -> None:
-    """Its answers are as long as others', and come as others' do."""
+    """Its answers are as long as others' answers, and arrive in the same way."""
     world = world_of(tmp_path)
     place = tmp_path / "site-0"
     with np.load(place / "data.npz") as data:
@@ -165,7 +165,7 @@ def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
 
 @pytest.mark.parametrize("channel", ["named", "sum"])
 def test_a_demo_says_what_its_sites_pay_for_one_row(tmp_path: Path, channel: Any) -> None:
-    """Of the whole site nothing is proven, which is not what it is for."""
+    """Nothing is proven for the whole site, which the policy does not ask for."""
     config = resolve("person-dp-sgd-digits", ["num_clients=3", "rounds=2", f"channel={channel}"])
     made = DemoEnvironment.made(tmp_path, config, channel, "https", None)
     for policy in made.sites:

@@ -125,7 +125,7 @@ def test_a_server_app_that_dies_fails_what_is_under_way_and_another_may_come(
         tag = pipe.ask(1, b"again", 30)
         assert asked(app)[0] == tag
         assert tag not in tags
-        # An answer to a question of the dead one's time is nobody's.
+        # An answer to a question of the dead ServerApp belongs to nobody.
         write_frame(app, b"R" + struct.pack(">Q", tags[0]) + b"late")
         write_frame(app, b"R" + struct.pack(">Q", tag) + b"new")
         assert take(pipe, 1) == {tag: b"new"}
@@ -134,7 +134,7 @@ def test_a_server_app_that_dies_fails_what_is_under_way_and_another_may_come(
 
 
 def test_a_second_server_app_takes_the_place_of_the_first(pipe: FlowerPipe) -> None:
-    """The ServerApp of a SuperLink that was killed can outlive it, and the next must not wait."""
+    """A killed SuperLink's ServerApp can outlive it, and the next one must not wait."""
     with connect(pipe) as app:
         lost = pipe.ask(1, b"x", 30)
         assert asked(app)[0] == lost
@@ -188,7 +188,7 @@ def test_leaving_hangs_up_and_removes_the_socket(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         app = connect(pipe)
-        app.sendall(LENGTH.pack(100))  # a frame that never ends does not hold it up
+        app.sendall(LENGTH.pack(100))  # a frame that never ends does not delay it
         tag = pipe.ask(1, b"x", 30)
     assert pipe.take(0) == [(tag, None)]
     with app:

@@ -37,21 +37,21 @@ pytestmark = pytest.mark.slow
 
 CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
 PATIENT = 300.0
-"""Seconds of a deadline that nothing here reaches."""
+"""A deadline in seconds that nothing here reaches."""
 
 
 # Agents
 
 
 def dies(stage: Stage, site: int, sabotages: list[Sabotage]) -> None:
-    """Let an agent die of one thing after the other, and start it as it is at last."""
+    """Let an agent die of one cause after another, and at last start it unharmed."""
     for sabotage in sabotages:
         stage.agents[site].start(sabotage)
         assert stage.agents[site].wait() == -9
     stage.agents[site].start()
 
 
-# The other channel's, and other moments, are in ``test_failures_in_process.py``.
+# ``test_failures_in_process.py`` has the other channel's failures, and other moments.
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_an_agent_dies_at_every_commit(tmp_path: Path, after: bool) -> None:
     world = small_world(tmp_path, channel="sum", deadline=PATIENT)
@@ -79,7 +79,7 @@ def test_an_agent_dies_while_it_answers(tmp_path: Path, sent: int) -> None:
         for agent in stage.agents[1:]:
             agent.start()
         stage.server.start()
-        # Asked again it has an answer at once, and dies at the one after that.
+        # Asked again it answers at once, and dies at the next answer.
         dies(stage, 0, [DiesAtAnswer(1, sent), *[DiesAtAnswer(2, sent)] * (answers - 1)])
         assert stage.server.wait() == 0
         stage.assert_whole(expected(world))
@@ -146,7 +146,7 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
         stage.agents[0].start()
         go_on.set()
         assert stage.server.wait() == 0
-        # Four rounds are charged as lost, though it was one, and two are taken part in.
+        # Four rounds are charged as lost, though only one was, and the site takes part in two.
         stage.assert_ledger(0, [3, 4], lost=4)
         assert [record["clients"] for record in stage.rounds()] == [3, 2, 3, 3]
         for site in (1, 2):
@@ -154,7 +154,7 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
 
 
 def test_a_new_run_releases_nothing_where_ledgers_forgot(tmp_path: Path) -> None:
-    """An older copy, of which nobody said so; and no ledger and no state, but the key."""
+    """An undeclared older copy; and no ledger and no state, only the key."""
     world = small_world(tmp_path, deadline=PATIENT, quorum=1, seeded=False)
     older = shutil.copy(world.agent(0).policy.ledger, tmp_path / "older")
     with staged(world) as (stage, _courier):
@@ -245,7 +245,7 @@ def test_the_disk_of_the_server_is_full(tmp_path: Path, name: str) -> None:
 
 @CHANNELS
 def test_a_server_that_asks_otherwise_for_the_same_round(tmp_path: Path, channel: str) -> None:
-    """Two broadcasts for one round, under the one agreement: sites answer the first alone."""
+    """Two broadcasts for one round, under the same agreement: sites answer only the first."""
     world = small_world(tmp_path, channel=channel, deadline=PATIENT)
 
     def stops(asked: bytes, call: Call) -> bytes | None:
@@ -276,7 +276,7 @@ def test_a_server_that_asks_otherwise_for_the_same_round(tmp_path: Path, channel
 
 @CHANNELS
 def test_messages_that_are_lost_repeated_or_late(tmp_path: Path, channel: str) -> None:
-    """Each is lost once; what comes then is doubled, and asked of the agent twice."""
+    """Each message is lost once; then it arrives doubled, and the agent is asked twice."""
     world = small_world(tmp_path, channel=channel, deadline=PATIENT)
     lost = set()
 
@@ -297,7 +297,7 @@ def test_messages_that_are_lost_repeated_or_late(tmp_path: Path, channel: str) -
 
 
 def test_a_site_slower_than_the_deadline(tmp_path: Path) -> None:
-    """It paid, and its answer comes in the next round: it is not added there."""
+    """It paid, and its answer arrives in the next round, where it is not added."""
     world = small_world(tmp_path, "rounds=3", deadline=4, quorum=2)
     late = threading.Event()
 
@@ -323,7 +323,7 @@ def test_a_site_slower_than_the_deadline(tmp_path: Path) -> None:
 
 
 def test_garbage_stops_no_round(tmp_path: Path) -> None:
-    """Fifty a second: noise, cut frames, lengths without end, connections that say nothing."""
+    """Fifty a second: noise, cut frames, endless lengths, connections that say nothing."""
     world = small_world(tmp_path, "rounds=4", channel="sum", deadline=PATIENT)
     over, sent, asked = threading.Event(), [0], list[Place]()
     garbage = [
@@ -365,4 +365,4 @@ def test_garbage_stops_no_round(tmp_path: Path) -> None:
         assert sent[0] > 30
         assert seconds < PATIENT / 4
         for agent in stage.agents:
-            assert agent.text().count("malformed") <= 2  # a minute's at most
+            assert agent.text().count("malformed") <= 2  # at most one a minute

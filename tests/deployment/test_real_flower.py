@@ -25,7 +25,7 @@ CUT = 60.0
 
 
 class Cabled(Loopback):
-    """A Flower whose SuperNodes reach their SuperLink by a cable."""
+    """A Flower whose SuperNodes reach their SuperLink through a cable."""
 
     cable: Cable
 
@@ -50,7 +50,7 @@ class Cabled(Loopback):
 
 
 class Theatre:
-    """One Flower on which one world after the other is played."""
+    """One Flower on which one world after another runs."""
 
     def __init__(self, folder: Path, flower: Loopback, proxies: list[Proxy]) -> None:
         self.socket, self.flower, self.proxies = folder / "server" / "server.sock", flower, proxies
@@ -89,16 +89,16 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
 
 @pytest.fixture
 def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
-    """Of the cut alone: a cable takes connections while the SuperLink is down, and ends them.
+    """For the cut only: a cable accepts connections while the SuperLink is down, and ends them.
 
-    A SuperNode gives up at a greeting that ends, and not where nobody listens.
+    A SuperNode gives up if a greeting ends, but not if nothing listens.
     """
     with theatre_of(Cabled, tmp_path_factory.mktemp("cabled")) as found:
         yield found
 
 
 class Holds:
-    """Keeps what is asked in one place from an agent, until it is let go."""
+    """Withholds one question from an agent until it is released."""
 
     def __init__(self, round: int, phase: int = 0) -> None:
         self.place = round, phase
@@ -112,7 +112,7 @@ class Holds:
 
 
 def in_order(*meddles: Meddle) -> Meddle:
-    """Return what meddles as all of them do, one after the other."""
+    """Return a meddler that applies all of them in turn."""
 
     def meddle(asked: bytes, call: Call) -> bytes | None:
         for each in meddles:
@@ -125,7 +125,7 @@ def in_order(*meddles: Meddle) -> Meddle:
 def test_what_carries_dies_and_the_run_is_that_of_the_simulation(
     theatre: Theatre, tmp_path: Path
 ) -> None:
-    """A ServerApp and the SuperLink; a server that dies is in ``test_real_demo.py``."""
+    """A ServerApp and the SuperLink; ``test_real_demo.py`` kills a server."""
     world = small_world(tmp_path, channel="sum", deadline=PATIENT)
     holds = [Holds(1, 3), Holds(2, 1)]
     with theatre.plays(world) as stage:
@@ -153,7 +153,7 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
 ) -> None:
     """One site is enough here: the round ends at its deadline, and both are back later.
 
-    A site that is back before the deadline is asked again, and may still be counted in it.
+    A site that is back before the deadline is asked again, and may still be counted in the round.
     """
     world = small_world(tmp_path, "rounds=6", deadline=120, quorum=1)
     client, node = Holds(1), Holds(1)
@@ -163,7 +163,7 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
         assert node.came.wait(PATIENT)
         theatre.flower.kill("clientapp-0")
         theatre.flower.kill("supernode-1")
-        client.go_on.set()  # the agents answer nobody, and have paid
+        client.go_on.set()  # the agents' answers reach nobody, and they have paid
         node.go_on.set()
         theatre.flower.restart("supernode-1")
         assert stage.server.wait(PATIENT) == 0

@@ -1,4 +1,4 @@
-"""A site that came back from an older copy: never less is charged than may have been released."""
+"""A site that came back from an older copy: the charge covers all that may have been released."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def limited(folder: Path, rounds: float) -> World:
 
 
 def another_run(world: World) -> Agreement:
-    """Return an agreement of the same sites, in a run of its own."""
+    """Return an agreement of the same sites on a run of its own."""
     return replace(world.agreement, run="f" * len(world.agreement.run))
 
 
@@ -78,7 +78,7 @@ def test_what_was_accepted_since_the_copy_is_charged(tmp_path: Path) -> None:
     assert (lost.run, lost.rounds) == (world.agreement.run, 2)
     assert world.ledger(0).spent() == pytest.approx(2 * cost_of(world))
     restored = Restored(policy)
-    restored.check_new(world.agreement, new=False)  # it was charged: it may be accepted again
+    restored.check_new(world.agreement, new=False)  # charged, so it may be accepted again
     with pytest.raises(ConfigError, match="run fedldp deploy restored again, with --since") as told:
         restored.check_new(other, new=False)
     assert "\n" not in str(told.value)
@@ -134,7 +134,7 @@ def test_a_second_restore_asks_again(tmp_path: Path) -> None:
     accepted.unlink()
     charge_lost(policy, [world.agreement])
     Restored(policy).check_new(world.agreement, new=False)
-    # A copy is made here; it is accepted, and lost with what it released.
+    # A copy is made here; then the agreement is accepted, and lost with what was released.
     charge_lost(policy, [])
     with pytest.raises(ConfigError, match="accept it with --new"):
         Restored(policy).check_new(world.agreement, new=False)

@@ -1,4 +1,4 @@
-"""Whole runs of a server and its sites in one process: what they give, and what they may say."""
+"""Whole runs of a server and its sites in one process: their results, and what they may reveal."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
 
 @CHANNELS
 def test_a_server_steps_and_averages_as_a_simulation_does(tmp_path: Path, channel: str) -> None:
-    """Its settings are agreed on; the model that it keeps is the average."""
+    """Its settings are in the agreement; the model that it stores is the average."""
     settings = ["server_optimizer=adam", "server_rate=0.05", "average=1.0"]
     world = make_world(tmp_path, *settings, channel=channel)
     assert world.agreement.config.model_dump()["server_optimizer"] == "adam"
@@ -143,7 +143,7 @@ def test_each_round_says_what_was_spent_by_then(seeded: tuple[World, Served]) ->
     first, last = ({(x["unit"], x["adversary"]): x["epsilon"] for x in each} for each in rounds)
     assert first.keys() == last.keys()
     assert all(0 < first[key] < last[key] for key in last)
-    # The claim of a round does not hide what was agreed of all of them.
+    # The claim for a round does not hide what was agreed for all rounds.
     assert all(x["epsilon"] <= x["of"] for each in rounds for x in each)
 
 
@@ -167,7 +167,7 @@ def test_with_real_keys_two_runs_differ_and_nothing_is_said_to_be_simulated(
 
 
 def gone_from(phase: int, index: int) -> Any:
-    """Return a meddler for a site that is gone for good from a phase of each round on."""
+    """Return a meddler for a site that vanishes for good from a phase of each round on."""
 
     def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         message = read_by_site(asked)
@@ -212,7 +212,7 @@ def test_untrusted_clients_are_taken_off_those_in_the_sum(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_who_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) -> None:
-    # The server's lines are about a server that does not follow the protocol.
+    # The server's guarantees are against a server that does not follow the protocol.
     world = make_world(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
     server = world.server()
     server.serve(world.pipe(meddle=gone_from(3, 2)), lambda record: None)
@@ -347,7 +347,7 @@ def test_no_log_holds_what_was_sent_or_trained_on(
 
 def test_clocks_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                          simulated: dict[str, bytes]) -> None:  # fmt: skip
-    """No decision looks at the time of day, which goes backwards and forwards by years here."""
+    """No decision reads the time of day, which jumps back and forth by years here."""
     import time
 
     jumps = iter([1e9, 0.0, 4e9] * 100_000)

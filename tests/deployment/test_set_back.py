@@ -34,7 +34,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def next_run(world: World, letter: str = "f") -> World:
-    """Return a new run of the same sites, whose agreement they accepted."""
+    """Return a new run of the same sites, which have accepted its agreement."""
     agreement = replace(world.agreement, run=letter * len(world.agreement.run))
     for policy in world.policies:
         write_accepted(policy, agreement)
@@ -42,7 +42,7 @@ def next_run(world: World, letter: str = "f") -> World:
 
 
 def release(world: World, round: int = 1, receipt: bytes = NO_RECEIPT) -> bytes:
-    """Let site 0 release in a round, and return the receipt that it gives."""
+    """Let site 0 release in a round, and return its receipt."""
     answer = ask(world.agent(0), world, question_of(world, round), receipt)
     assert isinstance(content(answer), Report)
     return answer.receipt
@@ -61,7 +61,7 @@ def refuses(world: World, receipt: bytes = NO_RECEIPT) -> None:
 def amiss(world: World) -> list[str]:
     found = [found.what for found in check_site(world.policies[0]) if not found.ok]
     assert not any("\n" in line for line in found)
-    return [line for line in found if not line.startswith("data ")]  # the tests' are open to all
+    return [line for line in found if not line.startswith("data ")]  # tests' files are open
 
 
 def folder_of(world: World) -> Path:
@@ -69,7 +69,7 @@ def folder_of(world: World) -> Path:
 
 
 def set_back_with_all(world: World, copy: Path) -> None:
-    """Set a site back as a snapshot of its machine does: the mark's file is the very same one."""
+    """Set a site back as a snapshot of its machine does: the mark's file is the same one."""
     shutil.rmtree(folder_of(world))
     shutil.copytree(copy, folder_of(world))
     mark, _ = read_mark(world.policies[0].mark)
@@ -77,7 +77,7 @@ def set_back_with_all(world: World, copy: Path) -> None:
     write_mark(world.policies[0].mark, mark)
 
 
-# The two under-counts that were shown
+# Two under-counts that once occurred
 
 
 def test_an_older_ledger_releases_nothing_in_a_new_run(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_without_ledger_and_state_no_budget_begins_anew(tmp_path: Path) -> None:
     ):
         charge_lost(policy, [], anew=True)
     assert not policy.ledger.exists()
-    # There is no copy: all that it ever accepted is charged, and it goes on.
+    # Without any copy, everything that it ever accepted is charged, and it goes on.
     charge_lost(policy, [world.agreement], anew=True)
     assert world.ledger(0).spent() == pytest.approx(2 * policy.costs(world.agreement)[0])
     write_accepted(policy, later.agreement)
@@ -137,7 +137,7 @@ def test_a_copy_of_the_whole_folder_is_told_from_what_it_was_made_of(
     world.agent(0)
     shutil.copytree(place, copy)
     release(world)
-    if how == "over":  # into the files that are there
+    if how == "over":  # into the existing files
         shutil.copytree(copy, place, dirs_exist_ok=True)
     else:
         shutil.rmtree(place)
@@ -183,7 +183,7 @@ def test_a_site_that_was_moved_goes_on_at_no_cost(tmp_path: Path) -> None:
     assert amiss(world) == []
     assert len(world.ledger(0).releases()) == 1
     release(world, 2, receipt)
-    # That an older ledger is at the new place, no word of its operator makes good.
+    # No declaration of its operator makes up for an older ledger at the new place.
     shutil.copy(older / "ledger.sqlite", policy.ledger)
     with pytest.raises(LedgerUnusable, match="lacks release 2"):
         moved_to(policy, "none")
@@ -216,7 +216,7 @@ def test_a_ledger_of_an_earlier_fedldp_is_marked_at_first_use_and_it_says_so(
     policy.mark.unlink()
     (policy.state / "ledger-begun").write_text("The site's ledger was begun. Do not remove it.\n")
     assert amiss(world) == []
-    assert not policy.mark.exists()  # looking marks nothing
+    assert not policy.mark.exists()  # a check marks nothing
     release(world)
     (line,) = [r.getMessage() for r in caplog.records if "marked now, at release 1" in r.message]
     assert world.ledger(0).releases()[0].hash in line
@@ -283,7 +283,7 @@ def test_the_server_shows_in_a_new_run_what_it_saw_in_earlier_ones(
     assert "site site-0 refuses: its ledger cannot be used, or is an older copy" in caplog.text
     assert world.ledger(0).releases() == []
     assert "own receipt of release 2, which it lacks" in amiss(world)[0]
-    # Also whom nothing was shown to, and after a restart: until its operator says it.
+    # Also for a server without a receipt, and after a restart: until its operator declares it.
     refuses(next_run(world, "e"))
     charge_lost(world.policies[0], [])
     assert amiss(world) == []
@@ -311,7 +311,7 @@ def test_a_server_cannot_shut_a_site_out_by_what_it_invents(
     assert "a receipt that was never given with this site's key" in caplog.text
     assert world.policies[0].mark.read_bytes() == before
     assert amiss(world) == []
-    # Others are answered, and so is it once it shows one that was given, or none.
+    # Others are answered, and so is this one once it shows a genuine receipt, or none.
     assert isinstance(content(ask(agent, other, question_of(other), given)), Report)
     assert isinstance(content(ask(agent, other, question_of(other, 2), NO_RECEIPT)), Report)
 
@@ -340,7 +340,7 @@ def test_each_restore_ends_what_was_given_before_it_and_no_more(tmp_path: Path) 
     shutil.copytree(folder_of(world), later)  # after the first restore
     second = release(world, 2, first)
     set_back_with_all(world, later)
-    # What was given before the restore that was said may be missing; what was given since may not.
+    # Releases from before the declared restore may be missing; later ones may not.
     answer = ask(world.agent(0), world, question_of(world, 2), first)
     assert isinstance(content(answer), Report)
     set_back_with_all(world, later)
@@ -360,7 +360,7 @@ def test_of_parallel_runs_the_server_keeps_the_later_receipt(tmp_path: Path) -> 
     agent = world.agent(0)
     first = ask(agent, world, question_of(world)).receipt
     second = ask(agent, other, question_of(other), first).receipt
-    # Asked again in the first run, it does not hand back the earlier one.
+    # Asked again in the first run, it does not return the earlier receipt.
     assert ask(agent, world, question_of(world), second).receipt == second
 
 
@@ -449,7 +449,7 @@ def test_a_witness_tells_of_what_everything_else_forgot(
 def test_without_a_witness_a_snapshot_of_all_with_a_silent_server_is_not_noticed(
     tmp_path: Path,
 ) -> None:
-    """What the guide says cannot be noticed: where this fails, the guide is to be changed."""
+    """What the guide calls unnoticeable: if this test fails, the guide must change."""
     world = make_world(tmp_path, seeded=False)
     copy = tmp_path / "copy"
     world.agent(0)
@@ -474,14 +474,14 @@ def test_a_witness_that_is_missing_or_not_ones_own_is_no_witness(
         witness.write_bytes(others)
         refuses(world)
         assert "its last line is none that fedldp writes" in amiss(world)[0]
-    # A line that was cut short was of a release that did not leave.
+    # A truncated line belongs to a release that did not leave.
     witness.write_bytes(good + good[:30])
     assert amiss(world) == []
     release(world, 2)
     lines = witness.read_bytes().split(b"\n")
     assert [len(line) for line in lines] == [len(good) - 1, 30, len(good) - 1, 0]
     assert amiss(world) == []
-    # One that is empty begins with where the ledger is.
+    # An empty one starts at the ledger's present state.
     witness.write_bytes(b"")
     assert amiss(world) == []
     release(world, 3)
@@ -618,7 +618,7 @@ def test_the_log_and_the_check_name_the_last_release(
 def test_a_line_that_a_full_disk_cuts_is_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A short write is no error of the system; the release may not leave for all that."""
+    """A short write raises no system error; still the release may not leave."""
     path, write = tmp_path / "witness", os.write
     path.touch()
     witness = Witness(path)

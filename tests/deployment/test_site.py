@@ -133,7 +133,7 @@ def test_other_agreements_are_strangers_also_of_the_same_run(world: World) -> No
 
 
 def test_what_is_agreed_on_for_one_link_is_unknown_over_another(world: World) -> None:
-    """Else whoever opens the socket could ask what a pinned authority alone may."""
+    """Otherwise anyone who opens the socket could ask what only a pinned authority may."""
     agent = world.agent(0)
     other: Link = "https" if world.agreement.link == "flower" else "flower"
     for body in (
@@ -200,7 +200,7 @@ def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
         answer = ask(agent, world, question_of(world, 2), receipt)
         assert content(answer) == Refusal(2, Reason.LEDGER)
         assert answer.receipt == receipt
-    # A greeting does not look at it: how long that takes would tell that it is being written.
+    # A greeting does not read it: the time that takes would reveal that it is being written.
     hello = read_by_server(agent.answer(pack(Challenge(world.agreement.digest, bytes(32)))))
     assert isinstance(hello, Hello)
     assert hello.receipt == receipt
@@ -365,7 +365,7 @@ def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
         stop.set()
         shouter.join()
     assert sent[0] >= 20
-    minutes = 1 + (time.monotonic() - since) // 60  # each kind of line may come once in each
+    minutes = 1 + (time.monotonic() - since) // 60  # each kind of line may occur once in each
     assert len(caplog.records) <= 12 * minutes, caplog.text
 
 

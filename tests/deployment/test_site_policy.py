@@ -1,4 +1,4 @@
-"""What a site's policy refuses: before anything of the agreement's is imported, in one line."""
+"""What a site's policy refuses, in one line, before it imports anything of the agreement."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_model_of_ones_own_is_refused_before_it_is_imported(
     refused(tmp_path, found, "models = ", "evil_model:net")
     assert "evil_model" not in sys.modules
     assert not (tmp_path / "ran").exists()
-    # Where it is named it may be used, and the statement is still compared.
+    # If the policy names it, it may be used, and the statement is still compared.
     write_policy(tmp_path, models=["evil_model:net"]).check(found)
     assert (tmp_path / "ran").exists()
 
@@ -246,7 +246,7 @@ def test_code_of_others_is_refused_before_it_is_imported(
     document["config"][setting] = f"{name}:Part"
     path = tmp_path / "evil.agreement"
     path.write_text(json.dumps(document))
-    # However an agent comes to read it: a site accepts nothing that it has not listed.
+    # However an agent comes to read it: a site accepts nothing that its policy does not list.
     policy = write_policy(tmp_path)
     for own in ((), policy.own_code, {"another:Part"}):
         with pytest.raises(ConfigError) as found:
@@ -254,7 +254,7 @@ def test_code_of_others_is_refused_before_it_is_imported(
         one_line(found.value, f"{setting} = {name}:Part", f"add it to {setting}s")
     assert name not in sys.modules
     assert not (tmp_path / "ran").exists()
-    # Where it is named it is read, and the rest of the policy still holds.
+    # If the policy names it, it is read, and the rest of the policy still holds.
     policy = write_policy(tmp_path, **{f"{setting}s": [f"{name}:Part"]})
     assert policy.own_code == {f"{name}:Part"}
     assert getattr(read_agreement(path, own=policy.own_code).config, setting) == f"{name}:Part"
@@ -278,7 +278,7 @@ Releasing = Callable[[Event], Agreement]
 
 @pytest.fixture
 def releasing(world: World, monkeypatch: pytest.MonkeyPatch) -> Releasing:
-    """Return an agreement by which a site releases an event in each round."""
+    """Return an agreement under which a site releases an event in each round."""
 
     def with_event(event: Event) -> Agreement:
         monkeypatch.setattr(Agreement, "events_of", lambda agreement, site: [event])
@@ -294,7 +294,7 @@ def of_people(releasing: Releasing) -> Agreement:
 
 
 def without(place: Path, *tables: str, **terms: Any) -> SitePolicy:
-    """Return a policy that lacks tables which ``write_policy`` gives it."""
+    """Return a policy without some of the tables that ``write_policy`` writes."""
     write_policy(place)
     document = {**tomllib.loads((place / "site.toml").read_text()), **terms}
     for table in tables:
@@ -328,7 +328,7 @@ def test_a_budget_for_the_whole_site_refuses_it_and_names_the_remedy(
         tmp_path, of_people, "allow_in_clear = false", "what many people add up to",
         "as it protects single people, give a [person_budget] in the place of [budget]",
     )  # fmt: skip
-    # Beside one for people it still speaks for the whole site.
+    # Together with a budget for people, it still protects the whole site.
     refused(tmp_path, of_people, "allow_in_clear = false", person_budget=PEOPLE)
     refused(tmp_path, of_people, "allow_in_clear = false", person_budget=PEOPLE, budget=COUNTS)
     counting = write_policy(tmp_path, person_budget=PEOPLE, budget=COUNTS, allow_in_clear=True)

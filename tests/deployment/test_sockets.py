@@ -1,4 +1,4 @@
-"""Where a socket may be, and what is refused."""
+"""Where a socket may lie, and what is refused."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_so_is_one_that_others_could_replace(tmp_path: Path) -> None:
     (above / "run").mkdir(mode=0o700)
     with pytest.raises(ConfigError, match="others could replace the socket's folder"):
         listen(above / "run" / "a.sock")
-    above.chmod(0o1777)  # as /tmp is: there nobody replaces what is another's
+    above.chmod(0o1777)  # like /tmp: there nobody can replace another user's files
     listen(above / "run" / "a.sock").close()
 
 

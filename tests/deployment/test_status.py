@@ -1,4 +1,4 @@
-"""How a run stands: what server and site say, log and measure, beside a run and after it."""
+"""The state of a run: what server and site say, log and measure, during a run and after it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_renewed_budget_is_told_with_the_total(served: World) -> None:
     policy, ledger = served.policies[1], served.ledger(1)
     spent = ledger.spent()
     ledger.renew()
-    found = status_of_site(policy)  # an entry that the mark does not know yet is no older copy
+    found = status_of_site(policy)  # an entry that the mark lacks does not make an older copy
     (budget,) = found["sites"][0]["budget_left"]
     assert (budget["spent"], budget["renewals"]) == (spent, 1)
     assert budget["left"] == budget["limit"]
@@ -159,7 +159,7 @@ def test_a_site_that_has_done_nothing_yet_has_all_of_its_budget(tmp_path: Path) 
     assert_contract(found)
     (budget,) = found["sites"][0]["budget_left"]
     assert (budget["limit"], budget["spent"], budget["left"]) == (None, 0.0, None)
-    assert not world.policies[0].ledger.exists()  # to look makes nothing
+    assert not world.policies[0].ledger.exists()  # a check creates nothing
 
 
 @pytest.mark.slow
@@ -375,7 +375,7 @@ def test_metrics_are_in_prometheus_form_and_tell_what_is_known(served: World) ->
     ledger = served.ledger(0)
     assert f'fedldp_budget_spent{{kind="zcdp",unit="client"}} {ledger.spent()!r}\n' in own
     assert "fedldp_releases 2.0\n" in own
-    # How long training took would tell how many examples there are.
+    # The duration of training would reveal how many examples there are.
     assert not any("second" in each.name and "seen" not in each.name for each in metrics)
     odd = Metric("odd", "one", (({"site": 'a"b\\c\nd'}, float("inf")),))
     assert text_of([odd]).splitlines()[-1] == 'fedldp_odd{site="a\\"b\\\\c\\nd"} +Inf'
@@ -423,7 +423,7 @@ def test_every_line_of_a_json_log_is_one_object_with_the_same_keys() -> None:
 
 @pytest.mark.slow
 def test_metrics_tell_of_a_release_once_it_has_left(tmp_path: Path) -> None:
-    """A look at the ledger while an answer waits for its time would tell when training ended."""
+    """Reading the ledger while an answer waits for its time would reveal when training ended."""
     world = make_world(tmp_path, seeded=False, policy={"answer_after_seconds": 1.5})
     agent = world.agent(0)
     asking = threading.Thread(target=ask, args=(agent, world, question_of(world)))

@@ -1,4 +1,4 @@
-"""A server that something starts again, seen from beside it: no hand touches it."""
+"""A server that is restarted automatically, watched from outside: nobody intervenes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_server_that_waits_says_for_whom_and_ends_at_ctrl_c(tmp_path: Path) ->
 
 
 def test_a_server_that_is_killed_comes_back_without_a_hand(tmp_path: Path) -> None:
-    """A loop stands for systemd. Status, metrics, checks and logs are read all the while."""
+    """A loop stands for systemd. Status, metrics, checks and logs are read all the time."""
     with playing(tmp_path, "sum") as stage:
         metrics, own = free_ports(2)
         tells = ["--log", "json", "--metrics"]

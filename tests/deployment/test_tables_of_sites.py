@@ -1,4 +1,4 @@
-"""Tables at sites, and the model of a deployed run: used as a simulation's is."""
+"""Tables at sites, and the model of a deployed run: both work as in a simulation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_sites_table_is_read_as_was_agreed(tmp_path: Path) -> None:
     examples = source.examples(AGREED)
     assert examples.features.tolist() == [[0.5, 1, 0], [0, 0, 1]]
     assert examples.labels.tolist() == [1, 0]
-    # Its own operator is told what no one else may know.
+    # Its own operator learns what nobody else may know.
     with pytest.raises(DataError, match="line 3: column 'age' holds ''"):
         source.examples(AGREED, leave_out=False)
 

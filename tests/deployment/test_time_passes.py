@@ -1,4 +1,4 @@
-"""What lasts longer than a run: certificates and authorities that end, keys, a week's pause."""
+"""What outlasts a run: expiring certificates and authorities, keys, a week's pause."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ends(tmp_path: Path) -> Ends:
 
 
 def let_it_end(folder: Path, days: int = -1) -> None:
-    """Replace a server's certificate by one whose time is over."""
+    """Replace a server's certificate by an expired one."""
     signer = Certified(
         key=(folder / "ca.key").read_bytes(), certificate=(folder / "ca.pem").read_bytes()
     )
@@ -62,7 +62,7 @@ def let_it_end(folder: Path, days: int = -1) -> None:
 
 
 def is_served(ends: Ends) -> bool:
-    """Return whether a server that starts now gets an answer from the site that waits for it."""
+    """Return whether a newly started server gets an answer from the site that waits for it."""
     with ends.pipe() as pipe:
         eventually(lambda: pipe.connected)
         return taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
@@ -112,7 +112,7 @@ def test_a_server_that_runs_shows_a_renewed_certificate_and_nobody_is_cut_off(
         new = {name: (folder / name).read_bytes() for name in old}
         eventually(lambda: shown() == ends.certificate)
         assert ends.certificate != before
-        # One of two files alone: what was there before is shown, until the other comes.
+        # If only one of two files changed, the former pair is used until the other file changes.
         (folder / "server.key").write_bytes(old["server.key"])
         time.sleep(0.2)
         assert x509.load_der_x509_certificate(shown() or b"") == x509.load_pem_x509_certificate(
@@ -124,7 +124,7 @@ def test_a_server_that_runs_shows_a_renewed_certificate_and_nobody_is_cut_off(
         eventually(lambda: shown() == ends.certificate)
         assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
         assert pipe._sites[0].token == token  # it was connected all the time
-        with ends.link(1):  # whose hello is for the new certificate
+        with ends.link(1):  # its hello is for the new certificate
             assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
 
 
@@ -132,7 +132,7 @@ def test_a_server_that_runs_shows_a_renewed_certificate_and_nobody_is_cut_off(
 def test_two_authorities_overlap_and_the_site_goes_from_one_to_the_other(
     ends: Ends, tmp_path: Path
 ) -> None:
-    """Both have one name, so that only their keys tell which of them signed."""
+    """Both have the same name, so only their keys tell which of them signed."""
     write_server_keys(tmp_path / "new", [HOST], 2)
     old, new = ends.folder / "ca.pem", tmp_path / "new" / "ca.pem"
     both = tmp_path / "both.pem"
@@ -189,7 +189,7 @@ def test_of_two_authorities_one_must_be_in_time(ends: Ends, tmp_path: Path) -> N
 
 def test_a_certificate_is_renewed_by_its_own_authority_alone(ends: Ends, tmp_path: Path) -> None:
     folder = ends.folder
-    # Beside it another one may stand, in any order.
+    # Another authority may stand beside it, in any order.
     other = authority("fedldp", 9)
     (folder / "ca.pem").write_bytes(other.certificate + (folder / "ca.pem").read_bytes())
     renew_server_keys(folder, 30)
@@ -198,7 +198,7 @@ def test_a_certificate_is_renewed_by_its_own_authority_alone(ends: Ends, tmp_pat
     (folder / "ca.key").write_bytes(authority("fedldp", 9).key)
     with pytest.raises(ConfigError, match=r"belongs to no authority in ca\.pem"):
         renew_server_keys(folder, 60)
-    (folder / "ca.key").write_bytes(other.key)  # which ends earlier than what is there
+    (folder / "ca.key").write_bytes(other.key)  # its authority ends earlier than the present one
     with pytest.raises(ConfigError, match="none of its certificates lasts longer"):
         renew_server_keys(folder, 60)
     (folder / "ca.key").unlink()
@@ -216,7 +216,7 @@ def test_a_certificate_is_renewed_by_its_own_authority_alone(ends: Ends, tmp_pat
 
 @pytest.fixture
 def a_week_later(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what lets all clocks of this process jump by a week."""
+    """Return a function that makes all clocks of this process jump by a week."""
     ahead = [0.0]
     for name in ("time", "monotonic"):
         real = getattr(time, name)

@@ -1,4 +1,4 @@
-"""A run that trains a part of a model: all parties freeze the same weights, or take no part."""
+"""A run that trains a part of a model: all parties freeze the same weights, or do not take part."""
 
 from __future__ import annotations
 

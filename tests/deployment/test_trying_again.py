@@ -48,7 +48,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 class Knowing(FakePipe):
-    """A pipe that knows its sites, as that over HTTPS does: a node is a site's number."""
+    """A pipe that knows its sites, like the one over HTTPS: a node is a site's number."""
 
     versions: tuple[str, ...] = ()
 
@@ -65,7 +65,7 @@ def knowing(world: World) -> Knowing:
 
 
 def places(pipe: FakePipe) -> list[tuple[int, int]]:
-    """Return round and phase of everything that was asked."""
+    """Return the round and the phase of every question."""
     found = [read_by_site(asked) for _node, asked, _answer in pipe.seen]
     asked = [read_request(each.question) for each in found if isinstance(each, Ask)]
     return [(each.broadcast.round, each.phase) for each in asked]
@@ -81,7 +81,7 @@ def status(world: World) -> dict[str, str]:
 def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
     tmp_path: Path, channel: str, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At every question one site is gone for longer than the deadline: nobody releases twice."""
+    """At every question one site is away for longer than the deadline: nobody releases twice."""
     world = make_world(tmp_path, channel=channel, deadline=1.0)
     pipe, lost = world.pipe(), Counter[tuple[int, int]]()
 
@@ -138,7 +138,7 @@ def test_a_stated_number_of_tries_ends_it_and_the_next_start_goes_on(
 def test_a_site_that_refuses_for_its_ledger_takes_part_once_that_is_mended(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    """The same server goes on: nobody runs its command again."""
+    """The same server goes on: nobody has to run its command again."""
     world = make_world(tmp_path, deadline=1.0)
     pipe, mark = world.pipe(), world.policies[1].mark
     away = mark.rename(tmp_path / "mark")
@@ -231,7 +231,7 @@ def test_a_site_that_lost_its_ledger_is_started_again_by_a_person_alone(
 def test_nobody_is_asked_before_the_quorum_has_accepted_and_has_the_version(
     tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However long that takes: the deadline of a second runs only from then on."""
+    """However long that takes: the one-second deadline runs only from then on."""
     caplog.set_level(logging.INFO)
     world = make_world(tmp_path, deadline=1.0)
     pipe, seen = knowing(world), list[dict[str, str]]()

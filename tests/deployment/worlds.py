@@ -51,11 +51,11 @@ SMALL = ("num_examples=150", "local_epochs=1")
 
 @dataclass
 class FakePipe:
-    """Calls agents; ``meddle`` may lose, change or repeat what passes.
+    """Calls agents; ``meddle`` may lose, change or repeat messages.
 
     Attributes:
-        agents: by node, as they are at the time of a call; None for one that is gone.
-        meddle: is given a node, what was asked and what was answered, and returns what comes in.
+        agents: by node, looked up at each call; None for one that is gone.
+        meddle: gets a node, a question and an answer, and returns what arrives.
         connected: whether the pipe is there.
         seen: every (node, asked, answered).
     """
@@ -92,7 +92,7 @@ class FakePipe:
 
 @dataclass
 class World:
-    """A run's agreement, its sites' policies, and the folder that all of it is in."""
+    """A run's agreement, its sites' policies, and the folder with all of it."""
 
     folder: Path
     config: RunConfig
@@ -117,7 +117,7 @@ class World:
         return self.server().serve(self.pipe() if pipe is None else pipe, lambda record: None)
 
     def releases(self, index: int) -> list[tuple[int, int]]:
-        """Return round and phase of all that a site released of the run."""
+        """Return the round and the phase of all that a site released in the run."""
         return [(e.round, e.exchange) for e in self.ledger(index).verify()]
 
     def ledger(self, index: int) -> SqliteLedger:
@@ -138,7 +138,7 @@ def whole(world: World) -> list[tuple[int, int]]:
 
 
 def assert_each_once(world: World, pipe: FakePipe | None = None) -> None:
-    """Check the ledgers, and that no site ever gave two reports in one place."""
+    """Check the ledgers, and that no site ever gave two reports for one place."""
     for index in range(len(world.policies)):
         assert world.releases(index) == whole(world)
     given: dict[tuple[int, int, int], set[bytes]] = {}
@@ -153,7 +153,7 @@ def assert_each_once(world: World, pipe: FakePipe | None = None) -> None:
 
 
 def bits(served: Any) -> dict[str, bytes]:
-    """Return final weights by name, as bytes: equal where they are bit for bit."""
+    """Return final weights by name, as bytes: equal if they agree bit for bit."""
     return {name: weights.tobytes() for name, weights in served.weights.items()}
 
 
@@ -171,7 +171,7 @@ def make_world(
     server_ca: Sequence[str] = (),
     initial: str | None = None,
 ) -> World:
-    """Return a world whose sites have the shares that a simulation's clients have."""
+    """Return a world whose sites have the shares of a simulation's clients."""
     config = resolve(recipe, [f"num_clients={sites}", "rounds=2", *SMALL, *settings])
     inputs = Inputs.of(config.changed(standardise=False), None, None)
     roster, budgets, chosen = {}, [], own_budgets_of(config)
@@ -205,7 +205,7 @@ def make_world(
 
 
 def write_policy(place: Path, **changes: Any) -> SitePolicy:
-    """Write a site's policy, with some of its settings changed, or left out where it is None."""
+    """Write a site's policy, with some of its settings changed, or left out if they are None."""
     terms: dict[str, Any] = {
         "data": "data.npz",
         "key": "site.key",

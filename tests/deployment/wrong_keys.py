@@ -1,4 +1,4 @@
-"""Offers a server keys that it does not know: at a rate, whatever becomes of those before."""
+"""Offers a server unknown keys, at a fixed rate, whatever happened to earlier ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MOST_OPEN = 600
 
 
 def offer(port: int, hello: bytes, rate: float, seconds: float) -> Counter[str]:
-    """Return how often each status was answered, and what else became of a connection.
+    """Return how often each status was answered, and the other outcomes of connections.
 
     Args:
         port: of the server.
-        hello: a request of a stranger, which is said in each connection.
-        rate: connections to begin in a second; no more than 600 are open.
+        hello: a stranger's request, sent in each connection.
+        rate: new connections per second; at most 600 are open.
         seconds: how long.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the cheapest there is
@@ -49,7 +49,7 @@ def offer(port: int, hello: bytes, rate: float, seconds: float) -> Counter[str]:
 def _goes_on(
     open_ones: selectors.BaseSelector, key: selectors.SelectorKey, hello: bytes
 ) -> str | None:
-    """Go on with a connection; return what became of it, once that is known."""
+    """Advance a connection; return its outcome, once that is known."""
     secured, greeted = key.fileobj, key.data
     assert isinstance(secured, ssl.SSLSocket)
     try:
