@@ -1,4 +1,4 @@
-"""Mechanisms with one mistake each, beside one that makes none but uses floats."""
+"""Mechanisms with one mistake each, beside one without a mistake that uses floats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedldp.mechanisms.laplace import Laplace
 
 @dataclass(frozen=True)
 class FloatBits(BitMechanism):
-    """The two-point randomiser in float64: as private as it says, but for 1e-11 at epsilon 12."""
+    """The two-point randomiser in float64: as private as stated, up to 1e-11 at epsilon 12."""
 
     name: ClassVar[str] = "float_bits"
     epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "weight"
@@ -61,7 +61,7 @@ class FloatBits(BitMechanism):
 
 
 class Float32Probabilities(FloatBits):
-    """LDP-FL's formula as it is written, 1/2 + (w - c)/(2 r K), and all of it in float32."""
+    """LDP-FL's formula as written, 1/2 + (w - c)/(2 r K), with everything in float32."""
 
     center, radius = np.float32(1.0), np.float32(0.0075)
 
@@ -75,13 +75,13 @@ class Float32Probabilities(FloatBits):
 
 
 class PlainFloat32(Float32Probabilities):
-    """The same where c = 0 and r = 1: then float32 rounds the tail by less than a hundredth."""
+    """The same with c = 0 and r = 1: then float32 rounds the tail by less than a hundredth."""
 
     center, radius = np.float32(0.0), np.float32(1.0)
 
 
 class MissingClip(Laplace):
-    """Noise for a norm of ``clip``, and no clip."""
+    """Noise for a norm of ``clip``, without clipping."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)
@@ -93,21 +93,21 @@ class MissingClip(Laplace):
 
 
 class WrongK(FloatBits):
-    """K = e^eps/(e^eps - 1), where e^eps + 1 is due."""
+    """K = e^eps/(e^eps - 1) in place of (e^eps + 1)/(e^eps - 1)."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         return 0.5 - self.bound(values) * math.expm1(-self.epsilon) / 2
 
 
 class ClampedProbability(FloatBits):
-    """The probability is clipped, not the value."""
+    """Clips the probability instead of the value."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         return np.clip(0.5 + values.astype(np.float64) / (2 * self.scale), 0, 1)
 
 
 class ClosedThreshold(FloatBits):
-    """Thresholds of 16 bits, as they are due, but U <= T is reported, where U < T is due."""
+    """Thresholds of 16 bits are right, but it reports U <= T in place of U < T."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)
@@ -119,7 +119,7 @@ class ClosedThreshold(FloatBits):
 
 
 class LaplaceForC(Laplace):
-    """Noise of scale clip/epsilon: two vectors of norm C may be 2 C apart."""
+    """Noise of scale clip/epsilon, although two vectors of norm C may be 2 C apart."""
 
     def event(self, size: int) -> PureReport:
         return PureReport(epsilon=self.epsilon_per_client_round / 2)
@@ -130,7 +130,7 @@ class LaplaceForC(Laplace):
 
 
 class GaussianForC(Gaussian):
-    """The Gaussian with half of the deviation that its event counts with."""
+    """The Gaussian with half of the deviation that its event states."""
 
     def event(self, size: int) -> GaussianReport:
         return Gaussian(self.clip, 2 * self.sigma).event(size)
@@ -142,14 +142,14 @@ class GaussianForC(Gaussian):
 
 
 class StreamTwice(FloatBits):
-    """The second half of the coordinates is compared with the random numbers of the first."""
+    """Compares the second half of the coordinates with the random numbers of the first."""
 
     def uniform(self, size: int, stream: Stream) -> np.ndarray:
         return np.resize(stream.generator().random(-(-size // 2)), size)
 
 
 class OneStreamForAll(FloatBits):
-    """Many reports, and all of them from the stream of the first."""
+    """Encodes many reports with the stream of the first."""
 
     def encode_many(self, values: np.ndarray, streams: Sequence[Stream]) -> np.ndarray:
         check_releasable(values)
@@ -158,14 +158,14 @@ class OneStreamForAll(FloatBits):
 
 
 class PrivateRange(FloatBits):
-    """Values are scaled by the largest of them, which nobody sees."""
+    """Scales values by the largest of them, which nobody sees."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         return super().probabilities(values / max(np.abs(values).max(), 1e-9))
 
 
 class SentRange(PrivateRange):
-    """And here it is sent along."""
+    """Sends that largest value along."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         with np.errstate(over="ignore"):
@@ -177,7 +177,7 @@ class SentRange(PrivateRange):
 
 
 class LengthTells(FloatBits):
-    """Coordinates of zero are not sent, to save bits."""
+    """Leaves out coordinates of zero, to save bits."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)
@@ -186,7 +186,8 @@ class LengthTells(FloatBits):
 
 
 class RefusalTells(FloatBits):
-    """Values become infinite in float32, and only then is it asked whether they are finite."""
+    """Converts to float32, where values may become infinite, before it checks that they are
+    finite."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         with np.errstate(over="ignore"):
@@ -197,7 +198,7 @@ class RefusalTells(FloatBits):
 
 
 class TakesNaN(FloatBits):
-    """NaN is taken, and becomes the bit 0 always: no comparison with it is true."""
+    """Accepts NaN, which always becomes the bit 0, because no comparison with it is true."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         bits = self.uniform(values.size, stream) < self.probabilities(values)

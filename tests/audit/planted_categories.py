@@ -1,4 +1,4 @@
-"""Reports of one category with one mistake each, beside twins that make none."""
+"""Reports of one category with one mistake each, beside twins without a mistake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedldp.mechanisms.piecewise import Window
 
 @dataclass(frozen=True)
 class PublicK(KClosest):
-    """``k_closest`` with vectors one by one, and a k of each: as private as it says."""
+    """``k_closest`` on vectors one by one, with a k for each: as private as stated."""
 
     def closest(self, values: np.ndarray) -> int:
         return self.choice(values.size).closest
@@ -38,7 +38,7 @@ class PublicK(KClosest):
 
 
 class PrivateK(PublicK):
-    """k is chosen from the vector: fewer of the directions are close where its mean is positive."""
+    """Chooses k by the vector: fewer directions are close if its mean is positive."""
 
     def closest(self, values: np.ndarray) -> int:
         pairs = self.choice(values.size).frames.pairs
@@ -46,7 +46,7 @@ class PrivateK(PublicK):
 
 
 class KOfTheNorm(PublicK):
-    """k is chosen from the vector: all directions are close to one that is shorter than half."""
+    """Chooses k by the vector: all directions are close to one shorter than a half."""
 
     def closest(self, values: np.ndarray) -> int:
         choice = self.choice(values.size)
@@ -56,7 +56,7 @@ class KOfTheNorm(PublicK):
 
 @dataclass(frozen=True)
 class ClosedPlaces(FrameChoice):
-    """A word belongs to the place before where it is the first one of a place."""
+    """A word belongs to the previous place if it is the first word of a place."""
 
     def place(self, stream: Stream) -> int:
         word = int(stream.integers(1, np.uint64)[0])
@@ -76,7 +76,7 @@ class ClosedWords(PublicK):
 
 
 class Blurred(NearestDirection):
-    """``nearest_direction`` with a randomised response that may be another one."""
+    """``nearest_direction`` with a replaceable randomised response."""
 
     kind = KRR
 
@@ -93,7 +93,7 @@ class _OneMore(KRR):
 
 
 class OneMore(Blurred):
-    """It is drawn by one word more of the true category than what is stated."""
+    """Draws the true category by one word more than stated."""
 
     kind = _OneMore
 
@@ -106,13 +106,13 @@ class _RoundedUp(KRR):
 
 
 class RoundedUp(Blurred):
-    """H is rounded up, not down, in what is drawn and in what is stated: H/L is above e^eps."""
+    """Rounds H up, not down, in drawing and in stating: H/L exceeds e^eps."""
 
     kind = _RoundedUp
 
 
 class LastTwice(Blurred):
-    """Words beyond the last category are its own, too, and none is drawn again."""
+    """Also keeps words beyond the last category, and never draws again."""
 
     class _Kind(KRR):
         def randomise(self, categories: np.ndarray, stream: Stream) -> np.ndarray:
@@ -133,7 +133,7 @@ class _Given(Stream):
 
 @dataclass(frozen=True)
 class NamedSeed(PublicK):
-    """The seed follows from the client's number, so it names the sender to who reads the code."""
+    """The seed follows from the client's number, so it names the sender to readers of the code."""
 
     client: int = 0
 
@@ -150,6 +150,6 @@ class _Scattered(KRR):
 
 
 class Scattered(Blurred):
-    """As private as it says, with words in another order, where no runs are."""
+    """As private as stated, with words in another order, which has no runs."""
 
     kind = _Scattered

@@ -1,4 +1,4 @@
-"""Presets whose features make one mistake each, beside one that makes none."""
+"""Presets whose features make one mistake each, beside one without a mistake."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OFFERS = (
 
 @dataclass(frozen=True)
 class Public:
-    """Examples as vectors, less a public number."""
+    """Examples as vectors, minus a public number."""
 
     size: int
 
@@ -41,14 +41,14 @@ class Public:
 
 
 class BatchMean(Public):
-    """Fitted on the rows that it is given: their mean is taken off."""
+    """Fitted on the given rows: it subtracts their mean."""
 
     def centre(self, flat: Any) -> Any:
         return flat.mean(axis=0)
 
 
 class BatchScale(Public):
-    """Fitted on the rows that it is given, and on one of them alone: the largest number."""
+    """Fitted on one of the given rows, which has the largest number."""
 
     def __call__(self, examples: Any) -> Any:
         found = super().__call__(examples)
@@ -57,7 +57,7 @@ class BatchScale(Public):
 
 @dataclass(frozen=True)
 class Running(Public):
-    """A mean of all rows that it was ever given is taken off."""
+    """Subtracts the mean of all rows that it was ever given."""
 
     seen: list[Any] = field(default_factory=list)
 
@@ -68,7 +68,7 @@ class Running(Public):
 
 @dataclass(frozen=True)
 class DigestOfRows(Public):
-    """Its digest follows from rows."""
+    """Its digest depends on the rows."""
 
     kept: list[str] = field(default_factory=lambda: ["0" * 64])
 
@@ -100,7 +100,7 @@ def _with(kind: Any, settings: Settings) -> Composition:
 
 @preset(*OFFERS)
 def public(settings: Settings) -> Composition:
-    """A public number is taken off: as private as it says."""
+    """Subtracts a public number: as private as stated."""
     return _with(Public, settings)
 
 

@@ -1,4 +1,4 @@
-"""A report of a label and a direction that hides the direction alone, beside a right twin."""
+"""A report of a label and a direction that hides only the direction, beside a right twin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Planted(Algorithm):
 
 
 class RightConfig(composed):
-    """The right one, whose mechanism wrong ones may change."""
+    """The right one; wrong ones replace its mechanism."""
 
     system: Literal["planted_labels:RightConfig"] = "planted_labels:RightConfig"
     chosen: ClassVar[Any] = KClosest
@@ -37,7 +37,7 @@ class RightConfig(composed):
 
 @dataclass(frozen=True)
 class WithinTheLabel(FrameChoice):
-    """A direction is drawn among those of the label, as if there were no other label."""
+    """Draws a direction among those of the label, as if there were no other label."""
 
     def draw(self, along: Any, streams: Any, own: Any = None) -> Any:
         within = FrameChoice(self.epsilon, self.frames, self.closest).draw(along, streams)
@@ -48,7 +48,7 @@ class WithinTheLabel(FrameChoice):
 
 
 class LabelInClear(KClosest):
-    """See ``WithinTheLabel``: the direction is private, and the label is not."""
+    """See ``WithinTheLabel``: the direction is private, but the label is not."""
 
     def choice(self, size: int) -> FrameChoice:
         return WithinTheLabel(*fields_of(super().choice(size)))

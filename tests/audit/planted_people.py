@@ -1,4 +1,4 @@
-"""Sums over people with one mistake each, beside right ones: those of ``person_dp_sgd``."""
+"""Sums over people with one mistake each, beside right ones, those of ``person_dp_sgd``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Planted(Algorithm):
 
 @dataclass(frozen=True)
 class Sums:
-    """What sums people; rightly so."""
+    """Sums people without a mistake."""
 
     inner: DenseGradients
 
@@ -69,13 +69,13 @@ class Sums:
 
 
 class RightConfig(person_dp_sgd):
-    """The right one, whose parts wrong ones may change.
+    """The right one; wrong ones replace its parts.
 
     Attributes:
-        sums: what sums people.
-        noise: what adds noise to the sum, at a client or, with channel = central, at the server.
-        steps: what takes several steps in a round.
-        gradients: what takes one.
+        sums: sums people.
+        noise: adds noise to the sum, at a client or, with channel = central, at the server.
+        steps: takes several steps in a round.
+        gradients: takes one step.
     """
 
     system: Literal["planted_people:RightConfig"] = "planted_people:RightConfig"
@@ -102,7 +102,7 @@ class RightConfig(person_dp_sgd):
 
 
 class RowsClipped(Sums):
-    """Every row is clipped, and not the person that has several."""
+    """Clips every row instead of the person that has several."""
 
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         return self.inner(weights, replace(examples, people=None))
@@ -114,7 +114,7 @@ class RowsClippedConfig(RightConfig):
 
 
 class PrivateDivisor(Sums):
-    """The sum is divided by the client's number of rows, which nobody but the client knows."""
+    """Divides the sum by the client's number of rows, which only the client knows."""
 
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         return np.rint(self.inner(weights, examples) * (64 / max(1, len(examples))))
@@ -126,7 +126,7 @@ class PrivateDivisorConfig(RightConfig):
 
 
 class NoNoise(IntegerGaussian):
-    """A share of the noise is stated and left out: others' shares are to do."""
+    """States a share of the noise and leaves it out, as if others' shares sufficed."""
 
     def _noise(self, size: int, stream: Stream) -> Any:
         return np.zeros(size, np.int64)
@@ -138,7 +138,7 @@ class NoNoiseConfig(RightConfig):
 
 
 class TooLittle(IntegerGaussian):
-    """The scale's exponent is off by three."""
+    """The exponent of the scale is off by three."""
 
     def _noise(self, size: int, stream: Stream) -> Any:
         return np.rint(super()._noise(size, stream) / 8).astype(np.int64)
@@ -150,7 +150,7 @@ class TooLittleConfig(RightConfig):
 
 
 class KnownNoise(IntegerGaussian):
-    """The noise follows from a seed that is in the code."""
+    """Draws the noise from a seed in the code."""
 
     def _noise(self, size: int, stream: Stream) -> Any:
         return super()._noise(size, Stream(bytes(32), simulated=stream.simulated))
@@ -162,7 +162,7 @@ class KnownNoiseConfig(RightConfig):
 
 
 class FloatSums(Sums):
-    """People's vectors are added as floats of 24 bits, and rounded thereafter."""
+    """Adds people's vectors as floats of 24 bits, and rounds afterwards."""
 
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         assert examples.people is not None
@@ -178,7 +178,7 @@ class FloatSumsConfig(RightConfig):
 
 
 class BatchGradients(Sums):
-    """Gradients are right to 24 bits, and their bits depend on who is in the batch."""
+    """Computes gradients to 24 bits, and their bits depend on who is in the batch."""
 
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         assert examples.people is not None
@@ -193,7 +193,7 @@ class BatchGradientsConfig(RightConfig):
 
 
 class FloatClip(Sums):
-    """Vectors are scaled to the norm by floats, and rounded to the next integers."""
+    """Scales vectors to the norm in floats, and rounds to the nearest integers."""
 
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         assert examples.people is not None
@@ -210,7 +210,7 @@ class FloatClipConfig(RightConfig):
 
 
 class RowsSampled(PersonGradients):
-    """A sample takes each row on its own, in place of each person."""
+    """Samples rows one by one instead of persons."""
 
     def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
         alone = [replace(each, examples=replace(each.examples, people=None)) for each in batch]
@@ -227,7 +227,7 @@ class RowsSampledConfig(RightConfig):
 
 
 class EarlyStop(NoisySteps):
-    """Steps end where people's gradients have become small, which nobody else may know."""
+    """Stops when people's gradients have become small, which nobody else may know."""
 
     def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
         (client,) = batch
@@ -242,7 +242,7 @@ class EarlyStopConfig(RightConfig):
 
 
 class LastStepPlain(NoisySteps):
-    """After the noisy steps a small one is taken without noise."""
+    """Takes a small step without noise after the noisy steps."""
 
     def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
         (client,) = batch

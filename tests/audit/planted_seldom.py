@@ -14,7 +14,7 @@ from fedldp.mechanisms.two_point_l1 import TwoPointL1
 
 
 class RepeatingNoise(FloatBits):
-    """After 70,000 coordinates the noise begins again: a buffer that is too short."""
+    """The noise repeats after 70,000 coordinates, as from a buffer that is too short."""
 
     def uniform(self, size: int, stream: Stream) -> np.ndarray:
         return np.resize(stream.generator().random(min(size, 70_000)), size)
@@ -22,7 +22,7 @@ class RepeatingNoise(FloatBits):
 
 @dataclass(frozen=True)
 class HalfNorm(TwoPointL1):
-    """The L1 norm counts one sign alone: of an alternating corner it is half of the true one."""
+    """The L1 norm counts only one sign: for an alternating corner it is half of the true one."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)
@@ -37,7 +37,7 @@ class HalfNorm(TwoPointL1):
 
 
 class CertainWindow(FloatBits):
-    """Between 0.60 and 0.61 the answer is certain."""
+    """The answer is deterministic between 0.60 and 0.61."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         inside = (values > 0.60) & (values < 0.61)
@@ -45,7 +45,7 @@ class CertainWindow(FloatBits):
 
 
 class RangeOfSome(FloatBits):
-    """Values are scaled by the largest of them, where that is between 3 and 5."""
+    """Scales values by the largest of them, if that is between 3 and 5."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         largest = np.abs(values).max()
@@ -53,7 +53,7 @@ class RangeOfSome(FloatBits):
 
 
 class SeldomInClear(FloatBits):
-    """One report in a hundred thousand is the signs of the values, without noise."""
+    """One report in a hundred thousand has the signs of the values, without noise."""
 
     share: ClassVar[float] = 1e-5
 
@@ -67,13 +67,13 @@ class SeldomInClear(FloatBits):
 
 
 class OftenInClear(SeldomInClear):
-    """And here it is one in ten."""
+    """The same for one report in ten."""
 
     share = 0.1
 
 
 class Unreadable(FloatBits):
-    """Its reports are right, and the server cannot read them."""
+    """Its reports are right, but the server cannot read them."""
 
     def aggregate(self, size: int) -> object:  # type: ignore[override]
         raise TypeError("no such thing")

@@ -1,7 +1,7 @@
-"""Systems with one mistake each in what a client does, beside one that makes none.
+"""Systems with one mistake each in what a client does, beside one without a mistake.
 
 The right one is a preset. The wrong ones have its settings and parts, and an ``Algorithm`` that
-makes a mistake on purpose.
+makes a deliberate mistake.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fedldp.protocol.wire import Broadcast, Report, Reports
     Offer("epsilon", Positive, "of a report", 1.0),
 )
 def right(settings: Settings) -> Composition:
-    """Clients send their change with Laplace noise: as private as it says."""
+    """Clients send their change with Laplace noise: as private as stated."""
     return Composition(
         bound=Unbounded(send="update"),  # the mechanism has one of its own
         calibration=Fixed(every=Laplace(1.0, settings.epsilon)),
@@ -61,7 +61,7 @@ class Planted(Algorithm):
 
 @dataclass(frozen=True)
 class Send:
-    """What such a client sends."""
+    """What a right client sends."""
 
     mechanism: Mechanism
     size: int
@@ -90,7 +90,7 @@ class Send:
 
 
 class RightConfig(right):
-    """The right one, with an encoder that wrong ones may change.
+    """The right one; wrong ones replace its encoder.
 
     Attributes:
         sends: what encodes.
@@ -108,7 +108,7 @@ class RightConfig(right):
 
 
 class NoClipConfig(RightConfig):
-    """Noise for a norm of 1, and no clip."""
+    """Noise for a norm of 1, without clipping."""
 
     system: Literal["planted_systems:NoClipConfig"] = "planted_systems:NoClipConfig"
 
@@ -118,7 +118,7 @@ class NoClipConfig(RightConfig):
 
 
 class HalfNoiseConfig(RightConfig):
-    """Noise for a distance of C, where two reports may be 2 C apart."""
+    """Noise for a distance of C, although two reports may be 2 C apart."""
 
     system: Literal["planted_systems:HalfNoiseConfig"] = "planted_systems:HalfNoiseConfig"
 
@@ -128,7 +128,7 @@ class HalfNoiseConfig(RightConfig):
 
 
 class CountTold(Send):
-    """The number of examples is sent as it is, as a weight."""
+    """Sends the exact number of examples as a weight."""
 
     def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         report = super().one(update, broadcast, sender)
@@ -141,7 +141,7 @@ class CountToldConfig(RightConfig):
 
 
 class SameNoise(Send):
-    """Every round has the noise of the first: drawn from what a client has once in the run."""
+    """Every round has the noise of the first: it is drawn from the client's secret for the run."""
 
     def stream(self, sender: Sender) -> Any:
         return sender.kept("mechanism")
@@ -153,7 +153,7 @@ class SameNoiseConfig(RightConfig):
 
 
 class RefusalTells(Send):
-    """Training that gave NaN is refused, not replaced."""
+    """Refuses training that gave NaN instead of replacing it."""
 
     def change(self, update: Any, broadcast: Broadcast) -> Any:
         if not np.isfinite(update.open().rows).all():
@@ -168,7 +168,7 @@ class RefusalTellsConfig(RightConfig):
 
 @dataclass(frozen=True)
 class Remembers(Send):
-    """A round's report, all but in clear, is made once and kept in the object."""
+    """Makes a round's report, almost in clear, once and keeps it in the object."""
 
     kept: dict[int, Report] = field(default_factory=dict, compare=False)
 
@@ -185,7 +185,7 @@ class RemembersConfig(RightConfig):
 
 
 class OneBit(Send):
-    """One bit of the sum of the change: as private as it says."""
+    """One bit of the sum of the change: as private as stated."""
 
     def event(self, phase: int = 0) -> Event:
         return self.bit.event(1)
@@ -206,7 +206,7 @@ class OneBitConfig(RightConfig):
 
 
 class LessAndLess(Send):
-    """The noise is that of what is stated in the first round, and shrinks from round to round."""
+    """The noise is as stated in the first round, and shrinks from round to round."""
 
     def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         mechanism = Laplace(1.0, broadcast.round * self.event().epsilon)  # type: ignore[attr-defined]
@@ -256,7 +256,7 @@ def tell_clip(state: State) -> Broadcast:
     Offer("epsilon", Positive, "of a report", 1.0),
 )
 def of_statistics(settings: Settings) -> Composition:
-    """Clients send the statistics of their examples with Laplace noise: as private as it says."""
+    """Clients send the statistics of their examples with Laplace noise: as private as stated."""
     return Composition(
         local=StatisticsOf(),
         bound=Unbounded(chart=OfStatistics(ridge=0.1)),  # the mechanism has one of its own
@@ -266,7 +266,7 @@ def of_statistics(settings: Settings) -> Composition:
 
 
 class StatisticsConfig(of_statistics):
-    """The right one, with a release that wrong ones may change."""
+    """The right one; wrong ones replace its release."""
 
     system: Literal["planted_systems:StatisticsConfig"] = "planted_systems:StatisticsConfig"
 
@@ -284,7 +284,7 @@ class ChangedRelease(Algorithm):
 
 
 class UnclippedStatisticsConfig(StatisticsConfig):
-    """Noise for a norm of a half, and no clip."""
+    """Noise for a norm of a half, without clipping."""
 
     system: Literal["planted_systems:UnclippedStatisticsConfig"] = (
         "planted_systems:UnclippedStatisticsConfig"
@@ -295,14 +295,14 @@ class UnclippedStatisticsConfig(StatisticsConfig):
 
 
 class CountedTwice(planted.MissingClip):
-    """Noise for a norm of ``clip``, and twice what is clipped to it."""
+    """Noise for a norm of ``clip``, and then twice the clipped value."""
 
     def encode(self, values: Any, stream: Any) -> bytes:
         return super().encode(2 * self.bound(values), stream)
 
 
 class DoubledStatisticsConfig(StatisticsConfig):
-    """Statistics are clipped, and then every example counts twice."""
+    """Clips statistics, and then counts every example twice."""
 
     system: Literal["planted_systems:DoubledStatisticsConfig"] = (
         "planted_systems:DoubledStatisticsConfig"
@@ -313,14 +313,14 @@ class DoubledStatisticsConfig(StatisticsConfig):
 
 
 class ToldTwice(Planted):
-    """A client is not told that it answers once: the server may ask it in every round."""
+    """Does not tell a client that it answers once: the server may ask it in every round."""
 
     def client(self, client: int, device: Any) -> ClientRole:
         return replace(super().client(client, device), max_participations=None)
 
 
 class OnceConfig(RightConfig):
-    """Every client sends one bit in one round only, as its own ledger sees to."""
+    """Every client sends one bit in one round only, as its own ledger enforces."""
 
     system: Literal["planted_systems:OnceConfig"] = "planted_systems:OnceConfig"
     participation: Any = "once"
@@ -354,7 +354,7 @@ class Category(Planted):
     Offer("epsilon", Positive, "of a report", 2.0),
 )
 def shuffled(settings: Settings) -> Composition:
-    """Clients send one category, by a shuffler of whole reports: as private as it says."""
+    """Clients send one category through a shuffler of whole reports: as private as stated."""
     return Composition(
         bound=Unbounded(send="update"),
         calibration=Fixed(every=planted_categories.PublicK(settings.epsilon, 1.0)),
@@ -384,14 +384,14 @@ class NamedConfig(UnnamedConfig):
 
 
 class SameSeed(Encoder):
-    """Every round has the random numbers of the first: a client's secret, which nobody knows."""
+    """Every round has the random numbers of the first: they come from a client's secret."""
 
     def __call__(self, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
         return super().__call__(update, broadcast, replace(senders, fresh=senders.kept))
 
 
 class SameSeedConfig(UnnamedConfig):
-    """No code tells whose a report is, but two rounds tell that it is the same client."""
+    """No code tells who sent a report, but two rounds tell that it is the same client."""
 
     system: Literal["planted_systems:SameSeedConfig"] = "planted_systems:SameSeedConfig"
     rounds: int = 2

@@ -1,4 +1,4 @@
-"""Images are recovered from updates in clear, and less and less from what is randomised."""
+"""Images are recovered from updates in clear, and ever less from randomised ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def attacked(config: RunConfig) -> Result:
 @pytest.mark.parametrize("model", ["logistic", "mlp_64"])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_one_images_update_in_clear_is_the_image(model: str, batch: int) -> None:
-    """To rounding: weights travel as float32, and are differences of larger ones."""
+    """Up to rounding: weights travel as float32, and are differences of larger ones."""
     config = digits("fedavg-digits", model=model, batch_size=batch)
     scenario = scenario_of(config)
     names = first_dense(scenario)
@@ -84,8 +84,8 @@ def test_the_smaller_the_budget_the_worse_the_picture() -> None:
     ]
     values = [each.value for each in found if each is not None]
     assert values == sorted(values)
-    assert values[0] < 0.7  # the ranges clip most of what training changes
-    assert 0.9 < values[2] < 1.1  # what is learned from noise alone costs a little
+    assert values[0] < 0.7  # the ranges clip most of the change
+    assert 0.9 < values[2] < 1.1  # learning from pure noise costs a little
 
 
 def test_a_model_that_scales_its_inputs_gives_the_image_all_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Membership is found where clients overfit, and not where budgets are small or by chance."""
+"""Membership is found where clients overfit, and not with small budgets or by chance."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def shuffled(members: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
 def test_who_was_a_member_at_random_is_not_found(
     overfitted: tuple[AttackScenario, Played, Played],
 ) -> None:
-    """Of 20 intervals at 95 % fewer than 17 hold 1/2 with probability 0.016."""
+    """Of 20 intervals at 95 %, fewer than 17 contain 1/2 with probability 0.016."""
     scenario, shadows, targets = overfitted
     scores = nearest_centre(shadows, targets.updates)
     groups = np.repeat(np.arange(len(scores)), scores.shape[1])
@@ -89,7 +89,7 @@ def test_shadows_whose_members_are_shuffled_are_of_no_use(
     scenario, shadows, targets = overfitted
     members = shuffled(shadows.members, 1)
     found = {a.attack: a for a in decide(scenario, replace(shadows, members=members), targets)}
-    assert found["loss threshold"].succeeds  # it needs none
+    assert found["loss threshold"].succeeds  # it needs no shadows
     for name in ("LiRA", "LiRA, gradient"):
         result = found[name].measured
         assert result is not None
@@ -97,7 +97,7 @@ def test_shadows_whose_members_are_shuffled_are_of_no_use(
 
 
 def test_of_a_small_budget_nothing_is_seen() -> None:
-    """At 0.001 for a weight, 650 of them and one round are a pure 0.65, and 0.06 at delta 1e-5."""
+    """At 0.001 per weight, 650 weights and one round cost 0.65 (pure), and 0.06 at delta 1e-5."""
     found = [
         a.measured for a in of_reports(scenario_of(digits("ldp-fl-digits", epsilon=0.001)), EFFORT)
     ]
@@ -178,7 +178,7 @@ def test_lira_is_the_ratio_of_two_gaussians() -> None:
     np.testing.assert_allclose(lira(shadows, members, seen)[0], right, rtol=1e-9)
     nobody = members.copy()
     nobody[:, 0] = False
-    assert lira(shadows, nobody, seen)[0, 0] == 0  # of an example that no shadow had
+    assert lira(shadows, nobody, seen)[0, 0] == 0  # for an example that no shadow had
     assert lira(shadows, nobody, seen)[0, 1] == pytest.approx(right[1])
 
 

@@ -1,4 +1,4 @@
-"""The share of a class is read from updates in clear, and not from what hides it."""
+"""The share of a class can be read from updates in clear, and not from those that hide it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves and intervals are those of definitions, and intervals hold what they say."""
+"""Curves and intervals follow their definitions, and intervals have their stated coverage."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def share_held(shift: float, right: float, repeats: int, **more: float) -> float
 
 
 def test_an_interval_holds_the_true_area_as_often_as_it_says() -> None:
-    """Of 30, two standard deviations fewer than 95 %; without groups many would be missed."""
+    """For 30 intervals, at least 95 % less two deviations; without groups many would miss it."""
     least = CONFIDENCE - 2 * np.sqrt(CONFIDENCE * (1 - CONFIDENCE) / 30)
     assert share_held(0.0, 0.5, 30, of_group=2.0) >= least
     scores, truth, groups = drawn(0, shift=0.0, of_group=2.0)
@@ -87,7 +87,7 @@ def test_means_and_ratios() -> None:
     values = np.arange(1.0, 101.0)
     assert mean_estimate(values, 0).value == 50.5
     assert 50.5 in mean_estimate(values, 0)
-    found = ratio_estimate(3 * values, values, 0)  # always three: there is nothing to doubt
+    found = ratio_estimate(3 * values, values, 0)  # always three, so without any doubt
     assert (found.low, found.high) == pytest.approx((3.0, 3.0))
 
 

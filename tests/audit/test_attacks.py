@@ -1,4 +1,4 @@
-"""The one entry: every system is attacked without an edit, a user's own too."""
+"""The single entry point attacks every system unedited, including a user's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TINY = replace(
 
 CONFIGS = {c.system: c for c in (r.config for r in recipes().values()) if c.dataset == "digits"}
 
-# What happens to these, to the attacks, happens to others too.
+# What happens to the attacks on these happens to those on others, too.
 LIKE_OTHERS = {
     "central_dp", "cldp_fed", "dp_sgd", "personalized_sound", "priority", "priority_public",
     "privunit_fl", "secure_aggregation",
@@ -76,7 +76,7 @@ def test_a_users_own_system_and_data_are_attacked() -> None:
     data = Dataset.from_arrays(generator.random((80, 5)), generator.integers(0, 2, 80))
     found = attack(config, data, effort=TINY)
     check(found)
-    assert "inversion" not in {each.game for each in found}  # it is a table
+    assert "inversion" not in {each.game for each in found}  # its data are a table
     clients = [(generator.random((n, 5)), generator.integers(0, 2, n)) for n in (20, 30, 40)]
     check(attack(config, Dataset.from_clients(clients), effort=TINY))
 
@@ -110,7 +110,7 @@ def test_the_client_with_the_largest_budget_is_attacked() -> None:
 
 @pytest.mark.parametrize("name", ["quickstart", "nbafl-digits"])
 def test_clients_of_the_pool_are_in_nothing_that_the_server_sent(name: str) -> None:
-    """Broadcasts of later rounds come from a run in which other examples stand in for the pool."""
+    """Broadcasts of later rounds come from a run in which other examples replace the pool."""
     config = find_recipe(name).config.changed(standardise=False)
     data = load_dataset("digits")
 

@@ -1,4 +1,4 @@
-"""Where data say whose rows are, attacks have whole persons: in scenarios, clients and answers."""
+"""If data name persons, attacks use whole persons: in scenarios, clients and answers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SITES = 3
 
 
 def visits(people: int = 40, rows: int = 5, heavy: frozenset[int] = frozenset()) -> Dataset:
-    """Return persons of one row to so many, at three sites; labels are of persons, at random.
+    """Return persons at three sites with one row up to a given number; labels are random by person.
 
-    Heavy ones have every row thirty times.
+    Heavy persons have every row thirty times.
     """
     rng = np.random.default_rng(0)
     sites = []
@@ -90,7 +90,7 @@ def test_clients_that_are_played_have_whole_persons(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_round_before_has_nobody_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where persons of the pool have most rows of all."""
+    """Also if persons of the pool have the most rows of all."""
     data = visits()
     pool = frozenset(scenario_of(overfitting(), data).pool.people.tolist())
     told: list[Any] = []

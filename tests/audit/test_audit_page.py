@@ -1,4 +1,4 @@
-"""The page of an audit: one file, all text escaped, with what was found in it."""
+"""The page of an audit: one file, with all text escaped, and everything that was found."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_it_is_one_file_whose_text_is_escaped() -> None:
 
 def test_it_shows_what_was_found() -> None:
     text = page(audit(OK), found())
-    assert text.count("<svg") == 1  # of the one attack that decides
+    assert text.count("<svg") == 1  # for the one attack that decides
     assert text.count('src="data:image/png;base64,') == 2
     for words in ("0.500 [0.400, 0.600]", "cannot be made", ">linked<", "37.5", "5 %"):
         assert words in text
@@ -121,7 +121,7 @@ def test_the_command_writes_it_and_replaces_no_other_file(
     assert "thesis.html" in line
     assert other.read_text() == "years of work"
     place = tmp_path / "audit.html"
-    for _ in range(2):  # one of ours is replaced
+    for _ in range(2):  # the second write replaces our own file
         done = fedldp_command(*arguments, "--page", place)
         assert done.status == 0
         assert "TwoPoint" in place.read_text()

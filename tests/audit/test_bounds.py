@@ -1,4 +1,4 @@
-"""The bounds are exact: their coverage is summed up over all outcomes."""
+"""The bounds are exact: their coverage is computed by summing over all outcomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedldp.core.errors import ConfigError
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (1, 10), (7, 10), (10, 10), (61, 10**7)])
 def test_they_are_the_intervals_of_clopper_and_pearson(hits: int, trials: int) -> None:
     low, high = (f(hits, trials, 0.001) for f in (probability_at_least, probability_at_most))
-    # By definition: at the bound, what was seen or more (or less) has probability alpha.
+    # By definition: at the bound, the outcome seen, or more (or less), has probability alpha.
     if hits:
         assert stats.binom.sf(hits - 1, trials, low) == pytest.approx(0.001, rel=1e-6)
         assert stats.binom.sf(hits - 1, trials, low) <= 0.001
@@ -32,7 +32,7 @@ def test_they_are_the_intervals_of_clopper_and_pearson(hits: int, trials: int) -
 
 
 def failure(p: float, q: float, n: int, m: int, delta: float, confidence: float) -> float:
-    """Return the exact probability that the bound is above what the event proves."""
+    """Return the exact probability that the bound exceeds what the event proves."""
     truth = max(0.0, math.log((p - delta) / q)) if p > delta else 0.0
     total = 0.0
     for hits in range(n + 1):

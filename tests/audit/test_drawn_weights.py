@@ -1,4 +1,4 @@
-"""Mistakes in reports of one category are found, by counting trials or words; their twins pass."""
+"""Mistakes in reports of one category are found, by counting trials or words; twins pass."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_private_k_is_found_by_words(cls: Any, where: str) -> None:
 @pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp, planted.LastTwice])
 def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
     assert counted(cls).verdict == "bug"
-    assert audit("", [cls], effort=BY_TRIALS, trials=200).verdict == "ok"  # no trials see it
+    assert audit("", [cls], effort=BY_TRIALS, trials=200).verdict == "ok"  # no trials show it
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Features that are fitted on rows are found; those of one example pass."""
+"""Features that are fitted on rows are found; features of one example pass."""
 
 from __future__ import annotations
 

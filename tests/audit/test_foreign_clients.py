@@ -1,4 +1,4 @@
-"""Clients of somebody else's with planted mistakes: each is found, and a right one is not."""
+"""Foreign clients with planted mistakes: each is found, and a right one passes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedldp.core.errors import ConfigError
 
 EFFORT = replace(QUICK, mechanism_explore=40, mechanism_least=400, mechanism_most=400)
 CLIP, DELTA = 1.0, 1e-5
-SIGMA = 2 * CLIP * 3.73063163481594  # of epsilon 1 at delta 1e-5, replacing the whole input
+SIGMA = 2 * CLIP * 3.73063163481594  # for epsilon 1 at delta 1e-5, replacing the whole input
 MANY = [(1,)] * 64
 Arrays = list[np.ndarray]
 _rng = np.random.default_rng(5)
@@ -95,7 +95,7 @@ def constant(arrays: Arrays) -> Arrays:
 def audited(client: Callable[[Arrays], Any], **changes: Any) -> Audit:
     given: dict[str, Any] = {"unit": "client-round", "epsilon": 1.0, "delta": DELTA, **changes}
     games = planned_foreign_games(f"{__name__}:{client.__name__}", effort=EFFORT, **given)
-    if "shapes" in given:  # of many arrays the others take long
+    if "shapes" in given:  # with many arrays the other games take long
         games = games[:1]
     return play("a client", games, confidence=0.999, trials=None, seed=0)
 
@@ -136,7 +136,7 @@ def test_of_a_weight_a_larger_epsilon_is_shown_than_is_claimed() -> None:
 
 
 def test_repeats_tell_as_much_as_their_number() -> None:
-    """By hand: n inputs, all answered twice alike, show ln n but for the confidence."""
+    """By hand: n inputs, all answered twice alike, show ln n, up to the confidence."""
     (_, repeats, *_) = planned_foreign_games(
         f"{__name__}:discards_noise", unit="client-round", epsilon=9.0, delta=0.0, effort=EFFORT
     )

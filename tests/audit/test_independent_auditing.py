@@ -1,4 +1,4 @@
-"""The audit beside code that others wrote: bounds of jax-privacy, coins of opendp."""
+"""The audit compared with others' code: bounds of jax-privacy, coins of opendp."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def scores(up: int, of: int) -> np.ndarray:
-    """Return scores of which so many are above a half."""
+    """Return scores, a given number of which exceed a half."""
     return np.repeat([1.0, 0.0], [up, of - up])
 
 
@@ -81,13 +81,13 @@ def test_the_audit_comes_near_what_opendp_promises_of_its_response(epsilon: floa
     promised = mechanism.response().map(1)
     game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
     few = replace(QUICK, mechanism_scan=0)
-    # Its coins are fresh in each run of this test: it fails by chance once in 10^9 runs.
+    # Its coins are fresh in each run: the test fails by chance once in 10^9 runs.
     (shown,) = game.play([0.0], promised, few, AuditKeys(0), 1 - 1e-9)
     assert 0.55 * promised < shown.lower <= promised
 
 
 def test_a_looser_promise_of_the_same_response_is_refuted() -> None:
-    """A lie on the same coins: half of what they cost."""
+    """A false statement on the same coins: half of what they cost."""
     mechanism = OfOpenDP(2.0)
     game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
     (shown,) = game.play([0.0], 1.0, replace(QUICK, mechanism_scan=0), AuditKeys(0), 1 - 1e-9)

@@ -1,4 +1,4 @@
-"""Links between shuffled messages: found where clocks or content allow it, and not elsewhere."""
+"""Links between shuffled messages: found if clocks or content allow it, and not otherwise."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_ticks_of_timers_link_however_long_the_delay() -> None:
 
 
 def test_two_rounds_of_the_game_have_one_delay() -> None:
-    """T is agreed once: what differs from round to round are the times that clients take."""
+    """T is agreed once: only the times that clients take differ from round to round."""
     generator, clocks = np.random.default_rng(0), replace(OFF, prediction_error=0.1)
     habits = Habits.draw(DELAYS, clocks, CLIENTS, generator)
     first, second = (draw_windows(DELAYS, clocks, habits, generator) for _ in range(2))
@@ -105,7 +105,7 @@ def test_two_rounds_of_the_game_have_one_delay() -> None:
 
 
 def test_what_is_attacked_is_what_the_shuffler_puts_out() -> None:
-    """The ranks attack, on the shuffler's own messages, is right as often as in the game."""
+    """The ranks attack is as often right on the shuffler's own messages as in the game."""
     delays = replace(DELAYS, prediction_error=0.1, delay_seconds=1.0)
     hits, trials = 0, 0
     for seed in range(20):
@@ -124,7 +124,7 @@ def test_what_is_attacked_is_what_the_shuffler_puts_out() -> None:
 
 
 def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
-    """Return a round's messages as the shuffler puts them out, and whose each is."""
+    """Return a round's messages as the shuffler delivers them, and the sender of each."""
 
     class Inner:
         def exchange(self, question: RoundRequest, clients: object) -> Iterator[Delivery]:
@@ -159,7 +159,7 @@ def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
 
 
 def inside(persistent: float) -> TrainedValues:
-    """Return clients whose values deviate from the mean by so much, the same in both rounds."""
+    """Return clients whose values deviate from the mean by a given amount, alike in both rounds."""
     generator = np.random.default_rng(3)
     parts = [
         np.repeat(persistent * generator.choice([-1.0, 1.0], (1, count, SIZE)), 2, axis=0)
@@ -171,12 +171,12 @@ def inside(persistent: float) -> TrainedValues:
 def test_whole_reports_link_from_round_to_round_by_content() -> None:
     hits = content_hits(inside(1.0), TwoPoint(8.0), [1, SIZE], trials=100, keys=AuditKeys(0))
     assert hits["across", SIZE] >= 95
-    assert hits["within", 1] <= 15  # independent coordinates tell nothing of each other
+    assert hits["within", 1] <= 15  # independent coordinates reveal nothing about each other
 
 
 def test_reports_without_a_client_s_own_part_do_not_link() -> None:
     hits = content_hits(inside(0.0), TwoPoint(8.0), [1, SIZE], trials=120, keys=AuditKeys(0))
-    assert max(hits.values()) <= 14  # 3 are expected: a chance of less than 1e-5
+    assert max(hits.values()) <= 14  # 3 are expected: this fails with probability below 1e-5
 
 
 def test_masked_vectors_link_by_nothing() -> None:

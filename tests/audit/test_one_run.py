@@ -1,4 +1,4 @@
-"""The bound of one run: exact where the law of right guesses is known, and by simulation."""
+"""The bound of one run: exact if the law of right guesses is known, and by simulation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fedldp.simulation.plan import problem_of
 def alarms(canaries: int, epsilon: float, delta: float, confidence: float) -> float:
     """Return the probability that the bound is too large, for a mechanism that attains it.
 
-    Each coin is told as it is with probability delta, and else by randomised response: so all
-    coins are guessed, and right independently of each other.
+    Each coin is revealed with probability delta, and otherwise reported by randomised response: so
+    all coins are guessed, and each guess is right independently of the others.
     """
     right = delta + (1 - delta) / (1 + math.exp(-epsilon))
     total = 0.0

@@ -1,4 +1,4 @@
-"""Clients that lie: honest runs are as ever, forged reports are taken, influence has a bound."""
+"""Lying clients: honest runs are unchanged, forged reports accepted, and influence bounded."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
     towards = np.random.default_rng(0).normal(size=650)
     forged = Forger(encoder, 0.5, 64).forge(honest, towards, sender_of(9, client), 1)
     assert forged.payload != honest.payload
-    checks.check(question, forged, client)  # raises where it refuses
+    checks.check(question, forged, client)  # raises if it refuses
     assert accepts_report(halves.server, halves.first, draws(1), forged, honest)
     beyond = np.full(650, 2 * LARGEST_WEIGHT, "<f4").tobytes()
     if made_of(encoder) is None:
@@ -169,7 +169,7 @@ def test_a_server_that_clips_bounds_the_influence_of_plain_floats() -> None:
 
 def test_influence_counts_the_client_with_the_largest_weight() -> None:
     found = influence(fedldp.recipe("personalized-digits"), DIGITS)
-    assert found.lower > 0  # of a selection, the one who is selected
+    assert found.lower > 0  # if the server selects, the influence of a selected client
 
 
 # The whole

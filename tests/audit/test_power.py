@@ -1,4 +1,4 @@
-"""Planted mistakes are found, at 99.9 % and with the trials of the quick mode."""
+"""The quick mode's trials find planted mistakes, at a confidence of 99.9 %."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanisms import audit
 from fedldp.mechanisms import Mechanism
 
-# Where each shows: the setting of the quick mode at which the least is to be run.
+# Where each shows: the setting of the quick mode with the least to run.
 BUGS: list[tuple[type[Mechanism], tuple[float, int]]] = [
     (planted.Float32Probabilities, (12.0, 1)),
     (planted.MissingClip, (1.0, 1)),
@@ -35,7 +35,7 @@ LONG = {
 }  # fmt: skip
 
 
-# Those that need most trials, or are slow to answer, are slow tests.
+# Mistakes that need most trials, or answer slowly, are slow tests.
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
@@ -78,6 +78,7 @@ def true_epsilon(mechanism: planted.Float32Probabilities) -> float:
 
 
 def test_what_float32_costs_at_epsilon_12() -> None:
-    """ExtraAttacks a centre it is much, and found; by itself less than any such audit can see."""
+    """Beside a centre the error is large, and found; by itself it is too small for such an
+    audit."""
     assert true_epsilon(planted.Float32Probabilities(12.0)) > 12.5
     assert 12 < true_epsilon(planted.PlainFloat32(12.0)) < 12.01

@@ -1,4 +1,4 @@
-"""The result of every game and attack: its JSON has the keys that people read, in their order."""
+"""The result of every game and attack has the JSON keys that people read, in order."""
 
 from __future__ import annotations
 

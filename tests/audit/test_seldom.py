@@ -61,7 +61,8 @@ def test_a_range_that_is_private_between_two_sizes() -> None:
 
 @pytest.mark.slow
 def test_a_report_in_clear_is_seen_where_it_is_often_enough() -> None:
-    """Of 2,000 reports 0.02 are in clear where one in 100,000 is: no black box sees that."""
+    """If one report in 100,000 is in clear, 2,000 reports have 0.02 of them: no black box sees
+    it."""
     assert bugs(planted_seldom.OftenInClear, at(0.5, 8))
     assert not bugs(planted_seldom.SeldomInClear, at(0.5, 8))
 

@@ -1,4 +1,4 @@
-"""A report behind a shuffler that names its sender is found; one of a drawn seed passes."""
+"""A report behind a shuffler that names its sender is found; one with a drawn seed passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crowd of whole reports that is counted too large is found, and one that is not passes."""
+"""A crowd of whole reports whose size is overstated is found, and a right one passes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def law_of(mechanism: KRR) -> Subset:
 def shown(mechanism: KRR, crowd: int, *, delta: float, trials: int) -> float:
     """Return a lower bound on epsilon of one client among others, all at a third category.
 
-    It counts how often the likelihood ratio of what a shuffler shows is above a threshold, which
-    was chosen on trials of their own.
+    It counts how often the likelihood ratio of the shuffler's output exceeds a threshold, which was
+    chosen on separate trials.
     """
     ratio = mechanism.window.high / mechanism.window.low
 
@@ -71,7 +71,7 @@ def test_a_blanket_of_too_many_reports_is_found(
 
 
 def played(**changes: Any) -> Any:
-    """Return the audit of a system's line of one round against the server behind a shuffler."""
+    """Return the audit of a system's guarantee for one round against the shuffled server."""
     settings: dict[str, Any] = {
         "system": "composed", "dataset": "digits", "model": "linear", "num_clients": 12,
         "rounds": 1, "learning_rate": 0.1, "mechanism": "k_closest", "bound": "norm",
@@ -94,7 +94,7 @@ def played(**changes: Any) -> Any:
 def test_a_system_that_counts_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = played()
     assert right.verdict == "ok"
-    assert max(row.lower for row in right.rows) > 0.3  # the attack sees something
+    assert max(row.lower for row in right.rows) > 0.3  # the attack finds something
 
     def crowded(subset: Subset, num_reports: int, delta: float, count: int = 1) -> float:
         return blanket_epsilon(subset, 500 * num_reports, delta, count)

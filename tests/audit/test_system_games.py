@@ -1,4 +1,4 @@
-"""Games of systems: planted mistakes are found at 99.9 %, and published claims fall."""
+"""Games of systems: planted mistakes are found at 99.9 %, and published claims are refuted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def questions(config: RunConfig, chosen: Callable[[Any], bool]) -> list[Any]:
 
 
 def small(unit: str, how: str = "") -> Callable[[Any], bool]:
-    """Choose the games of a unit with a server that is honest, or is dishonest in a way."""
+    """Choose the games of a unit with an honest server, or one that is dishonest in a given way."""
     return lambda q: (
         q.setting.startswith("small")
         and q.unit == unit
@@ -48,7 +48,7 @@ def audited(config: RunConfig, chosen: Callable[[Any], bool]) -> Any:
     return play("", asked, confidence=CONFIDENCE, trials=None, seed=0)
 
 
-# Where each shows.
+# Where each mistake shows.
 BUGS: list[tuple[type[RunConfig], str, str]] = [
     (planted_systems.NoClipConfig, "client-round", ""),
     (planted_systems.CountToldConfig, "client-round", ""),
@@ -82,7 +82,7 @@ def test_the_system_that_they_were_planted_in_passes(how: str) -> None:
 
 @pytest.mark.slow
 def test_one_bit_that_is_asked_for_again_is_the_same_bit() -> None:
-    """As where a site's ledger keeps what it sent: a refusal in its place would tell of it."""
+    """As if a site's ledger kept what it sent: a refusal in its place would reveal that."""
     assert (
         audited(planted_systems.OneBitConfig(), small("client-round", "asked again")).verdict
         == "ok"
@@ -137,7 +137,7 @@ def test_a_client_that_answers_once_passes(seed: int) -> None:
 
 
 class Forgetful:
-    """A client's ledger that does not know what it answered."""
+    """A client's ledger that does not know what the client answered."""
 
     def check(self, place: Any, event: Any, clients: Any, *_: Any) -> list[None]:
         return [None] * len(clients)
@@ -286,7 +286,7 @@ def test_a_client_that_answers_once_is_audited_behind_a_shuffler(unit: str) -> N
 
 
 def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
-    """If they refused, all that is seen would be alike, and every system would pass."""
+    """If they refused, everything seen would look alike, and every system would pass."""
     chosen = questions(fedldp.recipe("secure-aggregation-digits"), lambda game: True)
     for game in {each.game.attacked: each.game for each in chosen}.values():
         attacked, keys = game.attacked, TrialKeys(bytes(32), game.attacked.idealised)

@@ -1,4 +1,4 @@
-"""The papers' claims: each has a verdict, and one that does not hold says why."""
+"""The papers' claims: each has a verdict, and one that does not hold has an explanation."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_verdicts_follow_from_what_is_committed(committed: dict[str, Any]) -> No
 def test_an_order_holds_by_more_than_the_standard_error(
     deviation: float | None, seeds: int, holds: bool, committed: dict[str, Any]
 ) -> None:
-    """A gap of 0.0101: a standard error of 0.0163, 0.01 or 0.008."""
+    """A gap of 0.0101, with a standard error of 0.0163, 0.01 or 0.008."""
     committed["low"] = published(PAIR[0], 0.90, deviation, seeds)
     committed["high"] = published(PAIR[1], 0.9101, deviation, seeds)
     for cells, above in ((PAIR, rising(2)), (PAIR[::-1], halves(2))):

@@ -1,4 +1,4 @@
-"""A tiny target on digits: run, kept, found again, compared, drawn and printed."""
+"""A tiny target on digits is run, stored, found again, compared, drawn and printed."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_cell_may_show_another_figure_of_the_same_run(
     source = Source(paper="Nobody 2026", place="Table 9", row="own", metric="local_accuracy")
     own = replace(whole, name="own", source=source)
     target = Target(name="tiny", paper="Nobody 2026", place="Table 9", cells=(whole, own))
-    keep(store, whole, 0, 0.5)  # without that figure
+    keep(store, whole, 0, 0.5)  # without that metric
     (made,) = run(target, store, tmp_path, seeds=1)
     result = simulate(config)
     rows = rows_of(target, store, tmp_path)
@@ -230,7 +230,7 @@ def test_a_guess_counts_what_clients_train_before_the_rounds(store: Store, tmp_p
     without, ten = one.changed(encoder="public"), one.changed(rounds=10)
     encoders = estimate(one, tmp_path) - estimate(without, tmp_path)
     assert encoders > 2 * estimate(without, tmp_path)
-    assert estimate(ten, tmp_path) < 2 * estimate(one, tmp_path)  # they are trained once
+    assert estimate(ten, tmp_path) < 2 * estimate(one, tmp_path)  # training happens once
 
     def job(recipe: Recipe) -> Job:
         (found,) = jobs([recipe], [1], store, tmp_path, "cpu")
@@ -250,7 +250,7 @@ def test_a_budget_begins_nothing_that_would_outlast_it(store: Store, tmp_path: P
         apart, store, tmp_path, 1, budget=50.0, clock=lambda: next(now), before=told.append
     )
     assert len(measured) == len(told) == 1
-    assert len(run(apart, store, tmp_path, 1)) == 1  # what was left
+    assert len(run(apart, store, tmp_path, 1)) == 1  # the remaining one
 
 
 def cut_short(job: Job, store: Store, root: Path) -> None:
@@ -265,7 +265,7 @@ def cut_short(job: Job, store: Store, root: Path) -> None:
 
 
 def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that will have the number of rounds at each time that they are kept."""
+    """Return a list that collects the number of rounds each time they are stored."""
     kept: list[int] = []
     write = RunFolder.write_round
 
@@ -286,7 +286,7 @@ def test_a_run_that_was_cut_short_goes_on(
     [place] = (tmp_path / "kept" / job.digest).glob("*/")
     if damage == "checkpoint":
         (place / damage).write_bytes(b"?")
-    elif damage:  # of settings as they were once
+    elif damage:  # with the settings of an earlier version
         (place / damage).write_text('{"recipe": null, "own_data": null, "config": {}}')
     kept = rounds_kept(monkeypatch)
     [measured] = run_all([job], store, data_dir=tmp_path, device="cpu", workers=1)
@@ -342,7 +342,7 @@ def test_the_proven_epsilon_is_the_statements(
     fedldp_command: Any, tmp_path: Path, name: str, setting: str
 ) -> None:
     if name == "personalized-digits":
-        setting = "seed=0"  # it has a budget for each client, and nothing to solve for
+        setting = "seed=0"  # it has a budget for each client, so no target to calibrate
     config = resolve(name, [setting])
     done = fedldp_command("account", name, "--set", setting, "--json")
     lines = json.loads(done.out)["guarantees"]
@@ -361,7 +361,7 @@ def test_a_reason_explains_what_is_committed_and_not_whatever_comes(
     printed = find_recipe("ldp-fl-fmnist")
     target = replace(TINY, cells=(printed,), gains=())
     assert compare(target, store, tmp_path)[0].verdict == "explained"
-    for seed in range(1 + len(results.published()[printed.name].seeds)):  # more than are committed
+    for seed in range(1 + len(results.published()[printed.name].seeds)):  # one more than committed
         keep(store, printed, seed, *[0.1] * 15)
     [row] = compare(target, store, tmp_path)
     assert row.ours is not None
@@ -381,7 +381,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_command_runs_nothing_unless_told_to(
     fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")  # so that no row's name is broken in two
+    monkeypatch.setenv("COLUMNS", "200")  # so that no row's name wraps
     listed = json.loads(fedldp_command("reproduce", "--json").out)
     assert [(row["target"], row["cells"], row["measured"]) for row in listed["targets"]] == [
         ("tiny", 3, 0)
@@ -538,7 +538,7 @@ PAGES = (
 def test_the_tables_of_a_page_are_those_of_the_committed_results(
     page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # tests/gate makes the recorded statements anew; a test below shows which line is taken.
+    # tests/gate records the statements again; a test below shows which guarantee is taken.
     monkeypatch.setattr(comparison, "stated_without_shuffler", statements.recorded_statement)
     monkeypatch.setattr(proofs, "statement_of", statements.recorded_statement)
     text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")

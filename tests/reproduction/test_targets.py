@@ -1,4 +1,4 @@
-"""Targets: the papers' tables and figures, whole, from the recipes that have a source."""
+"""The papers' tables and figures as targets, complete, from the recipes that have a source."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_varied_for_the_gap_has_its_noise_free_twin() -> None:
         (source_of(cell).row, source_of(cell).column): cell
         for cell in TARGETS["ldp-fl-fmnist-gap"].cells
     }
-    assert len(cells) == 11  # and half the range of Table 1, once
+    assert len(cells) == 11  # including, once, half the range of Table 1
     rows = {row for row, _ in cells}
     assert len(rows) == 5
     for row in rows:
@@ -90,7 +90,7 @@ def test_what_is_varied_for_the_gap_has_its_noise_free_twin() -> None:
 
 
 def test_the_digits_have_the_settings_of_figure_2() -> None:
-    """Wu, Xu, Zhu 2023, Section 5.2.1, but for the data: 8x8 images of integers from 0 to 16."""
+    """Wu, Xu, Zhu 2023, Section 5.2.1, except for the data: 8x8 images of integers from 0 to 16."""
     for cell in TARGETS["personalized-fig2-digits"].cells:
         of_mnist = recipes()[cell.name.replace("digits", "mnist")].config.model_dump()
         own = cell.config.model_dump()
@@ -152,7 +152,7 @@ def test_every_difference_of_more_than_a_point_has_a_cause_or_says_that_none_is_
 
 
 def test_committed_results_are_of_the_recipes_as_they_are() -> None:
-    """One that fails was measured with other settings: it is to be measured again, or to go."""
+    """A failing one was measured with other settings: measure it again, or remove it."""
     for name, row in published().items():
         config = recipes()[name].config
         assert row.digest in {digest(config, data) for data in data_digests(config)}, name
@@ -163,7 +163,7 @@ def test_committed_results_are_of_the_recipes_as_they_are() -> None:
 def test_the_check_passes_on_what_is_committed(
     fedldp_command: Any, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # a relative one is not heeded
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # a relative one would be ignored
     assert fedldp_command("reproduce", "--check", "--json").status == 0
 
 
@@ -195,7 +195,7 @@ DEFAULTS = {
 
 
 def test_defaults_are_those_with_which_was_measured() -> None:
-    """Digests leave defaults out: where one changes, ``semantics`` of its system must rise."""
+    """Digests leave defaults out: if one changes, ``semantics`` of its system must rise."""
     for name, defaults in DEFAULTS.items():
         fields = systems()[name].model_fields
         assert {each: fields[each].default for each in defaults} == defaults
