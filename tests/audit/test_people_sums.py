@@ -1,4 +1,4 @@
-"""Mistakes in sums over people are found, by trials or by integers; the right sums pass."""
+"""Mistakes in sums over people are found, by trials or by integers; right sums pass."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_rows_that_are_sampled_in_place_of_persons_are_found() -> None:
 def test_rows_counted_in_place_of_persons_are_found(
     monkeypatch: pytest.MonkeyPatch, wrong: Any, said: str
 ) -> None:
-    """And of labels that are wrong, but each person's own, the audit has nothing to say."""
+    """Labels that are wrong, but each person's own, are no concern of the audit."""
     right = person_gradients.class_counts
     monkeypatch.setattr(
         person_gradients, "class_counts", lambda examples, number: right(wrong(examples), number)
@@ -161,7 +161,7 @@ def test_rows_counted_in_place_of_persons_are_found(
 
 @pytest.mark.slow
 def test_floats_in_place_of_integers_pass_all_trials() -> None:
-    """So the exact check is needed."""
+    """Only the exact check finds it."""
     assert played(planted.FloatSumsConfig(**planted.settings())).verdict == "ok"
 
 

@@ -117,7 +117,7 @@ def taken(pipe: HttpsPipe, tag: int) -> bytes | None:
 
 
 def all_taken(pipe: HttpsPipe, *tags: int) -> dict[int, bytes | None]:
-    """Return what arrives until all of some tags have."""
+    """Return what arrives until each of some tags has arrived."""
     found: dict[int, bytes | None] = {}
     until = time.monotonic() + 20.0
     while not found.keys() >= set(tags):

@@ -275,7 +275,7 @@ def test_the_server_shows_in_a_new_run_what_it_saw_in_earlier_ones(
     assert amiss(world) == []  # the site alone cannot know
     later = next_run(world)
     later.folder = tmp_path / "later"
-    # Another place for the next run's folder: beside it are the receipts of all.
+    # The next run's folder lies elsewhere, with a copy of the receipts of all runs beside it.
     later.folder.mkdir()
     shutil.copytree(tmp_path / "receipts", later.folder / "receipts")
     with pytest.raises(RunError, match="site-0 refused: ledger"):

@@ -537,7 +537,7 @@ class Sites:
         content = read_reply_to(waiting.question, answer)
         if isinstance(content, Report):
             if content.client not in (None, client):
-                raise WireError(f"it is in the name of client {content.client}")
+                raise WireError(f"it claims to come from client {content.client}")
             self._check(waiting.question, content, client)
         if isinstance(content, Refusal):
             waiting.refused[client] = content

@@ -1,4 +1,4 @@
-"""Attacks that people know, on any system: membership inference, inversion, property inference.
+"""Well-known attacks on any system: membership inference, inversion, property inference.
 
     attack(config, dataset)
         |
@@ -13,8 +13,8 @@
         v
     Result        a figure with its interval beside what guessing gives; curves and pictures
 
-They prove nothing: an attack that fails may be a weak one. What they show is what a mechanism that
-protects little lets through, in terms that need no epsilon.
+They prove nothing: an attack that fails may be a weak one. They show what a mechanism with little
+protection lets through, in terms that need no epsilon.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ def attack(
     data_dir: Path | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Result]:
-    """Return what known attacks do against one system.
+    """Return the results of known attacks on one system.
 
     Args:
-        config: of the system, a user's own too.
-        dataset: its data; loaded by ``config.dataset`` where they are not given.
-        seed: of all the adversary's randomness, from 0 below 2**32: the same gives the same.
-        quick: little effort; else much.
-        effort: instead of these two.
+        config: of the system; it may be a user's own.
+        dataset: its data; None: loaded by ``config.dataset``.
+        seed: of all the adversary's randomness, from 0 to below 2**32: the same seed repeats the
+            attack.
+        quick: whether to make little effort; otherwise much.
+        effort: replaces these two levels.
         data_dir: the data folder.
-        tell: is given a line before each kind of attack.
+        tell: is called with a line before each kind of attack.
 
     Raises:
         FedldpError: the configuration or the data are refused, or a run fails.

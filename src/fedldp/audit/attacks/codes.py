@@ -1,9 +1,9 @@
 """Inversion of LDPFL's codes: from the randomised bits of an example back to its image.
 
-Such bits stay on the client here, as they do in the source; but it is for them, whoever has them,
-that it claims epsilon. The adversary plays clients with public images, and fits a ridge regression
-from their bits to the images. Where every client trains an encoder of its own, the bits of one
-client say nothing of what those of another mean.
+Such bits stay on the client here, as in the source; but the source claims its epsilon for them,
+against anyone who has them. The adversary plays clients with public images, and fits a ridge
+regression from their bits to the images. If every client trains an encoder of its own, the bits of
+one client say nothing about the meaning of another's.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fedldp.training.tensors import one_thread
 OWN = "every client has an encoder of its own, so that its bits mean what no other client's mean"
 
 _SHARE = 0.75
-"""Of public images, that the decoder is fitted on; the others tell how far to trust it."""
+"""The share of public images that fit the decoder; the others tell how far to trust it."""
 
 
 def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]:
-    """Return the attack by the bits that a client keeps; none on systems without such.
+    """Return the attack by the bits that a client keeps; empty for systems without them.
 
     Args:
-        scenario: whose clients.
-        images: to recover.
-        public: images that the adversary uses, at most.
+        scenario: provides the clients.
+        images: number of images to recover.
+        public: the most public images that the adversary uses.
     """
     step = scenario.side.local_update
     if not isinstance(step, TrainOnBits):
@@ -47,7 +47,7 @@ def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]
     prior = Prior.of(seen.taken(np.arange(fitted)), scenario.problem.num_classes)
     model = Ridge(alpha=known.shape[1] / 4).fit(known[:fitted], flat[:fitted])
     rest = model.predict(known[fitted:])
-    nothing = np.zeros(len(rest), np.int64)  # classes, which this one does not guess
+    nothing = np.zeros(len(rest), np.int64)  # classes, which this attack does not guess
     shrinking = Shrinking.learned(prior, rest, nothing, flat[fitted:])
     found = shrinking(model.predict(bits), np.zeros(len(bits), np.int64))
     attack = measured(
@@ -67,9 +67,9 @@ def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]
 def _coded(
     scenario: AttackScenario, step: TrainOnBits, examples: Examples, first: int
 ) -> tuple[NDArray[np.float32], Examples]:
-    """Return the bits that clients with ``examples`` keep, shape (n, bits), and of which images.
+    """Return the bits that clients with ``examples`` keep, shape (n, bits), and their images.
 
-    Clients have ``scenario.size`` each: an encoder of their own is trained on these.
+    Each client has ``scenario.size`` examples, on which it trains its own encoder.
     """
     bits, features, labels = [], [], []
     broadcast = scenario.server.publish(scenario.states[0])

@@ -1,4 +1,4 @@
-"""Figures of attacks with their intervals, and ROC curves."""
+"""Results of attacks with their intervals, and ROC curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedldp.core.errors import ConfigError
 Kind = Literal["membership", "inversion", "property"]
 
 CONFIDENCE = 0.95
-"""Of every interval here. They are of statistics, and prove nothing: ``audit.bounds`` does that."""
+"""Of every interval here. They are statistical, and prove nothing: ``audit.bounds`` does."""
 
 _BOOTSTRAPS = 400
 _POINTS = 200
@@ -26,7 +26,7 @@ _POINTS = 200
 def judged(
     subject: str, game: Kind, attack: str, measure: Measure, measured: Estimate | None, **told: Any
 ) -> Result:
-    """Return the result of an attack, with its verdict; the other arguments are its fields."""
+    """Return an attack's result, with its verdict; the other arguments are its fields."""
     return Result(
         subject=subject,
         game=game,
@@ -45,22 +45,22 @@ def curve(
     groups: NDArray[np.integer],
     seed: int,
 ) -> Roc:
-    """Return the ROC curve of ``scores``, larger ones for yes.
+    """Return the ROC curve of ``scores``, of which larger ones mean yes.
 
-    Intervals are of a bootstrap over groups: scores of one group hang together, for they are of
-    one report. Groups must be independent: no score may rest on what another group's truth is.
-    Those of true-positive rates are widened to Clopper and Pearson's, which is all there is where
-    every report gives the same answer. Thresholds are chosen on the very trials that are counted,
-    as is usual for these curves.
+    The intervals come from a bootstrap over groups: scores of one group are dependent, because they
+    come from one report. Groups must be independent: no score may depend on the truth of another
+    group. The intervals of true-positive rates are widened to those of Clopper and Pearson, which
+    alone remain if every report gives the same answer. Thresholds are chosen on the same trials
+    that are counted, as is usual for these curves.
 
     Args:
         scores: shape (m,).
-        truth: what is to be found out, shape (m,).
-        groups: of which report each is, shape (m,).
+        truth: the right answers, shape (m,).
+        groups: the report that each score comes from, shape (m,).
         seed: of the bootstrap.
 
     Raises:
-        ConfigError: there is no yes, or no no, among them.
+        ConfigError: all answers are yes, or all are no.
     """
     if truth.all() or not truth.any():
         raise ConfigError("truth: all answers are the same; give some of both")
@@ -108,7 +108,7 @@ def ratio_estimate(above: NDArray[np.floating], below: NDArray[np.floating], see
 
 
 def _resampled(count: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield how often each of ``count`` is drawn, shape (bootstraps, count); few at a time."""
+    """Yield how often each of ``count`` is drawn, shape (bootstraps, count), a few at a time."""
     generator = np.random.default_rng([seed, count])
     for _ in range(_BOOTSTRAPS // 20):
         yield generator.multinomial(count, np.full(count, 1 / count), 20).astype(np.float64)
@@ -123,7 +123,7 @@ def _rates(
     """Return false- and true-positive rates at each threshold, shape (bootstraps, thresholds)."""
     yes = np.cumsum(weights * truth, 1)[:, ends]
     no = np.cumsum(weights * ~truth, 1)[:, ends]
-    with np.errstate(invalid="ignore"):  # a bootstrap may draw no yes; it is left out
+    with np.errstate(invalid="ignore"):  # a bootstrap without any yes is left out
         return no / no[:, -1:], yes / yes[:, -1:]
 
 
@@ -140,7 +140,8 @@ def _tpr(fpr: Rates, tpr: Rates, level: float) -> Rates:
 def _around(value: float, drawn: NDArray[np.floating], groups: int) -> Estimate:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
-    # A bootstrap of few groups is too narrow, by the root of n/(n - 1) and by normal for Student's.
+    # A bootstrap of few groups is too narrow: by the root of n/(n - 1), and by normal for
+    # Student's.
     few = max(2, groups)
     wider = math.sqrt(few / (few - 1)) * float(student.isf(tail, few - 1) / norm.isf(tail))
     return Estimate(
@@ -159,7 +160,7 @@ def _widened(estimate: Estimate, count: int) -> Estimate:
 
 
 def _thinned(fpr: Rates, tpr: Rates) -> tuple[tuple[float, float], ...]:
-    """Return the curve in few points: evenly along its length."""
+    """Return a few points of the curve, evenly spaced along its length."""
     fpr, tpr = np.append(0.0, fpr), np.append(0.0, tpr)
     along = fpr + tpr
     kept = np.unique(np.searchsorted(along, np.linspace(0, along[-1], _POINTS)))

@@ -1,17 +1,18 @@
 """Inversion: what did the client's image look like?
 
-The client's examples are all one image, which is the worst case: of many images one sees a mixture.
+The client's examples are all the same image, which is the worst case: many images only give a
+mixture.
 
-    first layer   where the first layer is dense, an example x changes its weights by -a x^T and its
-                  biases by -a, so that x = dW^T db/|db|^2, whatever the layers behind it are.
+    first layer   if the first layer is dense, an example x changes its weights by -a x^T and its
+                  biases by -a, so that x = dW^T db/|db|^2, whatever the later layers are.
                   Phong, Aono, Hayashi, Wang, Moriai 2018; Geiping et al. 2020, Proposition 3.1.
-                  Where db is mostly noise, it is better to put in its place the mean of what
-                  clients of the adversary's own send whose images are of the guessed class
-    matching      where it is a convolution: see ``matching``
+                  If db is mostly noise, it is better to replace it by the mean of what the
+                  adversary's own clients send whose images are of the guessed class
+    matching      if it is a convolution: see ``matching``
 
-The class is guessed from the report, by the class whose mean gradient the update lies along most
-(Zhao, Mopuri, Bilen 2020 read it from signs, which noise does not leave). Of two decoders the
-adversary takes the one that does best on its own images; ``recovering`` has what it adds to that.
+The class is guessed from the report: it is the one whose mean gradient the update lies along most
+(Zhao, Mopuri, Bilen 2020 read it from signs, which do not survive noise). Of two decoders the
+adversary takes the one that does better on its own images; ``recovering`` says what else it does.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fedldp.data import Examples
 Labels = NDArray[np.int64]
 
 _COPIES_A_ROUND = 2
-"""Of the image, where a client uses each example in one round only."""
+"""Copies of the image, for a client that uses each example in one round only."""
 _CHANNELS = (1, 3)
 _MOST_PUBLIC = 2000
 
@@ -101,7 +102,7 @@ def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
 
 
 def first_dense(scenario: AttackScenario) -> tuple[str, str] | None:
-    """Return the names of the first layer's weights and biases, where it is dense and has both."""
+    """Return the names of the first layer's weights and biases, if it is dense and has both."""
     layout = scenario.config.layout(scenario.problem)
     if len(layout.names) < 2:
         return None
@@ -118,7 +119,7 @@ def first_layer(weights: Floats, biases: Floats, slopes: Floats | None = None) -
     Args:
         weights: the change of its weights in each round, shape (rounds, units, inputs).
         biases: of its biases, shape (rounds, units).
-        slopes: to be taken for those of the biases; these themselves where it is None.
+        slopes: replace the changes of the biases; None: those themselves.
     """
     along = biases if slopes is None else slopes
     below = float(np.sum(along * along))
@@ -128,7 +129,7 @@ def first_layer(weights: Floats, biases: Floats, slopes: Floats | None = None) -
 
 
 def guessed_classes(scoring: Scoring, updates: Floats) -> Labels:
-    """Return the classes that updates, shape (n, rounds, d), lie along most, shape (n,)."""
+    """Return the class along whose gradient each update, shape (n, rounds, d), lies most."""
     scenario = scoring.scenario
     public = _public(scenario)
     total = np.zeros((len(updates), scenario.problem.num_classes))
@@ -148,7 +149,7 @@ def _by_first_layer(
     labels: list[Labels],
     own: Examples,
 ) -> dict[str, list[Floats]]:
-    """Return what each decoder finds in the updates of both the adversary's images and others."""
+    """Return what each decoder finds in the updates from the adversary's images and from others."""
     layout, scale = (
         scoring.scenario.config.layout(scoring.scenario.problem),
         input_scale(scoring, names),
@@ -188,7 +189,7 @@ def _best(
 
 
 def input_scale(scoring: Scoring, names: tuple[str, str]) -> float:
-    """Return what the model multiplies examples by before its first layer, from a probe."""
+    """Return the factor by which the model scales examples before its first layer, by a probe."""
     scenario = scoring.scenario
     probe = scenario.public.taken(np.arange(1))
     scoring.load(scenario.states[0].weights)
@@ -203,7 +204,7 @@ def input_scale(scoring: Scoring, names: tuple[str, str]) -> float:
 
 
 def _updates(scenario: AttackScenario, examples: Examples, first: int) -> Floats:
-    """Return the updates of clients that have one of ``examples`` each."""
+    """Return the updates of clients each of which has one of ``examples``."""
     copies = _copies(scenario)
     return np.array(
         [

@@ -1,9 +1,9 @@
-"""An image whose training does what a client's did: for models without a dense first layer.
+"""Finds an image whose training does what a client's did: for models without a dense first layer.
 
-Sought is the image for which the change of the weights has the direction of the one that was sent,
-with a penalty on its total variation, by Adam on the signs of slopes. The local steps are gone
-through, as the client does on its one image: its weights after five steps are not along the first
-gradient. The search begins at the mean of public images of the guessed class.
+It searches for the image for which the change of the weights has the direction of the one that was
+sent, with a penalty on its total variation, by Adam on the signs of slopes. The local steps are
+simulated as the client takes them on its one image: after five steps its weights do not lie along
+the first gradient. The search begins at the mean of public images of the guessed class.
 
 Source: Geiping, Bauermeister, Droege, Moeller 2020, "Inverting Gradients: How easy is it to break
 privacy in federated learning?", eq. 4, and Section 6 on several local steps.
@@ -20,21 +20,21 @@ from fedldp.audit.attacks.scoring import Scoring
 from fedldp.training.tensors import one_thread
 
 VARIATION = 0.03
-"""Weight of the total variation, of pixels over their range."""
+"""Weight of the total variation, relative to the range of pixels."""
 
 _RATE = 0.1
 _MOST_LOCAL = 5
-"""Local steps that are gone through; of more, the first ones."""
+"""Local steps that are simulated; of more, only the first ones."""
 
 
 def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Floats) -> Floats:
-    """Return the image, shape (pixels,), that the first round's update looks like.
+    """Return the image, shape (pixels,), that best explains the first round's update.
 
     Args:
         scoring: the model.
         steps: of the search.
         update: of one client, shape (d,).
-        label: the class, as it was guessed.
+        label: the guessed class.
         start: the image to begin with, shape (pixels,).
     """
     scenario = scoring.scenario
@@ -44,7 +44,7 @@ def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Fl
     weights = {name: p.detach() for name, p in scoring.module.named_parameters()}
     target = torch.from_numpy(update).float()
     answer = torch.tensor([label])
-    # Where a pixel is the same in all images, the slope of its variation would be 0 for ever.
+    # If a pixel is the same in all images, the slope of its variation would stay 0.
     generator = torch.Generator().manual_seed(scenario.seed)
     noise = torch.randn((1, *scenario.problem.input_shape), generator=generator)
     image = torch.from_numpy(start).float().reshape(noise.shape) + 0.05 * (high - low) * noise

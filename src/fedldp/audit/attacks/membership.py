@@ -1,9 +1,9 @@
 """Membership inference: was this example among a client's, or among those of a whole run?
 
-Where the data say whose rows are, it is asked of a person, by the mean score of its rows.
+If the data name persons, the question is about a person, by the mean score of its rows.
 
-Many clients, or runs, are played, each on a random half of a pool of examples. Some are the
-adversary's shadows, of which it knows who was in; the others are targets, each by itself.
+Many clients, or runs, are simulated, each on a random half of a pool of examples. Some are the
+adversary's shadows, whose members it knows; the others are targets, each attacked on its own.
 
     loss threshold   small loss under what was sent: a member     Yeom, Giacomelli, Fredrikson, Jha
                                                                    2018
@@ -36,7 +36,7 @@ from fedldp.training.person_gradients import whose_rows
 Members = NDArray[np.bool_]
 
 _OF_ITS_OWN = 64
-"""Shadows from which on each example has variances of its own, as in the source."""
+"""With at least this many shadows each example has its own variances, as in the source."""
 _LEAST_VARIANCE = 1e-12
 
 SECRET = "the model is given what a secret encoder makes of an example, and the server has none"
@@ -44,12 +44,12 @@ SECRET = "the model is given what a secret encoder makes of an example, and the 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Played:
-    """Clients of which it is known what they have.
+    """Clients with known examples.
 
     Attributes:
-        members: whether each had each example of the pool, shape (n, pool): all of a person's, or
-            none.
-        updates: what their reports tell, shape (n, rounds, d).
+        members: whether each client had each example of the pool, shape (n, pool): all rows of a
+            person, or none.
+        updates: the estimates from their reports, shape (n, rounds, d).
     """
 
     members: Members
@@ -57,7 +57,7 @@ class Played:
 
 
 def play(scenario: AttackScenario, count: int, first: int = 0) -> Played:
-    """Return ``count`` clients, of the numbers from ``first``, each with half of the pool."""
+    """Return ``count`` clients, numbered from ``first``, each with half of the pool."""
     members, updates = np.zeros((count, len(scenario.pool)), np.bool_), []
     whose, persons = whose_rows(scenario.pool), persons_in(scenario.pool)
     for number, row in enumerate(members, first):
@@ -70,7 +70,7 @@ def play(scenario: AttackScenario, count: int, first: int = 0) -> Played:
 
 
 def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
-    """Return the attacks on a client through what the server sees of it."""
+    """Return the attacks on a client by what the server sees of it."""
     count = effort.member_clients
     setting = (
         f"clients of {scenario.size} {scenario.counted} out of {persons_in(scenario.pool)}; "
@@ -82,7 +82,7 @@ def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
 def decide(
     scenario: AttackScenario, shadows: Played, targets: Played, setting: str = ""
 ) -> list[Result]:
-    """Return the attacks of who knows ``shadows`` on ``targets``."""
+    """Return the attacks on ``targets`` of an adversary who knows ``shadows``."""
     scoring = Scoring(scenario)
     inputs = [scoring.inputs(scenario.pool.features, state) for state in scenario.states]
     known = [each for each in inputs if each is not None]
@@ -102,7 +102,7 @@ def decide(
 
 
 def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]:
-    """Return the attacks on all clients through the model that a run publishes."""
+    """Return the attacks on all clients by the model that a run publishes."""
     rounds = min(effort.member_rounds, scenario.config.rounds)
     if (
         scenario.config.composition.channel.phases > 1
@@ -152,11 +152,11 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
 
 
 def lira(shadows: Floats, members: Members, seen: Floats) -> Floats:
-    """Return log-likelihood ratios, in over out, shape (targets, m); 0 for who cannot tell.
+    """Return log-likelihood ratios, in over out, shape (targets, m); 0 if they cannot be computed.
 
     Args:
         shadows: a statistic of each example (column) for each shadow (row), shape (n, m).
-        members: who was in, of the same shape.
+        members: the shadows' membership, of the same shape.
         seen: the statistic for each target, shape (targets, m).
     """
     likelihoods = []
@@ -178,8 +178,8 @@ def nearest_centre(shadows: Played, updates: Floats) -> Floats:
     """Return how much nearer targets are to shadows with an example than to those without it.
 
     Args:
-        shadows: n of them.
-        updates: of targets, shape (targets, rounds, d).
+        shadows: n clients.
+        updates: of the targets, shape (targets, rounds, d).
 
     Returns:
         Differences of squared distances, shape (targets, m).
@@ -196,7 +196,7 @@ def nearest_centre(shadows: Played, updates: Floats) -> Floats:
 def _with_model(
     scoring: Scoring, inputs: list[Tensor], shadows: Played, targets: Played
 ) -> dict[str, Floats]:
-    """Return each target's scores of each example by attack, where the model can be used."""
+    """Return each target's scores of each example by attack, if the model can be used."""
     labels, states = scoring.scenario.pool.labels, scoring.scenario.states
     found = {}
     both = np.concatenate([shadows.updates, targets.updates])
@@ -213,7 +213,7 @@ def _with_model(
         ]
     )
     known, seen = np.split(confidences, [len(shadows.members)])
-    # A threshold on the loss is one on the confidence.
+    # A threshold on the loss is equivalent to one on the confidence.
     found["loss threshold"] = seen
     found["LiRA"] = lira(known, shadows.members, seen)
     along = np.zeros_like(confidences)
@@ -265,6 +265,6 @@ def _of_persons(examples: Examples, scores: Floats, members: Members) -> tuple[F
 
 
 def _some(share: NDArray[np.int64], inside: Members, whose: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a client's examples of one run, of which it has those of one person at least."""
+    """Return a client's examples in one run: the rows of at least one person."""
     chosen = share[inside[share]]
     return chosen if len(chosen) else share[whose[share] == whose[share[0]]]

@@ -1,12 +1,12 @@
 """Property inference: what share of a client's examples is of one class?
 
-Clients are played with random shares of the class, from none to nine tenths. From each report come
-a few numbers that tell most of it: how far the update lies along the mean gradient of each class,
-which the adversary takes from its own examples; or, where it does not know what the model is given,
-the sums of what changed in the weights of each class's answer. A ridge regression from these to the
-share is fitted on shadows, and asked of targets (after Melis, Song, De Cristofaro, Shmatikov 2019,
-"Exploiting Unintended Feature Leakage in Collaborative Learning"). Where the data say whose rows
-are, clients have whole persons, and a person is of the class that most of its rows have.
+Clients are simulated with random shares of the class, from none to nine tenths. Each report is
+reduced to the few most informative numbers: how far the update lies along the mean gradient of each
+class, which the adversary takes from its own examples; or, if it does not know the model's inputs,
+the sums of the changes in the weights of each class's output. A ridge regression from these numbers
+to the share is fitted on shadows, and applied to targets (after Melis, Song, De Cristofaro,
+Shmatikov 2019, "Exploiting Unintended Feature Leakage in Collaborative Learning"). If the data name
+persons, clients have whole persons, and a person has the class of most of its rows.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from fedldp.data.people import usual_labels
 from fedldp.training.person_gradients import whose_rows
 
 SHARES = tuple(tenths / 10 for tenths in range(10))
-"""Of the class, that clients have."""
+"""Shares of the class that clients have."""
 
 _MOST_EXAMPLES = 500
-"""Of the adversary's, whose mean gradients it takes."""
+"""How many of the adversary's examples give its mean gradients."""
 
 
 def of_reports(scenario: AttackScenario, clients: int, label: int | None = None) -> list[Result]:
     """Return the attack on the share of a class in a client's examples.
 
     Args:
-        scenario: whose reports.
-        clients: that are shadows; as many are targets.
-        label: the class; the one in the middle where it is None.
+        scenario: provides the reports.
+        clients: number of shadows, and of targets.
+        label: the class; None: the one in the middle.
 
     Returns:
         One attack: whether more than half of the examples are of the class, with the error of the
-        share beside it; none where clients have fewer than two examples, or the data have too few
-        of the class or without it.
+            share beside it; empty if clients have fewer than two examples, or the data have too few
+            of the class or of the others.
     """
     label = scenario.problem.num_classes // 2 if label is None else label
     inside = _labels(scenario.private) == label
@@ -64,7 +64,7 @@ def of_reports(scenario: AttackScenario, clients: int, label: int | None = None)
     errors = np.square(guessed.clip(0, 1) - right)
     blind = np.square(truth[:clients].mean() - right)
     told_right = ((guessed > 0.5) == mostly).astype(np.float64)
-    usual = bool(np.mean(truth[:clients] > 0.5) > 0.5)  # what is said without a report
+    usual = bool(np.mean(truth[:clients] > 0.5) > 0.5)  # the answer without a report
     attack = judged(
         scenario.config.name(),
         "property",
@@ -88,7 +88,7 @@ def of_reports(scenario: AttackScenario, clients: int, label: int | None = None)
 
 
 def _labels(examples: Examples) -> NDArray[np.int64]:
-    """Return the label of each row, or that of most rows of each person."""
+    """Return the label of each row, or the most frequent one of each person's rows."""
     if examples.people is None:
         return examples.labels
     return usual_labels(examples.labels, whose_rows(examples))
@@ -113,7 +113,7 @@ def _client(
 
 
 def _told(scenario: AttackScenario, updates: Floats) -> Floats:
-    """Return what updates, shape (n, rounds, d), tell of classes, shape (n, numbers)."""
+    """Return what updates, shape (n, rounds, d), say about classes, shape (n, numbers)."""
     scoring, classes = Scoring(scenario), scenario.problem.num_classes
     public = scenario.public.taken(np.arange(min(len(scenario.public), _MOST_EXAMPLES)))
     found = []

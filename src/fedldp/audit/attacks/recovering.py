@@ -1,9 +1,9 @@
-"""What was found of images, shrunk towards what is likely, and how far off that is.
+"""Shrinks recovered images towards likely ones, and measures their error.
 
-Whatever is found by a report is a noisy image z. The adversary knows the mean of public images, m,
-and that of each class; it guesses the class from the report; and it learns from images of its own
-by how much to trust both: from b = m + t (m_class - m) it goes on to b + s (z - b), with one s for
-each pixel. So noise does not fool it. The error is that of this, over that of m alone.
+What an attack finds in a report is a noisy image z. The adversary knows the mean m of public
+images, and that of each class; it guesses the class from the report; and it learns from its own
+images how far to trust both: from b = m + t (m_class - m) it goes on to b + s (z - b), with one s
+for each pixel. So noise does not mislead it. The error is relative to the error of m alone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fedldp.audit.results import Picture, Result
 from fedldp.data import Examples
 
 _PRIOR = 10
-"""Images' worth of belief that all pixels are to be trusted alike."""
+"""Weight of the prior belief that all pixels are equally reliable, in images."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prior:
-    """What images are like, from public ones.
+    """What images look like, by public ones.
 
     Attributes:
         mean: of all, shape (pixels,).
@@ -40,7 +40,7 @@ class Prior:
 
     @classmethod
     def of(cls, public: Examples, num_classes: int) -> Prior:
-        """Return what some images tell; a class without any is like all of them."""
+        """Return the prior from some images; a class without any is like all images together."""
         flat = public.features.reshape(len(public), -1).astype(np.float64)
         mean = flat.mean(0)
         classes = np.tile(mean, (num_classes, 1))
@@ -51,12 +51,12 @@ class Prior:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shrinking:
-    """How what was found becomes a guess.
+    """How a finding becomes a guess.
 
     Attributes:
         prior: see ``Prior``.
-        class_trust: how far the guess begins from the mean towards that of the guessed class.
-        trust: of each pixel of what was found, from 0 to 1, shape (pixels,).
+        class_trust: how far the guess moves from the mean towards that of the guessed class.
+        trust: of each pixel of the finding, from 0 to 1, shape (pixels,).
     """
 
     prior: Prior
@@ -67,7 +67,7 @@ class Shrinking:
     def learned(
         cls, prior: Prior, found: Floats, labels: NDArray[np.int64], originals: Floats
     ) -> Shrinking:
-        """Return the best by least squares on images of the adversary's own, shape (n, pixels)."""
+        """Return the best by least squares on the adversary's own images, shape (n, pixels)."""
         away = prior.classes[labels] - prior.mean
         scale = float(np.sum(away * away))
         share = float(np.sum(away * (originals - prior.mean))) / scale if scale else 0.0
@@ -81,7 +81,7 @@ class Shrinking:
         return cls(prior=prior, class_trust=share, trust=trust.clip(0, 1))
 
     def __call__(self, found: Floats, labels: NDArray[np.int64]) -> Floats:
-        """Return guesses, shape (n, pixels), from what was found and the classes as guessed."""
+        """Return guesses, shape (n, pixels), from findings and guessed classes."""
         mean = self.prior.mean
         start = mean + self.class_trust * (self.prior.classes[labels] - mean)
         within = found.clip(self.prior.low, self.prior.high)

@@ -1,11 +1,12 @@
 """What a server sees of clients: bytes that leave their runtimes, read as the server reads them.
 
 The adversary is the server of a run. It follows the protocol, knows all that is public, and has
-examples of its own from where the clients' are. So it can play any client: with its own examples,
-with a candidate, without it. Whatever it plays, it sees the same kind of bytes as of a real client.
+examples of its own from the same source as the clients'. So it can simulate any client: with its
+own examples, with a candidate, without it. In every simulation it sees the same kind of bytes as
+from a real client.
 
-Where the data say whose rows are, a candidate is a person, with all rows of it: nobody has some of
-a person's rows, and others the rest.
+If the data name persons, a candidate is a person with all its rows: no client has some of a
+person's rows while another has the rest.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from fedldp.training.tensors import one_thread
 Floats = NDArray[np.float64]
 
 _DRAWS = 16
-"""Of a server's own randomness, over which it averages what it knows itself."""
+"""Draws of the server's own randomness over which it averages its estimate."""
 _OTHERS = 200
 
 
@@ -67,13 +68,13 @@ class AttackScenario:
         config: the run's, with its schedule.
         inputs: its data.
         seed: of the attack.
-        size: examples of the client that is attacked, or persons, where the data have these.
-        pool: whose membership is asked, twice ``size``.
+        size: number of examples of the attacked client, or of persons, if the data name them.
+        pool: candidates whose membership is asked, twice ``size``.
         public: the adversary's own examples.
-        private: of clients.
+        private: examples of clients.
         rounds: how many the adversary looks at.
-        visits: examples trained on, times weights, that whole runs are worth: beyond, their clients
-            have fewer examples.
+        visits: the most work that whole runs may take, in examples trained on, times weights:
+            beyond it, their clients have fewer examples.
     """
 
     config: RunConfig
@@ -103,15 +104,15 @@ class AttackScenario:
 
         Args:
             config: what is attacked.
-            dataset: its data; loaded where they are not given.
+            dataset: its data; None: loaded by ``config.dataset``.
             seed: of the attack.
-            most_examples: of the client that is attacked.
-            rounds: at most so many are looked at.
+            most_examples: of the attacked client.
+            rounds: the most rounds that are looked at.
             visits: see the attribute.
             data_dir: the data folder.
 
         Raises:
-            FedldpError: the data cannot be had, do not fit, or are fewer than 12 examples.
+            FedldpError: the data cannot be loaded, do not fit, or have fewer than 12 examples.
         """
         check_installed(config)
         check_one_sum(config)
@@ -153,22 +154,22 @@ class AttackScenario:
 
     @property
     def problem(self) -> Problem:
-        """The public facts on the data."""
+        """The public facts about the data."""
         return self.inputs.problem
 
     @property
     def client(self) -> int:
-        """The number of the client that is attacked: one with the largest budget."""
+        """The number of the attacked client: one with the largest budget."""
         return weakest(self.config)
 
     @property
     def sums(self) -> bool:
-        """Whether a server that follows the protocol sees nothing but sums of reports."""
+        """Whether a server that follows the protocol sees only sums of reports."""
         return self.config.composition.channel.kind == "sum"
 
     @property
     def against(self) -> str:
-        """What the adversary sees, for the reader."""
+        """What the adversary sees, in words."""
         rounds = "" if self.rounds == 1 else f" in {self.rounds} rounds"
         if self.sums:
             total = "sums" if rounds else "the sum"
@@ -179,12 +180,12 @@ class AttackScenario:
 
     @cached_property
     def side(self) -> ClientRole:
-        """The client's half; without a secure sum, of whose words all but the total look random."""
+        """The client's role, without a secure sum: all its messages but the total look random."""
         return self._algorithm.client(self.client, CPU)
 
     @cached_property
     def server(self) -> ServerRole:
-        """The server's half, likewise."""
+        """The server's role, without a secure sum."""
         return self._algorithm.server()
 
     @property
@@ -194,7 +195,7 @@ class AttackScenario:
 
     @cached_property
     def states(self) -> list[State]:
-        """The server's state before each of the rounds; no example of the pool had a part in it."""
+        """The server's state before each of the rounds; no example of the pool influenced it."""
         first = self.server.initial(draws_of_seed(self.config.seed)(0))
         if self.rounds == 1:
             return [first]
@@ -202,14 +203,14 @@ class AttackScenario:
         people = np.random.default_rng([self.seed, 1]).permutation(persons_in(train))
         rows = rows_of(train, people)
         stand_in = np.arange(len(train))
-        others = rows[-min(len(self.pool), len(self.private)) :]  # persons have unlike numbers
+        others = rows[-min(len(self.pool), len(self.private)) :]  # row counts of persons differ
         stand_in[rows[: len(self.pool)]] = np.resize(others, len(self.pool))
         dataset = replace(self.inputs.dataset, train=train.taken(stand_in))
         inputs = replace(self.inputs, dataset=dataset, members=Shares.of(self.shares(1)))
         return published(self.config, inputs, rounds=self.rounds - 1)
 
     def shares(self, runs: int, rounds: int | None = None) -> list[NDArray[np.int64]]:
-        """Return which rows of the training set clients have in ``runs`` runs within ``visits``."""
+        """Return the clients' rows of the training set in ``runs`` runs, within ``visits``."""
         config = self.config
         passes = runs * (rounds or self.rounds) * config.round_size * config.local_epochs
         most = int(self.visits / (passes * config.layout(self.problem).size))
@@ -217,15 +218,15 @@ class AttackScenario:
         return [_first(train, np.asarray(share), max(2, most)) for share in self.inputs.members]
 
     def report_updates(self, examples: Examples, number: int) -> Floats:
-        """Return what the reports of a client tell of its update, shape (rounds, d).
+        """Return what the reports of a client say about its update, shape (rounds, d).
 
         Args:
             examples: the client's.
-            number: of the client, which its randomness follows from.
+            number: of the client; its randomness follows from it.
 
         Returns:
-            What the server estimates from them, as changes of the broadcast weights; zeros in
-            rounds in which the client refuses.
+            The server's estimates, as changes of the broadcast weights; zeros in rounds in which
+                the client refuses.
         """
         reports = self.reports(examples, number)
         found = np.zeros((self.rounds, self.states[0].weights.size))
@@ -237,7 +238,7 @@ class AttackScenario:
         return found
 
     def reports(self, examples: Examples, number: int) -> list[Report | None]:
-        """Return what the runtime of a client sends in each round; None where it refuses."""
+        """Return the reports of a client's runtime in each round; None if it refuses."""
         runtime = self.runtime(examples, number)
         found: list[Report | None] = []
         with one_thread():
@@ -248,7 +249,7 @@ class AttackScenario:
         return found
 
     def runtime(self, examples: Examples, number: int) -> ClientRuntime:
-        """Return the runtime of a client that keeps things in memory only."""
+        """Return the runtime of a client that stores everything in memory."""
         return ClientRuntime.of_one(
             index=self.client,
             examples=examples,
@@ -260,22 +261,22 @@ class AttackScenario:
         )
 
     def number(self, number: int) -> int:
-        """Return the seed of a client's or a run's randomness: that of no other."""
+        """Return the seed of a client's or a run's randomness; no two share one."""
         return 10**9 * (self.seed + 1) + number
 
     @property
     def counted(self) -> str:
-        """What ``size`` counts, for the reader."""
+        """What ``size`` counts, in words."""
         return "examples" if self.inputs.dataset.train.people is None else "persons"
 
     def some(self, examples: Examples, count: int, *labels: int) -> Examples:
-        """Return ``count`` random examples of some; other labels, other examples."""
+        """Return ``count`` random examples; other labels give other examples."""
         generator = np.random.default_rng([self.seed, *labels])
         return examples.taken(generator.choice(len(examples), count, count > len(examples)))
 
     def _read(self, state: State, report: Report) -> Floats:
         """Return the server's estimate of one client's update from its report alone."""
-        if _is_plain(self.side.encoder):  # in clear: a server need not go by its rule
+        if _is_plain(self.side.encoder):  # in clear, so a server need not follow its own rule
             return np.frombuffer(report.payload, "<f4").astype(np.float64) - state.weights
         found: list[Floats] = []
         for number in range(_DRAWS):
@@ -285,11 +286,11 @@ class AttackScenario:
                 continue  # with these draws the server leaves the report out
             found.append(following.astype(np.float64))
             if len(found) > 1 and np.array_equal(found[0], found[1]):
-                break  # there is no noise of the server's own
+                break  # the server adds no noise of its own
         return np.mean(found, axis=0) - state.weights if found else np.zeros(state.weights.size)
 
     def _summed(self, state: State, report: Report, number: int) -> Floats:
-        """Return what the sum of a round tells, in the scale of one client's update."""
+        """Return what the sum of a round says, on the scale of one client's update."""
         others = self.config.round_size - 1
         bank = self._bank(state.round)
         chosen = np.random.default_rng([self.seed, 2, number, state.round]).choice(
@@ -309,7 +310,7 @@ class AttackScenario:
         return summing.total(state.round, unsigned, len(reports))
 
     def _bank(self, round: int) -> list[Report]:
-        """Return reports of other clients in a round, from whom each sum draws its others."""
+        """Return other clients' reports in a round, from which each sum draws its others."""
         if not self._banks:
             count = min(_OTHERS, max(20, 2 * self.config.round_size))
             for number in range(count):
@@ -324,12 +325,12 @@ class AttackScenario:
 
 
 def persons_in(examples: Examples) -> int:
-    """Return how many persons there are, or rows where nothing says whose they are."""
+    """Return how many persons there are, or rows if the data name no persons."""
     return int(whose_rows(examples).max(initial=-1)) + 1
 
 
 def rows_of(examples: Examples, persons: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the rows of some persons, by their places, one person after the other."""
+    """Return the rows of some persons, by their places, one person after another."""
     if examples.people is None:
         return np.asarray(persons, np.int64)
     whose = whose_rows(examples)
@@ -339,7 +340,7 @@ def rows_of(examples: Examples, persons: NDArray[np.integer]) -> NDArray[np.int6
 
 
 def client_of(examples: Examples, persons: NDArray[np.integer]) -> Examples:
-    """Return a client's examples: of some persons, of whom one that is named twice is two."""
+    """Return a client's examples of some persons; a person named twice counts as two."""
     found = examples.taken(rows_of(examples, persons))
     if examples.people is None:
         return found
@@ -369,10 +370,10 @@ def published(
         config: the run's, with its schedule.
         inputs: its data, and who has which.
         rounds: how many.
-        seed: of all randomness but the partition's; the configuration's where it is None.
+        seed: of all randomness except the partition; None: the configuration's.
 
     Raises:
-        RunError: a round gave no usable weights.
+        RunError: a round gave unusable weights.
     """
     seeded = config if seed is None else config.changed(seed=seed)
     draws = draws_of_seed(seeded.seed)
@@ -399,7 +400,7 @@ def _ledger(config: RunConfig) -> MemoryLedger:
 
 
 def weakest(config: RunConfig) -> int:
-    """Return the client with the largest budget, where clients have their own; else the first."""
+    """Return the client with the largest budget, if clients have their own; else the first."""
     if "epsilon" not in config.per_client or getattr(config, "epsilon", None) is None:
         return 0
     budgets = [of_client(config.epsilon, client) for client in range(config.num_clients)]  # type: ignore[attr-defined]

@@ -17,14 +17,14 @@ from fedldp.training.single_gradients import single_gradients
 from fedldp.training.tensors import load_weights, one_thread
 
 MOST_NUMBERS = 50_000_000
-"""Of single gradients that are held at once; of larger models there are none."""
+"""The most numbers of single gradients held at once; for larger models there are none."""
 
 _LARGEST = 3e38  # a float32
 
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """The model of a scenario as its server can use it.
+    """The model of a scenario, as far as its server can use it.
 
     Attributes:
         scenario: see ``AttackScenario``.
@@ -34,11 +34,11 @@ class Scoring:
 
     @cached_property
     def module(self) -> nn.Module:
-        """The model; its weights are whatever they were set to last."""
+        """The model; it has whatever weights were set last."""
         return self.scenario.config.algorithm(self.scenario.problem).untrained()
 
     def inputs(self, features: NDArray[np.float32], state: State) -> torch.Tensor | None:
-        """Return what the model is given of examples, or None where the server cannot tell."""
+        """Return the model's inputs for examples, or None if the server cannot compute them."""
         config, problem = self.scenario.config, self.scenario.problem
         told = self.scenario.server.publish(state)
         found = config.composition.features(problem, told, features)
@@ -62,7 +62,7 @@ class Scoring:
     ) -> NDArray[np.float32] | None:
         """Return the gradient of each example at a broadcast's weights, shape (n, d).
 
-        None where they would not fit into ``MOST_NUMBERS``.
+        None if they would exceed ``MOST_NUMBERS``.
         """
         if len(labels) * state.weights.size > MOST_NUMBERS:
             return None

@@ -243,7 +243,7 @@ def _read(response: httpx.Response, limit: int) -> bytes:
         raise WireError(_refusal(response))
     text = response.headers.get("content-length", "")
     if not (text.isascii() and text.isdigit()) or "content-encoding" in response.headers:
-        raise WireError("a message whose length is not said, or that is encoded")
+        raise WireError("a message that does not state its length, or that is encoded")
     if len(text) > 19 or int(text) > limit:
         raise WireError(f"a message of {text:.20} bytes, more than the {limit} allowed here")
     body = b"".join(response.iter_raw())
