@@ -289,7 +289,7 @@ def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
     """If they refused, everything seen would look alike, and every system would pass."""
     chosen = questions(fedldp.recipe("secure-aggregation-digits"), lambda game: True)
     for game in {each.game.attacked: each.game for each in chosen}.values():
-        attacked, keys = game.attacked, TrialKeys(bytes(32), game.attacked.idealised)
+        attacked, keys = game.attacked, TrialKeys(bytes(32), game.attacked.real_arithmetic_only)
         dialogue, clients = attacked.server.dialogue, range(game.config.num_clients)
         assert dialogue is not None
         runtime = attacked.runtime(attacked.unchanged, keys)

@@ -204,7 +204,7 @@ class AdversaryView:
 
     def _trial(self, canary: Canary, key: bytes) -> Iterator[_Glance]:
         # Whoever asks again gets answers from streams that are new each time.
-        keys = TrialKeys(key, self.attacked.idealised, again=self.asked > 1)
+        keys = TrialKeys(key, self.attacked.real_arithmetic_only, again=self.asked > 1)
         runtime = self.attacked.runtime(canary, keys)
         if self.adversary == "server" and self.attacked.side.phases == 1:
             for round in self.rounds:

@@ -137,7 +137,7 @@ class AttackedClient:
         return tuple(self.side.encoder.event(at) for at in range(self.side.phases))
 
     @cached_property
-    def idealised(self) -> bool:
+    def real_arithmetic_only(self) -> bool:
         """Whether its mechanisms accept only the streams of simulations."""
         return any(map(real_arithmetic_only, self.events))
 
@@ -182,7 +182,7 @@ class AttackedClient:
         drawn: set[str] = set()
         found = []
         for number in range(3):
-            keys = TrialKeys(bytes([number]) * 32, self.idealised)
+            keys = TrialKeys(bytes([number]) * 32, self.real_arithmetic_only)
             store = MemoryStore()
 
             def noting(purpose: str, keys: TrialKeys = keys) -> Stream:
@@ -261,7 +261,7 @@ class AttackedClient:
 
     def trained(self, canary: Canary, round: int) -> Update:
         """Return the result of training on a canary in a round, for a system that trains once."""
-        keys = TrialKeys(bytes(32), self.idealised)
+        keys = TrialKeys(bytes(32), self.real_arithmetic_only)
         client = Client(
             index=self.index, examples=canary.examples,
             fresh=lambda purpose: keys.fresh(round, 0, purpose), kept=keys.kept,
@@ -293,7 +293,7 @@ class AttackedClient:
 
         It gives the direction in which an adversary should look.
         """
-        keys = TrialKeys(bytes(32), self.idealised)
+        keys = TrialKeys(bytes(32), self.real_arithmetic_only)
         client = Client(
             index=self.index, examples=examples,
             fresh=lambda purpose: keys.fresh(broadcast.round, 0, purpose), kept=keys.kept,

@@ -71,7 +71,7 @@ class WholeRun:
         runtimes = []
         for at, (coin, secret) in enumerate(zip(coins, secrets, strict=True)):
             own = attacked if at == 0 else replace(attacked, index=at)
-            keys = TrialKeys(secret, attacked.idealised)
+            keys = TrialKeys(secret, attacked.real_arithmetic_only)
             runtimes.append(own.runtime(Canary(data[int(not coin)]), keys, trains=True))
         scores = np.zeros(len(coins))
         for state, broadcast, reports in self._rounds(attacked, runtimes):
@@ -93,7 +93,7 @@ class WholeRun:
             whose = np.tile(np.arange(len(coins)), 2)
             mine = replace(mine.taken(whose), people=whose)
         runtime = attacked.runtime(
-            Canary(mine), TrialKeys(secrets[0], attacked.idealised), trains=True
+            Canary(mine), TrialKeys(secrets[0], attacked.real_arithmetic_only), trains=True
         )
         scores = np.zeros(len(coins))
         for state, broadcast, reports in self._rounds(attacked, [runtime]):

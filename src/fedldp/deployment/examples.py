@@ -18,7 +18,7 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Examples, standardised
 from fedldp.data.people import few_of_each
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.source import Source
+from fedldp.deployment.source import SiteData
 from fedldp.protocol.client_store import FolderStore
 
 log = logging.getLogger("fedldp.site")
@@ -28,7 +28,7 @@ _NOTED = "examples"
 
 def examples_for(
     agreement: Agreement,
-    source: Source,
+    source: SiteData,
     place: Path,
     most: int | None,
     kept: Callable[[str], Stream],
@@ -103,7 +103,7 @@ def is_about_people(agreement: Agreement) -> bool:
     return (agreement.problem.people, config.person_column, config.rows_per_person) != (None,) * 3
 
 
-def check_people(agreement: Agreement, source: Source, place: Path) -> None:
+def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
     """Refuse data that lack a row's person, where a run is about people.
 
     This tells the site's operator before the agreement is accepted.

@@ -29,7 +29,7 @@ NO_RECEIPT = bytes(RECEIPT_BYTES)
 _MAGIC = b"fedldp-site\x01"
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """The kinds of message."""
 
     CHALLENGE = 1
@@ -119,16 +119,20 @@ def pack(message: Challenge | Ask | Hello | Answered | Stranger) -> bytes:
     """Return a message as bytes."""
     match message:
         case Challenge():
-            return _head(Kind.CHALLENGE) + _CHALLENGE.pack(message.digest, message.challenge)
+            return _head(MessageKind.CHALLENGE) + _CHALLENGE.pack(message.digest, message.challenge)
         case Ask():
-            return _head(Kind.ASK) + _ASK.pack(message.digest, message.receipt) + message.question
+            return (
+                _head(MessageKind.ASK)
+                + _ASK.pack(message.digest, message.receipt)
+                + message.question
+            )
         case Hello():
             content = _HELLO.pack(message.index, message.signature, message.receipt)
-            return _head(Kind.HELLO) + content
+            return _head(MessageKind.HELLO) + content
         case Answered():
-            return _head(Kind.ANSWER) + _ANSWER.pack(message.receipt) + message.answer
+            return _head(MessageKind.ANSWER) + _ANSWER.pack(message.receipt) + message.answer
         case Stranger():
-            return _head(Kind.STRANGER)
+            return _head(MessageKind.STRANGER)
 
 
 def read_by_site(body: bytes) -> Challenge | Ask:
@@ -138,9 +142,9 @@ def read_by_site(body: bytes) -> Challenge | Ask:
         WireError: it is not such a message.
     """
     kind, size = _split(body)
-    if kind == Kind.CHALLENGE and size == _CHALLENGE.size:
+    if kind == MessageKind.CHALLENGE and size == _CHALLENGE.size:
         return Challenge(*_CHALLENGE.unpack_from(body, _START))
-    if kind == Kind.ASK and size > _ASK.size:
+    if kind == MessageKind.ASK and size > _ASK.size:
         digest, receipt = _ASK.unpack_from(body, _START)
         return Ask(digest, receipt, body[_START + _ASK.size :])
     raise _malformed()
@@ -153,17 +157,17 @@ def read_by_server(body: bytes) -> Hello | Answered | Stranger:
         WireError: it is not such a message.
     """
     kind, size = _split(body)
-    if kind == Kind.HELLO and size == _HELLO.size:
+    if kind == MessageKind.HELLO and size == _HELLO.size:
         return Hello(*_HELLO.unpack_from(body, _START))
-    if kind == Kind.ANSWER and size > _ANSWER.size:
+    if kind == MessageKind.ANSWER and size > _ANSWER.size:
         (receipt,) = _ANSWER.unpack_from(body, _START)
         return Answered(receipt, body[_START + _ANSWER.size :])
-    if kind == Kind.STRANGER and not size:
+    if kind == MessageKind.STRANGER and not size:
         return Stranger()
     raise _malformed()
 
 
-def _head(kind: Kind) -> bytes:
+def _head(kind: MessageKind) -> bytes:
     return _MAGIC + bytes([kind])
 
 

@@ -23,7 +23,7 @@ from fedldp.protocol.wire import Report, RoundRequest, Sensitive
 
 
 @dataclass
-class Reports:
+class ReportChecker:
     """Checks the reports of a run.
 
     Attributes:

@@ -41,7 +41,7 @@ from fedldp.deployment.channels import server_side
 from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.receipts import KeptReceipts
-from fedldp.deployment.reports import Reports
+from fedldp.deployment.reports import ReportChecker
 from fedldp.deployment.sites import Pipe, QuorumMissed, Sites
 from fedldp.deployment.statement import TIMED, TIMED_OVER_FLOWER, stated
 from fedldp.deployment.watch import Watch
@@ -211,7 +211,7 @@ class Server:
         for record in self.rounds:
             after_round(record)
         self.watch.complete(len(self.rounds))
-        reports = Reports(self.agreement, self._side, self._draws, self._state)
+        reports = ReportChecker(self.agreement, self._side, self._draws, self._state)
         sites = Sites(
             self.agreement,
             pipe,

@@ -52,7 +52,7 @@ from fedldp.deployment.policy import (
 from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.deployment.receipts import Receipts
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
-from fedldp.deployment.source import Source, open_source
+from fedldp.deployment.source import SiteData, open_source
 from fedldp.deployment.watch import SiteWatch
 from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger
 from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys, read_secret
@@ -409,7 +409,7 @@ def open_run(
     policy: SitePolicy,
     agreement: Agreement,
     key: Ed25519PrivateKey,
-    source: Source,
+    source: SiteData,
     keys: Keys,
     entries: list[Release],
 ) -> OpenedRun:

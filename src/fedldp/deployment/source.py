@@ -20,7 +20,7 @@ from fedldp.data.tables import Table
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class SiteData:
     """Examples, or a table whose agreed columns make examples.
 
     Attributes:
@@ -92,7 +92,7 @@ class Source:
         )
 
 
-def open_source(path: Path, label_column: str, person_column: str | None = None) -> Source:
+def open_source(path: Path, label_column: str, person_column: str | None = None) -> SiteData:
     """Read a site's file.
 
     Args:
@@ -104,5 +104,5 @@ def open_source(path: Path, label_column: str, person_column: str | None = None)
         FedldpError: it cannot be read, or a .npz file holds no examples.
     """
     if is_table(path.name):
-        return Source(read_table(path), label_column, person_column)
-    return Source(load_examples(path, columns=Columns(label=label_column)), label_column)
+        return SiteData(read_table(path), label_column, person_column)
+    return SiteData(load_examples(path, columns=Columns(label=label_column)), label_column)

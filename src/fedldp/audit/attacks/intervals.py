@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from fedldp.audit.results import LEVELS, Estimate, Measure, Result, Roc, verdict_of_attack
 from fedldp.core.errors import ConfigError
 
-Kind = Literal["membership", "inversion", "property"]
+AttackKind = Literal["membership", "inversion", "property"]
 
 CONFIDENCE = 0.95
 """Of every interval here. They are statistical, and prove nothing: ``audit.bounds`` does."""
@@ -24,7 +24,12 @@ _POINTS = 200
 
 
 def judged(
-    subject: str, game: Kind, attack: str, measure: Measure, measured: Estimate | None, **told: Any
+    subject: str,
+    game: AttackKind,
+    attack: str,
+    measure: Measure,
+    measured: Estimate | None,
+    **told: Any,
 ) -> Result:
     """Return an attack's result, with its verdict; the other arguments are its fields."""
     return Result(
