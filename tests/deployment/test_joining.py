@@ -234,7 +234,7 @@ def test_a_site_answers_another_invite_by_the_same_key_and_ledger(
 def test_the_authorities_of_the_next_invite_are_taken_when_no_run_needs_others(
     joined: Callable[..., Any],
 ) -> None:
-    """First both authorities, then only the new one; and none of a forged invite, during a run."""
+    """During a run: first both authorities, then only the new one, and never a forged invite's."""
     assert admit(joined).status == 0
     accept = ("accept", "server/run.agreement", "--policy", "north/site.toml", "--yes")
     assert joined(*accept).status == 0

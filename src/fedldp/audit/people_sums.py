@@ -148,7 +148,7 @@ class PlannedPeopleCheck:
         """Return whether a sample has some but not all of one person's rows."""
         update, own = self._sampling, _of(examples, person)
         assert isinstance(update, PersonGradients | NoisySteps)
-        if update.sampled == 1 or self._votes:  # with one vote each, the sum differs
+        if update.sampled == 1 or self._votes:  # votes make another sum
             return False
         seen: list[Any] = []
         if isinstance(update, NoisySteps):

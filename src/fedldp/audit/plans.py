@@ -193,7 +193,7 @@ def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
         elif name.startswith("epsilon") and isinstance(value, int | float):
             changes[name] = value / claimed
     if not changes:
-        raise ConfigError("epsilon: there is none")
+        raise ConfigError("epsilon: the configuration has none")
     return config.changed(**changes)
 
 

@@ -261,7 +261,7 @@ class Agreement:
         told = self.config.composition.participation.told
         if any(getattr(self.config, name) is None for name in told):
             raise ConfigError(
-                f"{told[0]} is not set: who is selected is drawn before the run; agree anew"
+                f"{told[0]} is not set: the selection is drawn before the run; agree again"
             )
         if told:
             self.config.with_schedule(self.selecting(None))

@@ -36,7 +36,7 @@ _TRIES = 5
 """How often an answer is sent when its connection breaks, before asking for the question again."""
 _NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
 """Status: the answer came in part, or the server still waits for the rest of an earlier try."""
-_OTHER = "it is none of fedldp's servers, or one of another version"
+_OTHER = "it is not a fedldp server, or has another version"
 _REFUSED = {
     401: "it does not know this session (any more): it was started again, or another agent has "
     "this site's key",
