@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("zensical")
+pytest.importorskip("mkdocstrings")
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "zensical.toml"
@@ -43,6 +44,8 @@ def build(folder: Path) -> subprocess.CompletedProcess[str]:
 def copy(folder: Path) -> Path:
     shutil.copy(CONFIG, folder)
     shutil.copytree(ROOT / "docs", folder / "docs")
+    for read in ("src", "benchmarks"):  # for the reference
+        (folder / read).symlink_to(ROOT / read)
     return folder
 
 

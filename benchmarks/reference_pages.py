@@ -1,0 +1,24 @@
+"""For the pages of reference: examples in docstrings stand as code, and not as quotations.
+
+zensical.toml names this for griffe, which reads the docstrings; nothing else imports it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
+
+
+class FencedExamples(griffe.Extension):
+    """Puts each example that begins with ``>>>`` between fences."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Change the docstring of an object."""
+        if obj.docstring:
+            obj.docstring.value = EXAMPLE.sub(
+                lambda found: f"```pycon\n{found[0]}\n```", obj.docstring.value
+            )
