@@ -248,8 +248,9 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
     named = not of_system and any(row.setting for row in rows)
     if of_system:
         columns.insert(1, "against")
-    if named:
+    if named:  # nothing is claimed of it but what is stated
         columns.insert(0, "looked at")
+        columns.remove("claimed")
     table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
     attacks = []
     for row in rows:
@@ -267,14 +268,23 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
             cells.insert(1, row.against)
         if named:
             cells.insert(0, row.setting)
+            del cells[columns.index("delta") + 1]
         table.add_row(*cells)
         if row.verdict != "ok":
             attacks.append(_told(row))
     console.print(table)
-    found = ", ".join("-" if row.finds is None else f"{row.finds:.4f}" for row in rows)
-    console.print(f"would show a bug from: {found}", soft_wrap=True)
+    if any(row.verdict != "bug" for row in rows):
+        told = [_finds(row) for row in rows]
+        console.print(f"would show a bug from: {', '.join(told)}", soft_wrap=True)
     for attack in attacks:
         console.print(attack, style="red", markup=False, soft_wrap=True)
+
+
+def _finds(row: Result) -> str:
+    """Return from which epsilon on a row would have shown a bug, where it shows none."""
+    if row.verdict == "bug":
+        return "shown"
+    return "-" if row.finds is None else f"{row.finds:.4f}"
 
 
 def _told(row: Result) -> str:
