@@ -1,6 +1,6 @@
 """The command line: one file for each command. Results go to stdout, everything else to stderr.
 
-What a command needs is imported inside its function: help, and a refusal, should not wait for it.
+A command imports what it needs inside its function, so that help and refusals come at once.
 
 It may use core, accounting, data, ledgers, mechanisms, models, algorithms, reporting, simulation,
 reproduction, audit, comparing, deployment.
@@ -42,13 +42,13 @@ __all__ = [
     "main",
 ]
 
-# What every refusal of the arguments is: click's class up to typer 0.20, typer's own in later ones.
+# The base class of every refusal of arguments: click's up to typer 0.20, typer's own since then.
 UsageError = cast(
     type[typer.BadParameter],
     next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message")),
 )
 
-# Else plain help has a backslash before "[default: ...]" where rich is installed (typer 1058).
+# Otherwise plain help shows a backslash before "[default: ...]" if rich is installed (typer 1058).
 typer.core.HAS_RICH = False
 
 app = typer.Typer(
@@ -95,8 +95,8 @@ app.add_typer(deploy.deploy_app, name="deploy")
 
 
 def main() -> None:
-    """Run the command line; a user's error is one line on stderr, and no exit status of 0."""
-    # A process that ends frees all it has; to look for garbage first would take a while.
+    """Run the command line; a user's error is one line on stderr and a nonzero exit status."""
+    # The operating system frees everything anyway; a last garbage collection would only take time.
     atexit.register(gc.freeze)
     try:
         code = app(standalone_mode=False)
@@ -106,14 +106,14 @@ def main() -> None:
         _refuse(str(error), error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    except OSError as error:  # such as a closed pipe or a full disk behind stdout
+    except OSError as error:  # for example a closed pipe or a full disk behind stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         _refuse(f"cannot go on: {error}")
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _remedy(error: typer.BadParameter) -> str:
-    """Return what may have been meant: settings of a run are no options."""
+    """Return a hint at what may have been meant: settings of a run are not options."""
     name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
     if name == "epsilon":
         return (

@@ -1,4 +1,4 @@
-"""What several commands share."""
+"""Helpers that several commands share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def folder(text: str) -> Path:
-    """Return the folder that a text names, of which an empty one would be the working folder."""
+    """Return the folder that a text names; refuse an empty text (the working folder)."""
     if not text.strip():
         raise ConfigError(f"folder {text!r}: give the path of a folder, or leave the option out")
     return Path(text)
 
 
 def file(text: str) -> Path:
-    """Return the file that a text names; an empty one names none."""
+    """Return the file that a text names; an empty text is refused, as it names none."""
     if not text.strip():
         raise ConfigError(f"file {text!r}: give the path of a file, or leave the option out")
     return Path(text)
 
 
 def recipe_names(incomplete: str) -> list[str]:
-    """Return the recipes that a shell may complete a name to."""
+    """Return the recipes to which a shell may complete a name."""
     from fedldp.algorithms.recipes import recipes
 
     return [name for name in recipes() if name.startswith(incomplete)]
@@ -52,7 +52,7 @@ Settings = Annotated[
 
 
 def at_most_cores(workers: int | None, stderr: Console) -> int | None:
-    """Return at most as many workers as there are cores: more only take memory."""
+    """Limit the number of workers to the number of cores; more would only take memory."""
     from fedldp.simulation.plan import cores
 
     if workers is None or workers <= (most := cores()):
@@ -67,11 +67,11 @@ def at_most_cores(workers: int | None, stderr: Console) -> int | None:
 
 
 def charts_or_notice(stderr: Console, later: str) -> bool:
-    """Return whether charts can be drawn; if not, say so before anything is trained.
+    """Return whether charts can be drawn; if not, say so before training begins.
 
     Args:
         stderr: where to say it.
-        later: the command that draws them afterwards.
+        later: the command that can draw them afterwards.
     """
     if is_installed("report"):
         return True

@@ -132,7 +132,7 @@ def _print(result: Advice, place: Path) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # a file has no edge
+        console = Console(width=200)  # a file has no right edge
     for title, rows in result.groups():
         first = "epsilon" if rows[0][-1] else "trained"
         table = Table(

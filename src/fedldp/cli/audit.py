@@ -92,7 +92,7 @@ def audit(
     else:
         games = _planned_of_client(client, epsilon, delta, unit, shape, quick=quick)
     more = None
-    if page is not None and recipe is not None:  # first, as it needs the data, which games do not
+    if page is not None and recipe is not None:  # before the games, which do not need the data
         more = _extra_attacks(recipe, quick=quick, seed=seed)
     found = play(
         recipe or mechanism or client or "all mechanisms and systems",
@@ -288,7 +288,7 @@ def _finds(row: Result) -> str:
 
 
 def _told(row: Result) -> str:
-    """Return in words what has shown that a figure does not hold."""
+    """Return in words the evidence that a figure does not hold."""
     taken = row.claim_unit
     read = ""
     if row.verdict == "claim-broken" and taken not in (None, row.unit):

@@ -108,7 +108,7 @@ def compare(
         stderr.print(line, highlight=False, soft_wrap=True, markup=False)
 
     try:
-        with redirect_stdout(sys.stderr):  # a model of the user's own may print
+        with redirect_stdout(sys.stderr):  # a user's own model may print
             design = design_of(
                 recipes,
                 dict(assignment(text) for text in set_ or []),
@@ -149,7 +149,7 @@ def _print(result: Compared) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # a file has no edge
+        console = Console(width=200)  # a file has no right edge
     head, rows = result.shown()
     table = Table(*(Column(name, overflow="fold") for name in head))
     for row in rows:

@@ -73,7 +73,7 @@ def verify(
 
 
 def _cell(value: Any) -> str:
-    """Return a value as a table shows it."""
+    """Format a value for a table cell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

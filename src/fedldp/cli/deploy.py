@@ -1,4 +1,4 @@
-"""The command line of real sites: fedldp deploy invite, join, admit, accept, site, server, ..."""
+"""The command line for real sites: fedldp deploy invite, join, admit, accept, site, server, ..."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Check = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class _Planned:
-    """What a run is to be, whether its sites are invited or listed: each field is an option."""
+    """The plan of a run, whether its sites are invited or listed: each field is an option."""
 
     recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")]
     channel: Annotated[str, typer.Option(help="named, or sum")]
@@ -74,7 +74,7 @@ class _Planned:
     data_dir: DataDir = None
 
     def resolved(self, *more: str) -> tuple[RunConfig, Problem]:
-        """Return the configuration, with more settings, and the public facts on the data."""
+        """Return the configuration, with further settings, and the public facts about the data."""
         from fedldp.simulation.settings import resolve
 
         config = resolve(self.recipe, [*(self.set_ or []), *more])
@@ -84,7 +84,7 @@ class _Planned:
         return config, problem
 
     def terms(self, config: RunConfig, problem: Problem) -> dict[str, Any]:
-        """Return what is agreed on besides."""
+        """Return the other terms that the parties agree on."""
         from fedldp.deployment.initial import digest_of_file
 
         start = self.initial
@@ -96,7 +96,7 @@ class _Planned:
         }
 
     def keep_initial(self, out: Path) -> None:
-        """Keep the weights that the run begins with beside its invite or agreement."""
+        """Save the run's initial weights beside its invite or agreement."""
         from fedldp.deployment.initial import write_initial
 
         if self.initial is not None:
@@ -104,7 +104,7 @@ class _Planned:
 
 
 def _of_a_plan(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, whose first argument is a plan, the options of one beside its own."""
+    """Give a command that takes a plan as its first argument the plan's options beside its own."""
     planned = inspect.signature(_Planned, eval_str=True).parameters
 
     def call(**given: Any) -> None:
@@ -525,7 +525,7 @@ def accept(
     if not yes and not typer.confirm("accept it?"):
         raise typer.Exit(1)
     accepted = write_accepted(terms, found)
-    SiteLedger(terms)  # which fixes the limits, so not before the answer
+    SiteLedger(terms)  # this fixes the limits, so it has to wait for the answer
     typer.echo(f"accepted: {accepted}")
 
 
@@ -774,13 +774,13 @@ def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> t
 
 @dataclass(frozen=True)
 class _Known:
-    """What somebody was told of an agreement by telephone: its ten words, or its digest."""
+    """What somebody was told about an agreement by telephone: its ten words, or its digest."""
 
     text: str
 
     @classmethod
     def by(cls, typed: Sequence[str]) -> _Known | None:
-        """Return what was typed in the place of a file; None for a file."""
+        """Parse what was typed in place of a file; return None for a file."""
         from fedldp.deployment.words import WORDS, unknown_words
 
         text = " ".join(typed).lower()
@@ -791,7 +791,7 @@ class _Known:
         if len(words) == WORDS and not unknown:
             return cls(text)
         amiss = ""
-        if len(unknown) < len(words):  # words were meant, and not a file or a digest
+        if len(unknown) < len(words):  # words were meant, not a file or a digest
             wrong = f", of which {', '.join(unknown)} cannot be right" if unknown else ""
             amiss = f"{len(words)} words{wrong:.100}; "
         raise ConfigError(
@@ -800,11 +800,12 @@ class _Known:
         )
 
     def check(self, digest: bytes) -> None:
-        """Refuse an agreement that is another."""
+        """Refuse an agreement that is not the one described."""
         from fedldp.deployment.words import words_of
 
         if self.text not in (words_of(digest), digest.hex()):
-            # Its own words are not said: nobody should type those in the place of what was told.
+            # The message leaves out this agreement's words: nobody should type them in place of
+            # the words they were told.
             raise ConfigError(
                 f"agreement {self.text}: the server has another one; see that the words were typed "
                 "as they were read to you, and if they were, accept nothing, and call its operator"
@@ -818,7 +819,7 @@ def _channel(name: str) -> Literal["named", "sum"]:
 
 
 def _hosts(names: Sequence[str]) -> list[str]:
-    """Return a server's names, and those by which programs on its own machine reach it."""
+    """Return a server's names, and the names by which programs on its own machine reach it."""
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1"]))
 
 
@@ -830,9 +831,9 @@ def _problem(
     examples: int | None,
     people: int | None,
 ) -> Problem:
-    """Return the facts on the data: as given, or those of the recipe's data set.
+    """Return the facts about the data: as given, or else from the recipe's data set.
 
-    All parties are told them. So what only a private table's rows would tell has to be given.
+    All parties learn these facts, so those that only a private table's rows reveal must be given.
     """
     from fedldp.algorithms.problem import Problem
     from fedldp.data import SUFFIXES
@@ -868,7 +869,7 @@ def _problem(
 
 
 def _check_public(config: RunConfig, classes: int | None, examples: int | None) -> None:
-    """Refuse to take from the rows of a user's own file what all parties are told."""
+    """Refuse to derive facts that all parties learn from the rows of a user's own file."""
     if examples is None:
         raise ConfigError(
             f"dataset = {config.dataset}: how many rows it has is nobody else's business, and an "
@@ -906,7 +907,7 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
 
 
 def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
-    """Return what an invite or an agreement says of public weights."""
+    """Return what an invite or an agreement says about public weights."""
     found = []
     if document.initial is not None:
         what = "public, and nothing below is about their data"
@@ -919,7 +920,7 @@ def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
 
 
 def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place: int) -> None:
-    """Show what is stated of one site, whose budget is its own."""
+    """Show the statement of one site that has its own budget."""
     from fedldp.reporting.text import print_statement
 
     told = "which all sites are told" if agreement.budgets else "which no one else is told"
@@ -934,7 +935,7 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
 
 
 def _show_expected(console: Console, invite: Invite, expected: Agreement) -> None:
-    """Print what a run will be if as many sites join as its invite expects."""
+    """Print what the run will be if as many sites join as its invite expects."""
     from fedldp.reporting.text import print_statement
 
     config = expected.config
@@ -974,7 +975,7 @@ def _show_cost(
 
 
 def _report(found: list[Any]) -> None:
-    """Print what was checked; exit with 2 where something is not in order."""
+    """Print the results of the checks; exit with 2 if something is not in order."""
     for what in found:
         typer.echo(f"{'ok' if what.ok else 'NOT OK':<7}{what.what}")
     if not all(what.ok for what in found):

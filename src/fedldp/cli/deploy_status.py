@@ -1,4 +1,4 @@
-"""fedldp deploy status and retire, and what server and site log and measure."""
+"""fedldp deploy status and retire, and the logs and metrics of servers and sites."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Log = Annotated[str, typer.Option(help="text, or json: one JSON object a line")]
 
 @contextmanager
 def logged(form: str) -> Iterator[bool]:
-    """Give whether the log is JSON; if so, let what ends the command be a line of it, too."""
+    """Yield whether the log is JSON; if so, log an error that ends the command as JSON, too."""
     if form not in ("text", "json"):
         raise ConfigError(f"log = {form}: choose text or json")
     try:

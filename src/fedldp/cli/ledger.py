@@ -128,7 +128,7 @@ def renew(
 
 
 def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
-    """Return what was spent since the beginning, and what of it since the last renewal."""
+    """Return how much was spent since the beginning, and how much since the last renewal."""
     if not often:
         return budget.amount(total)
     from fedldp.ledgers.sqlite import times
@@ -140,7 +140,7 @@ def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
 
 
 def _check_has(path: Path, entries: list[Release], hash: str) -> None:
-    """Refuse a ledger without a release that was noted elsewhere: it is an older copy."""
+    """Refuse a ledger that lacks a release noted elsewhere: it is an older copy."""
     if not re.fullmatch(r"[0-9a-f]{16,64}", hash):
         raise ConfigError(f"--has {hash!a:.80}: give 16 to 64 hexadecimal digits of a hash")
     if not any(entry.hash.startswith(hash) for entry in entries):
@@ -168,7 +168,7 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
     ]
     return {
         "ledger": str(path),
-        # As it was when a ledger had one budget: the first of them.
+        # In the format from when a ledger had one budget: this is the first of them.
         "budget": {"kind": ledger.budget.kind, "limit": _finite(ledger.budget.limit)},
         "spent": _finite(spent[0]),
         "remaining": _finite(left[0]),
@@ -187,7 +187,7 @@ def _row(entry: Release) -> dict[str, Any]:
 
 
 def _finite(number: float) -> float | None:
-    """Return a number for JSON, which has no infinity: None in its place."""
+    """Return a number for JSON, or None if it is infinite, which JSON cannot express."""
     return number if math.isfinite(number) else None
 
 

@@ -33,7 +33,7 @@ def dataset_rows(data_dir: Path | None) -> Rows:
 
 
 def _recipe_rows(_: Path | None) -> Rows:
-    """Return every recipe as a row, those of one system together."""
+    """Return every recipe as a row, with the recipes of one system together."""
     from fedldp.algorithms.recipes import recipes
     from fedldp.simulation.plan import missing_extra
 
@@ -91,7 +91,7 @@ _KINDS: dict[str, Callable[[Path | None], Rows]] = {
 
 
 def _has(row: dict[str, Any], words: list[str]) -> bool:
-    """Return whether a row has all the words, in small letters or large ones."""
+    """Return whether a row contains all the words, ignoring case."""
     text = " ".join(str(row.get(key, "")) for key in ("name", "system", "description")).lower()
     return all(word.lower() in text for word in words)
 
@@ -123,7 +123,7 @@ def list_(
         print_json(found if kind is None else found[kind])
         return
     for name, rows in found.items():
-        names = Column("name", no_wrap=True)  # they are copied from here
+        names = Column("name", no_wrap=True)  # users copy the names from here
         table = Table(names, "", title=name, title_justify="left", show_header=False)
         for group, members in groupby(rows, key=lambda row: row.get("system")):
             if group is not None:

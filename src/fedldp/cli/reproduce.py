@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedldp.reproduction.targets import Target
 
 _DAYS = 2 * 86400
-"""Seconds of work that nobody asks for without meaning it."""
+"""Seconds of work above which nobody should start a reproduction by accident."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -138,7 +138,7 @@ def _quick_of(target: Target) -> Target:
 
 
 def _quickly(recipe: Recipe) -> Recipe:
-    """Return a recipe cut to two rounds, for which no paper has a number."""
+    """Return a recipe cut to two rounds; no paper has a number for it."""
     from dataclasses import replace
 
     rounds = min(2, recipe.config.rounds)

@@ -103,7 +103,7 @@ def run(
 
 
 def _one_place() -> bool:
-    """Return whether the reader of what goes to stdout has read what went to stderr."""
+    """Return whether stdout and stderr go to the same place, so that one reader sees both."""
     try:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
     except (OSError, ValueError):  # neither is a file
@@ -113,7 +113,7 @@ def _one_place() -> bool:
 def _configuration(
     recipe: str | None, given: list[str], rounds: int | None, seed: int | None, resume: Path | None
 ) -> tuple[str | None, RunConfig, RunFolder | None]:
-    """Return the run's name and configuration, and the folder that it continues in."""
+    """Return the run's name and configuration, and the folder in which it continues."""
     from fedldp.simulation.settings import from_mapping, resolve
 
     if resume is not None:
@@ -138,7 +138,7 @@ def _simulate(
     data_dir: Path | None,
     shown: list[dict[str, Any]],
 ) -> Result:
-    """Run it, with progress on stderr; ``shown`` gets the statement that was shown before."""
+    """Run it, with progress on stderr; append the statement shown beforehand to ``shown``."""
     from rich.console import Console
 
     from fedldp.reporting import text
@@ -165,7 +165,7 @@ def _simulate(
             show(planned)
         from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
 
-        # A model of the user's own may print, and Ray does, where a worker died.
+        # A user's own model may print, and so does Ray when a worker dies.
         with RunProgress(config.rounds, stderr) as progress, redirect_stdout(sys.stderr):
             return simulate(
                 config,
@@ -197,7 +197,7 @@ def _simulate(
 def _planned(
     config: RunConfig, device: str, workers: int | None, out: Path | None, data_dir: Path | None
 ) -> Plan | None:
-    """Return the plan, where nothing that takes long to find out can refuse the run any more."""
+    """Return the plan, unless a check that takes long could still refuse the run."""
     from fedldp.reporting.record import check_new
     from fedldp.simulation.plan import early_plan
 

@@ -37,7 +37,7 @@ def show(
 
 
 def _found(name: str) -> dict[str, Any]:
-    """Return what is called ``name``, described as a JSON-ready document."""
+    """Return the description of the thing called ``name``, as a JSON-ready document."""
     from fedldp.algorithms.systems import find_system, systems
     from fedldp.core.registry import is_address
     from fedldp.mechanisms import find_mechanism, mechanisms
@@ -106,7 +106,7 @@ def _of_recipe(name: str) -> dict[str, Any]:
 
 
 def _parts(config: RunConfig) -> dict[str, str]:
-    """Return what the parts of the composition are, in the order of the pipeline."""
+    """Return a description of each part of the composition, in the order of the pipeline."""
     parts = config.composition
     slots = {
         "features": parts.features,
@@ -121,7 +121,7 @@ def _parts(config: RunConfig) -> dict[str, str]:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    """Return where a recipe is from and the number there; of a file there is nothing to say."""
+    """Return a recipe's source and the number reported there; a file has neither."""
     from fedldp.algorithms.recipes import find_recipe
 
     if name.endswith(".toml"):
@@ -169,7 +169,7 @@ def _of_model(name: str) -> dict[str, Any]:
         try:
             sizes[dataset] = layout_of(name, shape, 10).size
         except ConfigError:
-            sizes[dataset] = None  # a model need not take every shape
+            sizes[dataset] = None  # a model need not accept every shape
     return {
         "kind": "model",
         "name": name,
@@ -184,7 +184,7 @@ def _summary(documented: object) -> str:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """Return what a docstring says of each attribute or argument, by its name."""
+    """Return a docstring's description of each attribute or argument, by name."""
     section = re.search(r"^(?:Attributes|Args):\n((?:[ \t]+.*\n?|\n)+)", text, re.M)
     found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section[1], re.M) if section else []
     return {name: " ".join(meaning.split()) for name, meaning in found}

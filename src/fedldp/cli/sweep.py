@@ -126,7 +126,7 @@ def sweep(
     drawn = charts_or_notice(stderr, f"fedldp sweep --resume {place}")
     context = RunContext(data_dir=data_dir, device=design.device, cluster=cluster)
     try:
-        # A model of the user's own may print, and Ray does, where a worker died.
+        # A user's own model may print, and so does Ray when a worker dies.
         with SweepProgress(stderr) as progress, redirect_stdout(sys.stderr):
             result = carry_out_all(design, context, place, workers, progress, view)
     except KeyboardInterrupt:
@@ -156,7 +156,7 @@ def _design(
     device: str | None,
     resume: Path | None,
 ) -> Design:
-    """Return what is to be run: as given, and for the rest as in the folder to continue."""
+    """Return the sweep to run: as given, and otherwise as the folder to continue has it."""
     from dataclasses import replace
 
     from fedldp.simulation.settings import assignment
@@ -206,7 +206,7 @@ def _print(result: Sweep) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # a file has no edge
+        console = Console(width=200)  # a file has no right edge
     head, rows = result.shown()
     table = Table(*(Column(name, overflow="fold") for name in head))
     for row in rows:
