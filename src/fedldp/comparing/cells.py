@@ -18,26 +18,27 @@ Settings = Mapping[str, Any]
 Try = Mapping[str, Any]
 """One choice of hyperparameters: plain values by name, as JSON holds them.
 
-Settings as they are (``Contestant.of``), or whatever ``Contestant.configure`` makes settings of.
+Either settings as they are (``Contestant.of``), or values from which ``Contestant.configure``
+makes settings.
 """
 
 Role = Literal["calibrated", "reference", "stated"]
-"""What is done with a contestant.
+"""How a contestant is treated.
 
 - calibrated: its budget is solved for, so that its statement meets the epsilon of the cell.
 - reference: it runs as it is, at epsilon 0, which stands for no guarantee.
-- stated: nothing is trained; its row says why its statement proves nothing.
+- stated: it is not trained; its row says why its statement proves nothing.
 """
 
 
 @dataclass(frozen=True)
 class GuaranteeKind:
-    """What a guarantee is about, before there is an epsilon.
+    """A kind of guarantee, without an epsilon.
 
     Attributes:
-        unit: what is protected.
-        adversary: against whom.
-        delta: at most.
+        unit: the protected unit.
+        adversary: the adversary.
+        delta: the largest delta.
     """
 
     unit: TargetUnit
@@ -45,7 +46,7 @@ class GuaranteeKind:
     delta: float
 
     def target(self, epsilon: float) -> PrivacyTarget:
-        """Return the target of a run that must meet ``epsilon``."""
+        """Return the target of a run that has to meet ``epsilon``."""
         return PrivacyTarget(
             unit=self.unit, epsilon=epsilon, delta=self.delta, adversary=self.adversary
         )
@@ -53,25 +54,25 @@ class GuaranteeKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
-    """One system, with how it is configured and what is tried of it.
+    """One system, with its configuration and its tries.
 
     Attributes:
-        name: for people; no two contestants of a comparison have the same.
-        configure: its configuration, of the settings that all share in a cell (those of the task,
-            ``standardise``, ``num_clients``, ``delta`` and ``seed``) and of one try. Its budget is
-            solved for.
-        tries: its hyperparameters; of equal scores the earlier one is chosen.
-        guarantee: what it is calibrated to, or what ``stated`` looks for.
-        role: what is done with it.
+        name: a name for people; no two contestants of a comparison have the same.
+        configure: makes its configuration from the settings that all share in a cell (the task's,
+            ``standardise``, ``num_clients``, ``delta`` and ``seed``) and from one try. Its budget
+            is solved for.
+        tries: its hyperparameters; ties in score go to the earlier one.
+        guarantee: the guarantee that it is calibrated to, or that ``stated`` looks for.
+        role: how it is treated.
         data_of: the task whose data it gets in place of a cell's own, where it has features of
             its own; None for the cell's.
         quick_to_state: whether its statement takes milliseconds. If not, its budget is solved for
             to a thousandth only, and never above what meets the epsilon.
-        code: a digest of the user's own code that it runs, so that its runs are made again where
-            that is another; empty where there is none.
+        code: a digest of the user's own code that it runs; when the digest changes, its runs are
+            made again. Empty if it runs no such code.
 
     Raises:
-        ConfigError: it has no try, or the same one twice.
+        ConfigError: it has no tries, or has the same one twice.
     """
 
     name: str
@@ -95,7 +96,7 @@ class Contestant:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether its budget is solved for, and something is proven of its runs."""
+        """Whether its budget is solved for, so that something is proven about its runs."""
         return self.role == "calibrated"
 
     @classmethod
@@ -110,7 +111,7 @@ class Contestant:
         """Return a contestant whose tries are settings that change ``config``.
 
         Raises:
-            ConfigError: it has no try, or the same one twice.
+            ConfigError: it has no tries, or has the same one twice.
         """
         return cls(
             name=name,
@@ -126,15 +127,16 @@ class Task:
     """What is learned.
 
     Attributes:
-        name: of the task.
-        load: the data as they are trained on, standardised or not; their test set is for measuring
-            alone. Called for every run, so keep what takes long to load.
-        settings: those of all contestants there: ``dataset``, ``model``, ``partition`` and whatever
-            else must be equal.
+        name: the task's name.
+        load: returns the data as they are trained on, standardised or not; their test set is for
+            measuring only. It is called for every run, so cache what takes long to load.
+        settings: the settings of all contestants there: ``dataset``, ``model``, ``partition`` and
+            whatever else must be equal.
         divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that
-            whole clients are held out for trying; None: examples are, which no client has. It says
-            nothing of data that name their clients or people: those are held out whole.
-        num_examples: training examples that are divided; None for all.
+            whole clients are held out for trying; with None, examples are held out, which no client
+            has. It does not apply to data that name their clients or people: those are held out
+            whole.
+        num_examples: the number of training examples to divide; None for all.
     """
 
     name: str
@@ -146,13 +148,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Cell:
-    """One contestant, on one task, at one epsilon: what has a place in a table.
+    """One contestant, on one task, at one epsilon: one place in a table.
 
     Attributes:
-        task: its name.
-        clients: how many.
-        contestant: its name.
-        epsilon: for the unit, adversary and delta of the contestant; 0 where nothing is proven.
+        task: the task's name.
+        clients: the number of clients.
+        contestant: the contestant's name.
+        epsilon: for the contestant's unit, adversary and delta; 0 if nothing is proven.
     """
 
     task: str

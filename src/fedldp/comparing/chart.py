@@ -1,4 +1,4 @@
-"""A metric against the epsilon that all were given, as a vector picture."""
+"""A metric against the common epsilon, as a vector picture."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def draw(
     note: str,
     path: Path | None,
 ) -> Any:
-    """Draw a line for each contestant; ticks stand at the epsilons of the points, and nowhere else.
+    """Draw a line for each contestant; ticks stand only at the epsilons of the points.
 
     Args:
         series: points by name: epsilon, mean, deviation.
-        levels: mean and deviation of what has no guarantee.
-        x_label: of the axis of epsilon, which is logarithmic.
-        y_label: of the metric.
-        note: under the axis of epsilon: how many seeds, and what the bars are.
+        levels: mean and deviation of contestants without a guarantee.
+        x_label: the label of the epsilon axis, which is logarithmic.
+        y_label: the label of the metric's axis.
+        note: the text under the epsilon axis: the number of seeds, and what the bars show.
         path: where to write it, or None.
 
     Returns:
         Matplotlib's figure.
 
     Raises:
-        ConfigError: Matplotlib is not installed, or the file's name has another ending.
+        ConfigError: Matplotlib is not installed, or the file's name ends otherwise.
         RunError: the file cannot be written.
     """
     check_kind(path)

@@ -1,4 +1,4 @@
-"""What a comparison gave: a row for each contestant and epsilon; tables and a chart of them."""
+"""The result of a comparison: a row for each contestant and epsilon, with tables and a chart."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class Line:
     """One contestant at one epsilon.
 
     Attributes:
-        name: of the contestant.
-        epsilon: that its budget was solved for; None of a reference.
-        scores: of the metric, one for each seed that was measured.
-        seeds: how many are to be measured.
-        chosen: the hyperparameters that were chosen, with the budget that was solved for.
-        stated: the largest epsilon that the statement of one of its runs says; None where none is.
-        idealised: whether it holds for real numbers only, and so for a simulation.
+        name: the contestant's name.
+        epsilon: the epsilon that its budget was solved for; None for a reference.
+        scores: values of the metric, one for each measured seed.
+        seeds: the number of seeds to measure.
+        chosen: the chosen hyperparameters, with the budget that was solved for.
+        stated: the largest epsilon in the statements of its runs; None if none is stated.
+        idealised: whether that holds for real numbers only, and so only for a simulation.
         stated_by: whose word it is: "fedldp", which proves it, or the user's own code.
         refused: why there are no scores, or None.
-        tries: that were made; settings that do not go together are none.
-        of_tries: as many as each contestant may have.
-        cpu_seconds: of its tries and measured runs.
+        tries: the number of tries made; settings that do not go together do not count.
+        of_tries: the number of tries that each contestant may have.
+        cpu_seconds: the CPU seconds of its tries and measured runs.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Line:
 
     @property
     def mean(self) -> float | None:
-        """Over seeds; None where there is none."""
+        """The mean over seeds; None if no seed has a score."""
         return statistics.fmean(self.scores) if self.scores else None
 
     @property
     def deviation(self) -> float | None:
-        """The standard deviation over seeds (n - 1); None of fewer than two."""
+        """The standard deviation over seeds (n - 1); None for fewer than two seeds."""
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
     def proven(self) -> float | None:
-        """What is stated, where fedldp proves it."""
+        """The stated epsilon if fedldp proves it, else None."""
         return self.stated if self.stated_by == HOUSE else None
 
     @property
@@ -98,17 +98,17 @@ class Line:
 
 @dataclass(frozen=True, repr=False)
 class Compared:
-    """What ``fedldp.compare`` gave.
+    """The result of ``fedldp.compare``.
 
     Attributes:
         guarantee: the unit, the adversary and delta.
-        metric: of the scores.
-        lines: one for each contestant and epsilon, by epsilon.
-        out: the folder, or None where nothing was kept.
+        metric: the metric of the scores.
+        lines: one for each contestant and epsilon, sorted by epsilon.
+        out: the folder, or None if nothing was kept.
         private_choice: whether tries were scored on clients' private rows.
-        private_scores: whether the test set, too, is of such rows.
-        most_frequent: the share of the test's most frequent class, 0 to 1, where it is known.
-        score_releases: what the scores of some contestants tell of clients' examples, by name.
+        private_scores: whether the test set, too, consists of such rows.
+        most_frequent: the share of the test's most frequent class, 0 to 1, if it is known.
+        score_releases: what some contestants' scores reveal about clients' examples, by name.
     """
 
     guarantee: GuaranteeKind
@@ -124,11 +124,11 @@ class Compared:
     def rows(self) -> list[dict[str, Any]]:
         """A mapping for each contestant and epsilon, as in the JSON document.
 
-        "name"; "epsilon", which its budget was solved for (None of a reference); "mean" and
-        "deviation" (n - 1) over "seeds", how many; "settings", what was chosen; "proven", the
-        epsilon that the statement proves: None where nothing is, or where it is the word of code of
-        the user's own, which "stated_by" then names; "idealised", whether it holds for real numbers
-        only; "refused", why there is no mean, or None.
+        "name"; "epsilon", the one its budget was solved for (None for a reference); "mean" and
+        "deviation" (n - 1) over "seeds", their number; "settings", the chosen ones; "proven", the
+        epsilon that the statement proves: None if it proves nothing, or if the epsilon is the word
+        of the user's own code, which "stated_by" then names; "idealised", whether it holds for real
+        numbers only; "refused", why there is no mean, or None.
         """
         return [
             {
@@ -158,16 +158,16 @@ class Compared:
 
     @property
     def missing(self) -> list[str]:
-        """What is not measured yet; it is by the same command with the same folder."""
+        """What is not measured yet; the same command with the same folder measures it."""
         return [line.missing for line in self.lines if line.missing is not None]
 
     @property
     def refused(self) -> list[Line]:
-        """The rows without scores that will not get any."""
+        """The rows that have no scores and will not get any."""
         return [line for line in self.lines if line.refused is not None]
 
     def notes(self) -> list[str]:
-        """Return what a reader of the numbers must know, in sentences."""
+        """Return what a reader of the numbers has to know, in sentences."""
         kind, words = self.guarantee, WORDS.get(self.metric, self.metric)
         found = [
             f"{words} is a mean over seeds, with the standard deviation of one seed"
@@ -196,7 +196,7 @@ class Compared:
         return found
 
     def warnings(self) -> list[str]:
-        """Return what no epsilon of the table covers: scores on private rows."""
+        """Return warnings of what no epsilon of the table covers: scores on private rows."""
         return [
             *(
                 f"of {name}, {what} are a release of their own, which no epsilon covers"
@@ -207,7 +207,7 @@ class Compared:
         ]
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table for people: what its columns are called, and its rows."""
+        """Return the table for people: its column headings and its rows."""
         head = ["contestant", "epsilon", WORDS.get(self.metric, self.metric), "seeds", "tries",
                 "CPU s", "of its statement", "idealised", "stated by", "chosen"]  # fmt: skip
         rows = [
@@ -228,7 +228,7 @@ class Compared:
         return head, rows
 
     def in_words(self, line: Line) -> str:
-        """Return the mean of a row, with its deviation."""
+        """Return the mean of a row in words, with its deviation."""
         if line.refused is not None:
             return "refused"
         if line.mean is None:
@@ -249,9 +249,9 @@ class Compared:
         return "\n".join([*found, "", *self.notes()]) + "\n"
 
     def to_csv(self) -> str:
-        """Return the rows as CSV, with tries and CPU seconds; then the notes, a comment each.
+        """Return the rows as CSV, with tries and CPU seconds; then the notes, one comment each.
 
-        "proven_epsilon" is empty where nothing is proven, "stated_epsilon" where nothing is stated.
+        "proven_epsilon" is empty if nothing is proven, and "stated_epsilon" if nothing is stated.
         """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -273,7 +273,7 @@ class Compared:
     def to_latex(self) -> str:
         """Return a LaTeX table: a row for each contestant, a column for each epsilon.
 
-        It needs no package. A star marks fewer tries, a dagger idealised arithmetic.
+        It needs no LaTeX package. A star marks fewer tries, a dagger idealised arithmetic.
         """
         epsilons = list(dict.fromkeys(line.epsilon for line in self.lines if line.epsilon))
         by_name: dict[str, list[Line]] = {}
@@ -283,7 +283,7 @@ class Compared:
         rows = []
         for name, lines in by_name.items():
             at = {line.epsilon: line for line in lines}
-            if None in at:  # a reference: the same at every epsilon
+            if None in at:  # a reference has the same values at every epsilon
                 at = dict.fromkeys(epsilons, at[None])
             cells = [self._latex(at[epsilon]) for epsilon in epsilons]
             rows.append([_escaped(name), *cells, _escaped(lines[0].stated_by)])
@@ -310,7 +310,7 @@ class Compared:
         """Draw the metric against epsilon, a line for each contestant; a notebook shows it.
 
         Args:
-            path: where to keep the picture (.svg, .pdf or .png); only drawn where it is None.
+            path: the file to write (.svg, .pdf or .png); with None, the chart is only drawn.
 
         Returns:
             Matplotlib's figure.
@@ -355,7 +355,7 @@ class Compared:
             replace_file(folder / name, text.encode())
 
     def _name_in_chart(self, name: str) -> str:
-        """Return a contestant's name with what has to be known of some of its points."""
+        """Return a contestant's name, with marks for caveats about some of its points."""
         own = [line for line in self.lines if line.name == name and line.scores]
         by = dict.fromkeys(line.stated_by for line in own if line.stated_by != HOUSE)
         return (
@@ -366,7 +366,7 @@ class Compared:
         )
 
     def _seeds_in_words(self) -> str:
-        """Return how many seeds a point has, and what its bars are."""
+        """Return in words how many seeds a point has, and what its bars show."""
         counts: dict[int, list[str]] = {}
         for line in self.lines:
             if line.scores:
@@ -390,7 +390,7 @@ class Compared:
         return f"${text}{f'^{{{marks}}}' if marks else ''}$"
 
     def __repr__(self) -> str:
-        """Return how much there is of it, and where."""
+        """Return how many rows it has, and where it is kept."""
         names = len({line.name for line in self.lines})
         missing = f", {len(self.missing)} not measured yet" if self.missing else ""
         where = "" if self.out is None else f", out={str(self.out)!r}"
@@ -420,18 +420,18 @@ def compared(
     out: Path | None = None,
     failed: Mapping[Cell, str] | None = None,
 ) -> Compared:
-    """Return what the lines of a file of results say of a comparison.
+    """Return the result of a comparison from the lines of a results file.
 
     Args:
         design: what is compared.
-        comparison: the same, as contestants and a task.
-        rows: lines of runs; those that are not of this comparison are left out.
-        data: of all contestants.
+        comparison: the design as contestants and a task.
+        rows: lines of runs; lines of other comparisons are left out.
+        data: the data of all contestants.
         out: the folder.
-        failed: why runs of a cell could not be made: they are tried again by the same command.
+        failed: why the runs of a cell could not be made; the same command tries them again.
 
     Raises:
-        ComparisonError: a run's statement says more than its label.
+        ComparisonError: a run's statement has a larger epsilon than its label.
     """
     current = [row for row in rows if comparison.is_current(row)]
     standing = comparison.standing(current)

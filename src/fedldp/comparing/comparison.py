@@ -26,18 +26,18 @@ Purpose = Literal["tried", "measured"]
 Named = TypeVar("Named", Contestant, Task)
 
 _SHOWN = (*BUDGETS, "clip", "range_radius", "learning_rate")
-"""Settings that a line has, where its system has them."""
+"""Settings that a line records, if its system has them."""
 
 
 class Comparison:
     """Contestants, tasks, and the seeds on which they are tried and measured.
 
     Attributes:
-        contestants: by name.
-        tasks: by name.
+        contestants: the contestants, by name.
+        tasks: the tasks, by name.
         chosen_on: the seed on which hyperparameters are chosen.
-        seeds: those that are measured.
-        metric: by which tries are chosen, of ``METRICS``.
+        seeds: the seeds to measure.
+        metric: the metric by which tries are chosen, one of ``METRICS``.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class Comparison:
             contestants: any number of them.
             tasks: any number of them.
             chosen_on: the seed on which hyperparameters are chosen.
-            seeds: those that are measured.
-            seeds_of_small: those at an epsilon of 1 and below, whose accuracy varies more; the same
-                where it is None.
-            metric: by which tries are chosen, of ``METRICS``.
-            fewer_tries: whether a contestant may have fewer tries than another. Where it may,
+            seeds: the seeds to measure.
+            seeds_of_small: the seeds at an epsilon of 1 and below, where accuracy varies more; with
+                None, the same seeds.
+            metric: the metric by which tries are chosen, one of ``METRICS``.
+            fewer_tries: whether a contestant may have fewer tries than another. If it may,
                 whoever shows the result has to say so.
-            data_dir: the data folder, for what runs load beside their task's data.
+            data_dir: the data folder, for what runs load in addition to their task's data.
 
         Raises:
-            ConfigError: a name is there twice, contestants have different numbers of tries,
-                hyperparameters are chosen on a seed that is measured, or there is no such metric.
+            ConfigError: a name occurs twice, contestants have different numbers of tries,
+                hyperparameters are chosen on a measured seed, or there is no such metric.
         """
         self.contestants = _by_name("contestant", contestants)
         self.tasks = _by_name("task", tasks)
@@ -98,9 +98,10 @@ class Comparison:
             raise ConfigError(f"tries: give all contestants as many; there are: {told}")
 
     def cells(self, clients: Sequence[int], epsilons: Sequence[float]) -> list[Cell]:
-        """Return all cells, by task, number of clients, epsilon and contestant in this order.
+        """Return all cells, ordered by task, number of clients, epsilon and contestant.
 
-        What is not calibrated has one cell for each task and number of clients, at epsilon 0.
+        A contestant that is not calibrated has one cell for each task and number of clients, at
+        epsilon 0.
         """
         found = [
             Cell(task, number, each.name, epsilon if each.is_calibrated else 0.0)
@@ -139,19 +140,19 @@ class Comparison:
         return config.changed(target=contestant.guarantee.target(cell.epsilon).model_dump())
 
     def digest(self, cell: Cell, attempt: Try, seed: int, data: str) -> str:
-        """Return a digest of all that decides a run: its full configuration and its data.
+        """Return a digest of everything that decides a run: its full configuration and its data.
 
-        A setting with its default is left out, so that a new setting makes no run worthless;
-        ``RunConfig.semantics`` rises where a default or its meaning changes.
+        Settings at their defaults are left out, so a new setting does not invalidate earlier runs;
+        ``RunConfig.semantics`` rises when a default or its meaning changes.
 
         Args:
-            cell: of the run.
+            cell: the run's cell.
             attempt: its hyperparameters.
-            seed: of the run.
-            data: what the data are called, and what they are for.
+            seed: the run's seed.
+            data: the name of the data, and their purpose.
         """
         key = (cell, json.dumps(dict(attempt), sort_keys=True), seed, data)
-        if key not in self._digests:  # pages ask for those of all lines, again and again
+        if key not in self._digests:  # pages ask for the digests of all lines, again and again
             self._digests[key] = self._digest(cell, attempt, seed, data)
         return self._digests[key]
 
@@ -161,7 +162,7 @@ class Comparison:
             settings["code"] = code
         try:
             config = self.configuration(cell, attempt, seed)
-        except ConfigError:  # that is then what the run's line says
+        except ConfigError:  # the run's line then says so
             settings |= {"try": dict(attempt), "seed": seed}
         else:
             settings |= {"semantics": config.semantics, "seed": seed}
@@ -169,11 +170,11 @@ class Comparison:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def data_for(self, cell: Cell, purpose: Purpose, seed: int) -> Dataset:
-        """Return what clients train on, and what the model is tested on.
+        """Return the data on which clients train and on which the model is tested.
 
-        What is tried is tested on a part of the training set that no client then has
-        (``held_out``), where the task says how it is divided on whole clients; the test set is for
-        what is measured, and nothing else.
+        A try is tested on a part of the training set that no client then has (``held_out``), or on
+        whole clients if the task says how it is divided. The test set is only for the runs that
+        are measured.
         """
         task = self._task_of(cell)
         data = task.load()
@@ -191,7 +192,7 @@ class Comparison:
         return self.tasks[self.contestant(cell).data_of or cell.task]
 
     def _data_words(self, cell: Cell, purpose: Purpose) -> str:
-        """Return what a line says of the data that it is of."""
+        """Return a line's text about the data that it is of."""
         task, data = self._task_of(cell), self._task_of(cell).load()
         if purpose == "measured":
             return f"measured: {data.name}"
@@ -199,7 +200,7 @@ class Comparison:
         return f"tried: {data.name}, less {what}"
 
     def calibrated(self, cell: Cell, config: RunConfig, data: Dataset) -> RunConfig:
-        """Return a configuration whose budget meets the cell's epsilon, and without a target.
+        """Return a configuration without a target, whose budget meets the cell's epsilon.
 
         Raises:
             ConfigError: no budget meets it, or the settings do not go together.
@@ -211,7 +212,7 @@ class Comparison:
     def run_one(
         self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
     ) -> Row:
-        """Return the line of one run, which is made, and added, if it is not there; see ``made``.
+        """Return the line of one run, making and adding it if it is missing; see ``made``.
 
         Raises:
             ComparisonError: the run's statement proves less than the cell's label says.
@@ -228,15 +229,15 @@ class Comparison:
     def made(self, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Row:
         """Make a run, and return its line.
 
-        It has the cell, the purpose, the seed, the try, the data and a digest of them all; the
-        "accuracy" (0 to 1), the "auc" where it is defined, and other "metrics", or why it was
-        "refused"; what is "proven" of it, where its contestant is calibrated; seconds, versions and
-        hardware. A run whose settings do not go together, whose training diverges or whose update
-        is not finite is a line that is refused; the first of these was not "begun".
+        The line has the cell, the purpose, the seed, the try, the data and a digest of them all;
+        the "accuracy" (0 to 1), the "auc" if it is defined, and other "metrics", or why the run was
+        "refused"; what is "proven" about it, if its contestant is calibrated; seconds, versions and
+        hardware. A run is refused if its settings do not go together, its training diverges or its
+        update is not finite; in the first case it was not "begun".
 
         Raises:
             ComparisonError: the run's statement proves less than the cell's label says. If that
-                shows before it is trained, it is not trained.
+                shows before training, the run is not trained.
         """
         from fedldp.simulation.engine import simulate  # imports torch
 
@@ -251,7 +252,7 @@ class Comparison:
             config = _fitted(self.configuration(cell, attempt, seed), self._task_of(cell), data)
             config = self.calibrated(cell, config, data)
             if contestant.is_calibrated:
-                # Before it is trained: a cell whose figure is wrong costs no time.
+                # Check before training, so that a cell with a wrong figure costs no time.
                 planned = plan(config, problem_with(config, data, self._data_dir))
                 checked(cell, contestant.guarantee, planned.privacy)
             result = simulate(_told(config, data), dataset=data, data_dir=self._data_dir)
@@ -302,7 +303,7 @@ class Comparison:
     def chosen(
         self, results: Results, cell: Cell, go_on: Callable[[], bool] = lambda: True
     ) -> Try | None:
-        """Return the hyperparameters of a cell; None where there are none, or no time is left."""
+        """Return a cell's chosen hyperparameters; None if there are none, or no time is left."""
         tried = []
         for attempt in self.contestant(cell).tries:
             if not go_on():
@@ -318,13 +319,13 @@ class Comparison:
         go_on: Callable[[], bool] = lambda: True,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Measure cells, each whole before the next; what the results hold is not run again.
+        """Measure cells, completing each before the next; runs in the results are not repeated.
 
         Args:
-            results: to which lines are added.
-            order: the cells, in the order in which they are measured.
-            go_on: asked before every run; where it says no, that was all.
-            say: is told every run that was measured.
+            results: the results to which lines are added.
+            order: the cells, in the order of measuring.
+            go_on: called before every run; when it returns False, measuring ends.
+            say: is called for every measured run.
 
         Raises:
             ComparisonError: a run's statement proves less than its cell's label says.
@@ -346,7 +347,7 @@ class Comparison:
     # What stands
 
     def is_current(self, row: Row) -> bool:
-        """Return whether a line is of the contestants, tries and settings that are here now."""
+        """Return whether a line belongs to the current contestants, tries and settings."""
         cell, attempt = Cell(**row["cell"]), row["try"]
         if cell.contestant not in self.contestants or cell.task not in self.tasks:
             return False
@@ -357,7 +358,7 @@ class Comparison:
     def standing(self, rows: Sequence[Row]) -> dict[Cell, list[Row]]:
         """Return the measured runs of each cell, with the hyperparameters that the rule chooses.
 
-        A cell with a refused run has none: a mean of those that came through would flatter it.
+        A cell with a refused run has none: the mean of its other runs would flatter it.
 
         Args:
             rows: lines that are current (``is_current``).
@@ -373,9 +374,9 @@ class Comparison:
         }
 
     def refusals(self, rows: Sequence[Row]) -> dict[Cell, str]:
-        """Return the cells that have no accuracy, with what the first refused run says.
+        """Return the cells without an accuracy, with the message of the first refused run.
 
-        Every try was refused, or a run that was measured with what had been chosen.
+        In such a cell every try was refused, or a measured run with the chosen try was refused.
 
         Args:
             rows: lines that are current (``is_current``).
@@ -392,7 +393,7 @@ class Comparison:
         return found
 
     def by_cell(self, rows: Sequence[Row]) -> dict[Cell, tuple[list[Row], list[Row]]]:
-        """Return the tries of each cell, in their order, and the runs with the chosen one."""
+        """Return the tries of each cell, in order, and the runs with the chosen try."""
         found: dict[Cell, tuple[list[Row], list[Row]]] = {}
         for row in rows:
             if row["purpose"] == "tried":
@@ -409,7 +410,7 @@ class Comparison:
         return found
 
     def _check(self, row: Row) -> None:
-        """Refuse a line that has an accuracy and is not proven to cost what its label says."""
+        """Refuse a line that has an accuracy but does not prove its label's guarantee."""
         cell = Cell(**row["cell"])
         if row["accuracy"] is None or not cell.epsilon:
             return
@@ -422,13 +423,13 @@ class Comparison:
 
 
 def _told(config: RunConfig, data: Dataset) -> RunConfig:
-    """Return a configuration that names data of the user's own, so that nothing else is said."""
+    """Return a configuration that names the user's own data, so that nothing else is recorded."""
     own_file = config.dataset.lower().endswith(SUFFIXES)
     return config if data.is_public or own_file else config.changed(dataset=data.name)
 
 
 def _fitted(config: RunConfig, task: Task, data: Dataset) -> RunConfig:
-    """Return a configuration for data that were divided, of which some clients are held out."""
+    """Return a configuration for data that are already divided, with some clients held out."""
     if task.divided is None or data.clients is None:
         return config
     fields, clients = type(config).model_fields, len(data.clients)

@@ -1,4 +1,4 @@
-"""What `fedldp compare` compares, from what a user writes: names, files, a compare file."""
+"""The design of `fedldp compare`, read from what a user writes: names, files, a compare file."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ CHOSEN_ON = 100
 """The seed on which tries are scored."""
 
 SEEDS, SEEDS_OF_SMALL = range(3), range(10)
-"""Those that are measured; and those at an epsilon of 1 and below."""
+"""The seeds that are measured; and the seeds at an epsilon of 1 and below."""
 
 SHARED = (
     "dataset", "test_file", "label_column", "client_column", "person_column", "ignore_columns",
     "scale_columns", "centre_columns", "fill_columns", "categories", "classes", "standardise",
     "partition", "num_examples", "num_clients", "rows_per_person", "persons_at_sites",
 )  # fmt: skip
-"""Settings of data, clients and partition, which are the same for all contestants."""
+"""Settings of data, clients and partition, which all contestants must share."""
 
 QUICK = ("server", "summing-server", "downlink")
-"""Adversaries of whom a statement takes milliseconds."""
+"""The adversaries against whom a statement takes milliseconds."""
 
 _ANY = {"unit": "client-run", "epsilon": 1.0, "delta": 1e-5, "adversary": "server"}
-"""Stands for a budget that is not given, as it is solved for."""
+"""A placeholder for a budget that is not given, because it is solved for."""
 
 _OF_FILES = ("guarantee", "epsilon", "delta", "metric", "tries", "seeds", "set", "contestants")
 _OF_CONTESTANTS = ("recipe", "system", "set", "grid", "reference")
@@ -57,12 +57,12 @@ _OF_CONTESTANTS = ("recipe", "system", "set", "grid", "reference")
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant as its user gave it.
+    """A contestant as the user gave it.
 
     Attributes:
         config: its settings.
         grid: its own tries, or None for the default ones.
-        reference: whether it runs as it is, without a guarantee, as a level beside the others.
+        reference: whether it runs as it is, without a guarantee, as a reference for the others.
     """
 
     config: RunConfig
@@ -71,7 +71,7 @@ class Entry:
 
     @property
     def code(self) -> str:
-        """A digest of the files of the user's own code and features; empty where there are none."""
+        """A digest of the files of the user's own code and features; empty if there are none."""
         found = [
             Path(place).read_bytes()
             for name, value in self.config.every_setting().items()
@@ -83,15 +83,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Design:
-    """What is compared, checked; see ``fedldp.compare``.
+    """A checked design of a comparison; see ``fedldp.compare``.
 
     Attributes:
         guarantee: the unit, the adversary and delta.
         epsilons: ascending.
-        entries: contestants by name.
-        metric: of ``METRICS``.
-        tries: of each contestant, at most.
-        seeds: those that are measured, at every epsilon; None for the default ones.
+        entries: the contestants, by name.
+        metric: one of ``METRICS``.
+        tries: the most tries of each contestant.
+        seeds: the seeds to measure at every epsilon; None for the default ones.
     """
 
     guarantee: GuaranteeKind
@@ -102,7 +102,7 @@ class Design:
     seeds: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check what is known without data."""
+        """Check what can be checked without data."""
         if not self.entries:
             raise ConfigError("recipe: there is no contestant; give one or more")
         if not self.epsilons or len(set(self.epsilons)) < len(self.epsilons):
@@ -134,14 +134,14 @@ class Design:
 
     @property
     def first(self) -> RunConfig:
-        """The configuration of the first contestant, whose data are those of all."""
+        """The configuration of the first contestant, whose data all contestants share."""
         return next(iter(self.entries.values())).config
 
     def load(self, data_dir: Path | None) -> Dataset:
         """Return the data of all contestants.
 
         Raises:
-            FedldpError: they cannot be had.
+            FedldpError: they cannot be loaded.
         """
         config = self.first
         return load_dataset(
@@ -153,17 +153,17 @@ class Design:
         )
 
     def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
-        """Return the comparison, by the rule of equal guarantees and equal effort.
+        """Return the comparison, under the rule of equal guarantees and equal effort.
 
         Args:
-            data: of all contestants.
-            data_dir: the data folder, for what runs load beside them.
+            data: the data of all contestants.
+            data_dir: the data folder, for what runs load in addition.
 
         Raises:
             ConfigError: a contestant has nothing to try, or the settings do not go together.
         """
         config = self.first.changed(standardise=False)
-        # One site by itself has no other client to hold out: rows are, where a row is the unit.
+        # A single site has no other client to hold out; if the unit is a row, rows are held out.
         alone = config.num_clients == 1 and self.guarantee.unit == "record"
         task = Task(
             config.dataset,
@@ -195,13 +195,13 @@ class Design:
         )
 
     def cells(self, comparison: Comparison) -> list[Cell]:
-        """Return the cells: the epsilon in the middle first, which tells most, then outwards."""
+        """Return the cells, from the middle epsilon (it tells most) outwards."""
         middle = (len(self.epsilons) - 1) / 2
         order = sorted(self.epsilons, key=lambda e: abs(self.epsilons.index(e) - middle))
         return comparison.cells([self.first.num_clients], order)
 
     def document(self) -> dict[str, Any]:
-        """Return what the folder of a comparison keeps of it."""
+        """Return the folder's record of a comparison."""
         guarantee = self.guarantee
         return {
             "guarantee": [guarantee.unit, guarantee.adversary, guarantee.delta],
@@ -217,10 +217,10 @@ class Design:
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Refuse seeds that are there twice, or on which tries are scored.
+    """Refuse seeds that occur twice, or on which tries are scored.
 
     Raises:
-        ConfigError: they are.
+        ConfigError: there are such seeds.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds = {_listed(seeds)}: give one or more, each of them once")
@@ -232,7 +232,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
 
 
 def read_guarantee(text: str, delta: float) -> GuaranteeKind:
-    """Return the kind of guarantee that "UNIT:ADVERSARY" says.
+    """Return the kind of guarantee written as "UNIT:ADVERSARY".
 
     Raises:
         ConfigError: there is no such unit or adversary.
@@ -241,10 +241,10 @@ def read_guarantee(text: str, delta: float) -> GuaranteeKind:
 
 
 def read_time(text: str) -> float:
-    """Return the seconds of a time such as "90s", "20m", "2h" or "1h30m".
+    """Return the seconds in a time such as "90s", "20m", "2h" or "1h30m".
 
     Raises:
-        ConfigError: it is not written so.
+        ConfigError: the text does not have this form.
     """
     match = re.fullmatch(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", text.strip())
     hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
@@ -257,14 +257,14 @@ def read_time(text: str) -> float:
 def entries_of(
     contestants: Iterable[Recipe] | Mapping[str, Recipe], settings: Mapping[str, Any]
 ) -> dict[str, Entry]:
-    """Return contestants by name: that of the recipe, of the file, or of a configuration's system.
+    """Return contestants named after their recipe, their file, or their configuration's system.
 
     Args:
-        contestants: recipes, files and configurations, or these by name.
-        settings: of all, by dotted name, which a file may leave out; see ``with_settings``.
+        contestants: recipes, files and configurations, or a mapping from names to these.
+        settings: shared settings, by dotted name; a file may leave them out; see ``with_settings``.
 
     Raises:
-        ConfigError: two have one name, or a recipe is wrong.
+        ConfigError: two have the same name, or a recipe is wrong.
     """
     if isinstance(contestants, Mapping):
         pairs = list(contestants.items())
@@ -281,9 +281,9 @@ def read(recipe: str, settings: Mapping[str, Any]) -> RunConfig:
     """Return the configuration of a recipe or a TOML file.
 
     Args:
-        recipe: its name, or the path of a file, which may leave out its budget, which is solved
+        recipe: its name, or the path of a file. The file may leave out its budget, which is solved
             for, and whatever is in ``settings``.
-        settings: changed in all contestants, by dotted name.
+        settings: changes to all contestants, by dotted name.
 
     Raises:
         ConfigError: there is no such recipe, or the file is wrong.
@@ -292,7 +292,7 @@ def read(recipe: str, settings: Mapping[str, Any]) -> RunConfig:
 
 
 def _without(config: RunConfig, target: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration without a target that only stood for a budget."""
+    """Return a configuration without a target that was only a placeholder for a budget."""
     given = None if config.target is None else config.target.model_dump()
     return config.changed(target=None) if given == target else config
 
@@ -301,7 +301,7 @@ def add(entries: dict[str, Entry], name: str, entry: Entry) -> None:
     """Add a contestant.
 
     Raises:
-        ConfigError: another has its name.
+        ConfigError: another contestant has its name.
     """
     if name in entries:
         raise ConfigError(
@@ -313,10 +313,10 @@ def add(entries: dict[str, Entry], name: str, entry: Entry) -> None:
 
 
 def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> dict[str, Entry]:
-    """Return contestants with settings changed, in those that have them.
+    """Return contestants with settings changed in those that have them.
 
     Raises:
-        ConfigError: none has one of them, or it is wrong.
+        ConfigError: no contestant has a given setting, or its value is wrong.
     """
     for key in settings:
         if key == "seed":
@@ -325,7 +325,7 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
             raise ConfigError(f"{key}: all have the guarantee's; give --guarantee and --delta")
         if not any(_has(entry.config, key) for entry in entries.values()):
             first = next(iter(entries.values()))
-            first.config.changed(**nested([(key, None)]))  # which says what it has
+            first.config.changed(**nested([(key, None)]))  # raises, and says which settings it has
     found = {}
     for name, entry in entries.items():
         own = {key: value for key, value in settings.items() if _has(entry.config, key)}
@@ -340,17 +340,17 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
 
 
 def is_compare_file(recipe: Recipe) -> bool:
-    """Return whether a TOML file has contestants, and so is no recipe."""
+    """Return whether a TOML file lists contestants, and so is not a recipe."""
     if isinstance(recipe, RunConfig) or not str(recipe).endswith(".toml"):
         return False
     try:
         return "contestants" in tomllib.loads(Path(recipe).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False  # whoever reads it as a recipe says why
+        return False  # reading it as a recipe will say why
 
 
 def read_compare_file(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
-    """Return what a compare file says: the settings of the comparison, and the contestants.
+    """Return the contents of a compare file: the settings of the comparison, and the contestants.
 
     Raises:
         ConfigError: a key or a contestant is wrong.
@@ -385,7 +385,7 @@ def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entr
         if "recipe" in table:
             config = read(str(table["recipe"]), {**shared, **own}).changed(**own)
         else:
-            # A preset has no data of its own: what all share may make it whole.
+            # A preset has no data of its own: the shared settings may complete it.
             system = str(table["system"])
             fields = find_system(system).model_fields
             of_all = {key: value for key, value in shared.items() if key in fields}
@@ -397,7 +397,7 @@ def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entr
 
 
 def _check_shared(entries: Mapping[str, Entry]) -> None:
-    """Refuse contestants of different data, clients or partitions."""
+    """Refuse contestants with different data, clients or partitions."""
     (first, entry), *others = entries.items()
     for name, other in others:
         for key in SHARED:
@@ -410,7 +410,7 @@ def _check_shared(entries: Mapping[str, Entry]) -> None:
 
 
 def _sources(value: str) -> list[Path]:
-    """Return the files behind a setting: of the user's own code, or of features."""
+    """Return the files behind a setting: files of the user's own code, or of features."""
     file = file_of(value)
     if file is not None:
         return [Path(file)] if Path(file).is_file() else []

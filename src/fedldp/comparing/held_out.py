@@ -14,23 +14,23 @@ from fedldp.data.people import held_of_each
 from fedldp.protocol.server_keys import draws_of_seed
 
 HELD_OUT = 6
-"""One in so many examples, or clients, is held out."""
+"""One example, or client, in this many is held out."""
 
 
 def held_out(data: Dataset, seed: int) -> Dataset:
-    """Return data for trying: a sixth of the training set is the test set, the rest is trained on.
+    """Return data for trying: a sixth of the training set becomes the test set, the rest trains.
 
-    Whole clients are held out where the data say at which client an example is, and whole people of
-    all clients where they say whose it is; else examples, drawn uniformly. The test set of ``data``
-    is in neither part.
+    Whole clients are held out if the data say at which client an example is, and whole people of
+    all clients if they say whose it is; otherwise examples are, drawn uniformly. The test set of
+    ``data`` is in neither part.
 
     Args:
         data: all data.
-        seed: of the draw.
+        seed: the seed of the draw.
 
     Raises:
-        ConfigError: there are fewer than two clients, or examples, to divide; or no client has two
-            people.
+        ConfigError: there are fewer than two clients, or examples, to divide; or no client has
+            two people.
     """
     name, people = f"{data.name}, less a held-out part", data.train.people
     if people is not None:
@@ -79,17 +79,17 @@ def held_out(data: Dataset, seed: int) -> Dataset:
 def with_clients(
     data: Dataset, scheme: str, num_clients: int, num_examples: int | None, seed: int
 ) -> Dataset:
-    """Return data that say at which client each example is, as a run with ``seed`` divides them.
+    """Return data with a client for each example, divided as a run with ``seed`` divides them.
 
-    They are returned as they are where they say whose they are, and where clients share examples
-    (the scheme "drawn"): of such clients none could be held out with all that it has.
+    Data that already name their clients or people are returned unchanged. So are data whose
+    clients share examples (the scheme "drawn"): no such client could be held out with all its data.
 
     Args:
         data: all data.
         scheme: see ``fedldp.data.partition``.
-        num_clients: among whom the training set is divided.
-        num_examples: of it, drawn at random; None for all.
-        seed: of the division.
+        num_clients: the number of clients among whom the training set is divided.
+        num_examples: the number of its examples to draw at random; None for all.
+        seed: the seed of the division.
 
     Raises:
         ConfigError: there are too few examples.

@@ -1,4 +1,4 @@
-"""Configurations at a given epsilon, and what their statements really prove."""
+"""Configurations at a given epsilon, and what their statements prove."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.simulation.plan import plan
 
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
-"""Settings that a target is solved by; a system has one of them."""
+"""Settings for which a target is solved; a system has one of them."""
 
 _COARSE = 1e-3
-"""Relative precision of a budget whose statement takes a second."""
+"""The relative precision of a budget whose statement takes a second to compute."""
 
 _UNITS = {
     "weight": "a weight",
@@ -32,18 +32,18 @@ _UNITS = {
 
 
 class ComparisonError(FedldpError):
-    """What may not stand in a comparison's results."""
+    """An error for a run that may not stand in a comparison's results."""
 
 
 @dataclass(frozen=True)
 class Proven:
-    """The line of a statement that says most of a kind of guarantee.
+    """The strongest line of a statement for a kind of guarantee.
 
     Attributes:
-        epsilon: of it.
-        delta: of it.
-        idealised: whether it is for real numbers, and so for simulation only.
-        method: how it is proven.
+        epsilon: the line's epsilon.
+        delta: the line's delta.
+        idealised: whether it holds for real numbers only, and so for simulation only.
+        method: the method of its proof.
         stated_by: whose word it rests on: "fedldp", or the address of the user's own code, of
             which nothing here is proven.
     """
@@ -56,16 +56,16 @@ class Proven:
 
 
 class Budgets:
-    """Budgets that were solved for, each once."""
+    """Budgets that were solved for, each computed once."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, Problem], dict[str, float]] = {}
 
     def calibrated(self, contestant: Contestant, config: RunConfig, problem: Problem) -> RunConfig:
-        """Return a configuration whose budget meets its target, and without the target.
+        """Return a configuration without a target, whose budget meets the target.
 
-        A budget is taken to be the same for every learning rate, and for every seed where all
-        clients take part in each round; ``checked`` reads the statement of the very run.
+        The same budget is assumed for every learning rate, and for every seed if all clients take
+        part in each round; ``checked`` reads the statement of the run itself.
 
         Raises:
             ConfigError: no budget meets it, or the settings do not go together.
@@ -87,7 +87,7 @@ class Budgets:
                 quick = contestant.quick_to_state
                 found = plan(alike, problem).config if quick else _coarsely(alike, problem)
             except ConfigError:
-                plan(alike.changed(target=None), problem)  # where no budget would do, it says why
+                plan(alike.changed(target=None), problem)  # if no budget would do, this says why
                 raise
             self._found[key] = {
                 name: getattr(found, name) for name in BUDGETS if hasattr(found, name)
@@ -110,23 +110,23 @@ def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
 
     low = 1e-3
     if math.isinf(reached(low)):
-        proven(plan(free.with_budget(low), problem).privacy, kind)  # which says why
+        proven(plan(free.with_budget(low), problem).privacy, kind)  # this says why
     while reached(2 * low) <= target.epsilon:
         low *= 2
     return free.with_budget(solve(reached, target.epsilon, low, 2 * low, _COARSE))
 
 
 def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
-    """Return what a statement proves of a kind of guarantee: its least epsilon.
+    """Return what a statement proves about a kind of guarantee: its least epsilon.
 
     Lines for the numbers that are sent come before those for real arithmetic.
 
     Args:
         privacy: the statement.
-        kind: the unit, the adversary, and the largest delta.
+        kind: the unit, the adversary, and the largest allowed delta.
 
     Raises:
-        ConfigError: nothing; the line says why.
+        ConfigError: it proves nothing; the message says why.
     """
     lines = [
         line
@@ -151,7 +151,7 @@ def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
 
 
 def _what_it_has(privacy: Mapping[str, Any]) -> str:
-    """Return which guarantees a statement has in place of one that was asked for."""
+    """Return the guarantees that a statement has instead of the one that was asked for."""
     found = dict.fromkeys(
         f"{line['unit']}:{line['adversary']}"
         for line in privacy["guarantees"]
@@ -161,10 +161,10 @@ def _what_it_has(privacy: Mapping[str, Any]) -> str:
 
 
 def checked(cell: Cell, kind: GuaranteeKind, privacy: Mapping[str, Any]) -> Proven:
-    """Return what is proven of a run of a cell, which must be no more than its label.
+    """Return what is proven about a run of a cell; it must be no more than the cell's label.
 
     Raises:
-        ComparisonError: it is more.
+        ComparisonError: the proven epsilon or delta is larger.
         ConfigError: nothing is proven.
     """
     found = proven(privacy, kind)

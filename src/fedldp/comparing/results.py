@@ -20,28 +20,28 @@ RELEASE = (
     "choosing by scores is a release: the tries were scored on clients' private rows that were "
     "held out, and no epsilon here covers what was chosen by that, or the scores"
 )
-"""Said of data that are nobody's published set, in tables."""
+"""The text in tables for data that are not a published set."""
 
 RELEASED = (
     "scores on clients' private rows stand in the lines of this progress and of results.jsonl as "
     "they are: no epsilon covers them; show them to nobody who may not see such rows"
 )
-"""Said of the same data before the first run, and in every line of a file."""
+"""The text for the same data before the first run, and in every line of a results file."""
 
 
 class Results:
-    """The lines of a file, to which a line is added for each run.
+    """The lines of a results file; each run adds one.
 
     Attributes:
-        path: of the file.
-        rows: its lines, in their order.
+        path: the file's path.
+        rows: its lines, in order.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file, if it is there; a last line that was cut short is removed.
+        """Read the file, if it exists; a last line that was cut short is removed.
 
         Raises:
-            RunError: it cannot be read, or is no file of results.
+            RunError: it cannot be read, or is not a results file.
         """
         self.path = path
         try:
@@ -50,7 +50,7 @@ class Results:
             self.rows: list[Row] = [json.loads(line) for line in whole.splitlines() if line]
             if not all(isinstance(row, dict) and "digest" in row for row in self.rows):
                 raise ValueError("a line is no run")
-            if cut:  # a run that died while it wrote: that one is run again
+            if cut:  # the run died while writing; it is run again
                 path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
         except (OSError, ValueError) as error:
             raise RunError(
@@ -59,7 +59,7 @@ class Results:
             ) from error
 
     def find(self, key: str) -> Row | None:
-        """Return the line of a digest."""
+        """Return the line with a digest."""
         return next((row for row in self.rows if row["digest"] == key), None)
 
     def add(self, row: Row) -> Row:
@@ -80,23 +80,23 @@ class Results:
 
 
 METRICS = CHOSEN_BY
-"""What tries may be chosen by, and contestants compared by."""
+"""The metrics by which tries are chosen and contestants compared."""
 
 LESS_IS_BETTER = ("loss", "brier")
 
 
 def score(row: Row, metric: str = "accuracy") -> float | None:
-    """Return what a run's line says of a metric; None where it has none."""
+    """Return the value of a metric in a run's line; None if it has none."""
     found: float | None = row["accuracy"]
     if metric != "accuracy" and found is not None:
-        found = row.get("metrics", {}).get(metric)  # no line of an earlier version has them
+        found = row.get("metrics", {}).get(metric)  # lines of earlier versions lack the metrics
     return found
 
 
 def choose(tried: Sequence[Row], metric: str = "accuracy") -> Row | None:
-    """Return the try that is measured: the best on held-out examples.
+    """Return the try to measure: the best on held-out examples.
 
-    Of equal ones the first. Tries that were refused have no score; None where all were.
+    Ties go to the first. Refused tries have no score; the result is None if all were refused.
     """
     done = [row for row in tried if score(row, metric) is not None]
     sign = -1 if metric in LESS_IS_BETTER else 1
@@ -104,7 +104,7 @@ def choose(tried: Sequence[Row], metric: str = "accuracy") -> Row | None:
 
 
 def where() -> Row:
-    """Return date, versions and hardware, as every line has them."""
+    """Return the date, versions and hardware that every line records."""
     found = environment()
     return {
         "date": found["date"],

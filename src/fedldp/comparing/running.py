@@ -1,4 +1,4 @@
-"""``fedldp.compare``: a comparison from what its user names to its tables and its chart."""
+"""``fedldp.compare``: a comparison, from the user's arguments to its tables and its chart."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ NAME = "compare.json"
 DELTA = 1e-5
 
 RunOf = tuple[Cell, Try, Purpose, int]
-"""A run: of a cell, with a try, for choosing or measuring, on a seed."""
+"""A run: a cell, a try, a purpose (choosing or measuring), and a seed."""
 
 Makers: TypeAlias = "Processes[RunOf] | ClusterTasks[RunOf]"
-"""Who makes runs, several at the same time."""
+"""What makes runs, several at the same time."""
 
 
 def compare(
@@ -74,38 +74,39 @@ def compare(
     """Compare recipes at an equal guarantee and with equal effort spent on their hyperparameters.
 
     Each is calibrated to the same epsilon, which is read back from the statement of each of its
-    runs. Each has the same number of tries: around its own learning rate, clip and rounds, or those
-    of its grid in a compare file. They are scored on clients (or people) that take no part in
-    training and on a seed that is not measured; then what was chosen is measured on the test set.
+    runs. Each has the same number of tries: values around its own learning rate, clip and rounds,
+    or the tries of its grid in a compare file. The tries are scored on clients (or people) that
+    take no part in training, and on a seed that is not measured; the chosen try is then measured
+    on the test set.
 
     Args:
         contestants: recipes' names, .toml files and configurations, or these by name; or a compare
             file (docs/compare.md), whose values the other arguments replace.
-        guarantee: "UNIT:ADVERSARY", such as "client-run:server"; else that of the contestants'
-            targets, where it is one.
-        epsilon: of it, one or more.
-        delta: of it, at most; else 1e-5.
+        guarantee: "UNIT:ADVERSARY", such as "client-run:server"; by default the guarantee of the
+            contestants' targets, if they agree on one.
+        epsilon: the epsilon of the guarantee, one or more.
+        delta: the largest delta of the guarantee; 1e-5 by default.
         metric: accuracy, or loss, auc, average_precision, balanced_accuracy or brier.
-        budget: no run begins after this time, "20m" or seconds; what is missing is then said, and
-            made by the same call with the same ``out``.
-        tries: for each contestant; else 8.
-        seeds: that are measured; else 3, and ten at an epsilon of 1 and below.
-        out: the folder. One that holds this comparison, or a part of it, is continued. Where it is
+        budget: no run begins after this time, "20m" or seconds; the result then says what is
+            missing, and the same call with the same ``out`` makes it.
+        tries: the number of tries for each contestant; 8 by default.
+        seeds: the seeds to measure; by default 3, and ten at an epsilon of 1 and below.
+        out: the folder. A folder that holds this comparison, or a part of it, is continued. With
             None, nothing is kept.
         dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; or a built-in
-            one's name, or the path of a file; else those that the recipes name.
+            data set's name, or the path of a file; by default the data that the recipes name.
         data_dir: the data folder.
-        workers: how many runs at once, each in a process of its own; one for each core where it is
-            None. With 1, they are made in this process.
-        cluster: "auto" or the address of a Ray cluster, of which each CPU makes a run, in place of
+        workers: the number of runs at once, each in a process of its own; None for one on each
+            core. With 1, they are made in this process.
+        cluster: "auto" or the address of a Ray cluster, each of whose CPUs makes a run, instead of
             ``workers``; see docs/cluster.md.
-        say: is told every run, in a line.
-        settings: changed in all recipes that have them.
+        say: is called with a line about every run.
+        settings: changes to all recipes that have these settings.
 
     Raises:
-        ComparisonError: a run's statement says more than the epsilon that it was calibrated to.
+        ComparisonError: a run's statement has a larger epsilon than the one it was calibrated to.
         FedldpError: an argument is wrong, contestants differ in data, clients or partition, or
-            ``out`` is something else.
+            ``out`` holds something else.
 
     >>> import fedldp
     >>> found = fedldp.compare(["privunit-fl-digits", "nbafl-digits"], epsilon=8, tries=2,
@@ -148,10 +149,10 @@ def design_of(
     tries: int | None,
     seeds: str | Iterable[int] | None,
 ) -> Design:
-    """Return what is compared, from the arguments of ``compare``; those of a file give way.
+    """Return the design from the arguments of ``compare``; they replace those of a file.
 
     Raises:
-        ConfigError: one of them is wrong.
+        ConfigError: an argument is wrong.
     """
     said: dict[str, Any] = {}
     entries: dict[str, Entry] = {}
@@ -210,7 +211,7 @@ def carry_out(
     say: Callable[[str], None],
     cluster: str | None = None,
 ) -> Compared:
-    """Make the runs that are missing, and return what all of them gave; see ``compare``.
+    """Make the missing runs, and return the result of all runs; see ``compare``.
 
     Raises:
         FedldpError: as ``compare``.
@@ -227,9 +228,9 @@ def carry_out(
         raise ConfigError(f"budget = {seconds:g}: give seconds above 0, or a time such as 20m")
     end = None if seconds is None else time.monotonic() + seconds
     work = Runs(design, given, data_dir)
-    comparison = work.comparison  # which loads the data, and refuses what does not go together
+    comparison = work.comparison  # loads the data, and refuses what does not go together
     cells = design.cells(comparison)
-    comparison.data_for(cells[0], "tried", CHOSEN_ON)  # refuses where nobody can be held out
+    comparison.data_for(cells[0], "tried", CHOSEN_ON)  # refuses if nobody can be held out
     document = {**design.document(), "own_data": work.data.own_data}
     if not work.data.is_public:
         say(f"note: {RELEASED}")
@@ -257,7 +258,7 @@ def carry_out(
 
 
 def _makers(work: Runs, workers: int | None, cluster: str | None, data_dir: Path | None) -> Makers:
-    """Return who makes the runs: processes of this machine, or tasks of a cluster."""
+    """Return what makes the runs: processes on this machine, or tasks of a cluster."""
     if cluster is None:
         return Processes(work, min(workers or cores(), cores()))
     from fedldp.simulation.sweeps.cluster_tasks import ClusterTasks  # imports torch
@@ -266,10 +267,10 @@ def _makers(work: Runs, workers: int | None, cluster: str | None, data_dir: Path
 
 
 class Source(Protocol):
-    """What a comparison is made of, in each process anew. It can be pickled."""
+    """What makes a comparison, anew in each process. It can be pickled."""
 
     def load(self, data_dir: Path | None) -> Dataset:
-        """Return the data of all contestants."""
+        """Return the data that all contestants share."""
         ...
 
     def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
@@ -278,7 +279,7 @@ class Source(Protocol):
 
 
 class Runs:
-    """Makes the runs of a comparison, in this process or another; see ``Processes``.
+    """Makes the runs of a comparison, in this process or in another; see ``Processes``.
 
     Attributes:
         design: what is compared.
@@ -297,26 +298,26 @@ class Runs:
 
     @property
     def comparison(self) -> Comparison:
-        """The comparison, on these data."""
+        """The comparison on these data."""
         return self._loaded()[1]
 
     def carry_out(self, task: RunOf) -> Row | Exception:
-        """Return the line of a run; or why it may not have one."""
+        """Return the line of a run, or the error that kept it from having one."""
         cell, attempt, purpose, seed = task
         try:
             return self.comparison.made(cell, attempt, purpose, seed)
         except FedldpError as error:
             return error
-        except Exception as error:  # a bug of the user's own mechanism, or model
+        except Exception as error:  # a bug of the user's own mechanism or model
             traceback.print_exc(file=sys.stderr)
             return RunError(f"{type(error).__name__}: {first_line(error)}")
 
     def with_workers(self, workers: int) -> Self:
-        """Return the same: each run has one process."""
+        """Return itself: each run uses one process."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs; it loads data by name itself."""
+        """Return the state that another process needs; it loads data by name itself."""
         return {**vars(self), "_made": None}
 
     def _loaded(self) -> tuple[Dataset, Comparison]:
@@ -335,20 +336,20 @@ def measure_all(
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[Cell, str]:
-    """Make all runs that are missing, epsilon by epsilon; return cells of which some failed.
+    """Make all missing runs, epsilon by epsilon; return the cells of which some failed.
 
-    The tries of all contestants come first, then the seeds of all: so that whatever time there is,
-    as much is known of each.
+    The tries of all contestants come first, then the seeds of all, so that at any time about the
+    same is known of each.
 
     Args:
-        makers: of the runs.
-        comparison: whose they are.
-        results: of the runs; those that are known are not made again.
-        cells: what is measured.
-        go_on: whether another run may begin.
-        say: is told every run, in a line that says how many are done of all, those that were known
-            among them. Of what is refused, fewer are made than were counted.
-        progress: is told the same two numbers, before the first run too.
+        makers: what makes the runs.
+        comparison: the comparison to which the runs belong.
+        results: the file of runs; runs that it has are not made again.
+        cells: the cells to measure.
+        go_on: called to ask whether another run may begin.
+        say: is called with a line about every run: how many of all runs are done, including those
+            known before. If runs are refused, fewer are made than were counted.
+        progress: is called with the same two numbers, also before the first run.
     """
     failed: dict[Cell, str] = {}
     total = sum(
@@ -420,7 +421,7 @@ def _known(comparison: Comparison, results: Results, cells: Sequence[Cell]) -> i
 
 
 def _chosen(comparison: Comparison, results: Results, cell: Cell) -> Try | None:
-    """Return the best try of a cell, or None: none is, or some are not made yet."""
+    """Return the best try of a cell, or None if there is none or some are not made yet."""
     tried = [
         comparison.known(results, cell, attempt, "tried", CHOSEN_ON)
         for attempt in comparison.contestant(cell).tries
@@ -431,10 +432,10 @@ def _chosen(comparison: Comparison, results: Results, cell: Cell) -> Try | None:
 
 
 def _check_place(out: Path, document: Mapping[str, Any]) -> None:
-    """Refuse a folder that this comparison can neither be made in nor continue in.
+    """Refuse a folder in which this comparison can be neither started nor continued.
 
     Raises:
-        RunError: it is taken by something else, or by a comparison of other settings.
+        RunError: the folder holds something else, or a comparison with other settings.
     """
     if not (out / NAME).exists():
         check_new(out)
@@ -462,7 +463,7 @@ def _check_place(out: Path, document: Mapping[str, Any]) -> None:
 
 
 def _of_own(data: Dataset) -> dict[str, Any]:
-    """Return the settings that follow from data that are given."""
+    """Return the settings that follow from the user's data."""
     found: dict[str, Any] = {"dataset": data.name, "standardise": False}
     if data.clients is not None:
         found["num_clients"] = len(data.clients)
@@ -470,7 +471,7 @@ def _of_own(data: Dataset) -> dict[str, Any]:
 
 
 def _most_points(entries: Mapping[str, Entry]) -> int:
-    """Return how many tries there are where nobody says it: 8, or as a larger grid has."""
+    """Return the default number of tries: 8, or the size of a larger grid."""
     grids = [len(entry.grid) for entry in entries.values() if entry.grid is not None]
     return max([*grids, 2]) if len(grids) == len(entries) else max([*grids, TRIES])
 

@@ -1,4 +1,4 @@
-"""Default tries of a contestant: its own learning rate, clip and rounds, and others near them."""
+"""Default tries of a contestant: values around its own learning rate, clip and rounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FACTORS: Mapping[str, Sequence[float]] = {
     "ridge": (1, 1 / 10, 10, 1 / 100, 100),
 }
 _FEWER, _MORE = (1, 1 / 16, 1 / 4), (1, 4, 16)
-"""Of the rounds: far fewer first, as each costs budget; more of a configuration that has few."""
+"""Factors for the rounds: far fewer first, as each costs budget; more if there are few."""
 
 _FEW_ROUNDS = 4
 
@@ -27,14 +27,14 @@ _FEW_ROUNDS = 4
 def default_tries(config: RunConfig, problem: Problem, most: int) -> tuple[Try, ...]:
     """Return tries around the settings of ``config``, the nearest first.
 
-    Settings are those of learning rate, clip (or the radius of a range), ridge and rounds that
-    change something in ``config``, times powers of 4, or of 10 for a ridge. The first n of more
-    tries are the n tries: so a comparison can grow.
+    The varied settings are learning rate, clip (or the radius of a range), ridge and rounds, as
+    far as they change something in ``config``, times powers of 4, or of 10 for a ridge. Asking for
+    more tries keeps the first ones the same, so that a comparison can grow.
 
     Args:
-        config: of the contestant.
+        config: the contestant's configuration.
         problem: the shape of its data.
-        most: tries, at most; there may be fewer.
+        most: the largest number of tries; there may be fewer.
 
     Raises:
         ConfigError: nothing can be varied.
@@ -56,10 +56,10 @@ def default_tries(config: RunConfig, problem: Problem, most: int) -> tuple[Try, 
 
 
 def grid_of(name: str, given: Any) -> tuple[Try, ...]:
-    """Return the tries that a user wrote: a list of them, or a mapping to lists of values.
+    """Return the tries that a user wrote: a list of tries, or a mapping to lists of values.
 
     Args:
-        name: of the contestant, for messages.
+        name: the contestant's name, for messages.
         given: ``[{"clip": 1.0, "rounds": 4}, ...]``, or ``{"clip": [1.0, 0.5]}``, of which every
             combination is tried.
 
@@ -84,7 +84,7 @@ def grid_of(name: str, given: Any) -> tuple[Try, ...]:
 
 
 def _levels(config: RunConfig, problem: Problem) -> dict[str, list[Any]]:
-    """Return the values to try of each setting that changes something, its own first."""
+    """Return the values to try for each setting that changes something, its own value first."""
     unused = config.unused_settings()
     found: dict[str, list[Any]] = {}
     for name, factors in _FACTORS.items():
@@ -98,7 +98,7 @@ def _levels(config: RunConfig, problem: Problem) -> dict[str, list[Any]]:
 
 
 def _matters(config: RunConfig, problem: Problem, name: str) -> bool:
-    """Return whether a setting changes a run: a range has a radius, and rarely a clip beside it."""
+    """Return whether a setting changes a run: a range has a radius, and rarely also a clip."""
     if name not in ("clip", "range_radius"):
         return True
     own = getattr(config, name)
@@ -107,7 +107,7 @@ def _matters(config: RunConfig, problem: Problem, name: str) -> bool:
             each.algorithm(problem).encoder(0).release  # type: ignore[attr-defined]
             for each in (config, config.changed(**{name: own / 4}))
         )
-    except (AttributeError, ConfigError):  # it has no release of this kind
+    except (AttributeError, ConfigError):  # it lacks a release of this kind
         return True
     if isinstance(release.bound, InRange):
         return name == "range_radius" or release.mechanism != other.mechanism

@@ -1,4 +1,4 @@
-"""What the runs of `fedldp advise` say: figures, a verdict for each trust, and what costs.
+"""What the runs of `fedldp advise` say: figures, a verdict for each trust, and the costs.
 
 The rule is in ``KEPT``, ``Advice.state`` and docs/advise.md.
 """
@@ -49,16 +49,16 @@ METRICS = {
 }  # fmt: skip
 
 KEPT = 0.8
-"""Share of the way from guessing to a model without protection that a viable model keeps."""
+"""The share of the way from guessing to a model without protection that a viable model keeps."""
 
 GUESS = 0.5
-"""The AUC of whoever knows nothing, or always names the most frequent class."""
+"""The AUC of a guess that knows nothing, or always names the most frequent class."""
 
 NEXT = "next.toml"
-"""The file of the run that is advised, in the folder of the advice."""
+"""The file, in the folder of the advice, that holds the advised run."""
 
 SMALL = 0.01
-"""Of an AUC: less than this is not called a cost."""
+"""A difference in AUC below this is not called a cost."""
 
 State = Literal["viable", "no gain", "lost", "nothing learned", "refused", "not measured"]
 
@@ -72,14 +72,14 @@ UNITS = {"person": "one person", "record": "one row", "client-run": "one client 
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured of one contestant at one epsilon.
+    """The measurements of one contestant at one epsilon.
 
     Attributes:
-        name: of the contestant.
-        epsilon: None of what has no guarantee.
-        runs: those that were measured, with what was chosen.
-        refused: why there are none, or None.
-        seeds: how many are to be measured.
+        name: the contestant's name.
+        epsilon: None for a contestant without a guarantee.
+        runs: the measured runs, with the chosen hyperparameters.
+        refused: why there are no runs, or None.
+        seeds: the number of seeds to measure.
     """
 
     name: str
@@ -89,42 +89,42 @@ class Figure:
     seeds: int
 
     def values(self, metric: str) -> list[float]:
-        """Return the figures of a metric, one for each seed."""
+        """Return the values of a metric, one for each seed."""
         found = [run["metrics"].get(metric) for run in self.runs]
         return [each for each in found if each is not None]
 
     def mean(self, metric: str = METRIC) -> float | None:
-        """Return the mean over seeds; None where there is none."""
+        """Return the mean over seeds; None if no seed has a value."""
         found = self.values(metric)
         return statistics.fmean(found) if found else None
 
     def deviation(self, metric: str = METRIC) -> float | None:
-        """Return the standard deviation over seeds (n - 1); None of fewer than two."""
+        """Return the standard deviation over seeds (n - 1); None for fewer than two seeds."""
         found = self.values(metric)
         return statistics.stdev(found) if len(found) > 1 else None
 
     @property
     def chosen(self) -> Try | None:
-        """The hyperparameters that were chosen."""
+        """The chosen hyperparameters."""
         return self.runs[0]["try"] if self.runs else None
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of it is missing."""
+        """Whether no run is missing."""
         return self.refused is not None or len(self.runs) >= self.seeds
 
 
 @dataclass(frozen=True, repr=False)
 class Advice:
-    """What ``advise`` gave.
+    """The result of ``advise``.
 
     Attributes:
-        question: that was asked.
-        data: of the table.
+        question: the question that was asked.
+        data: the table's data.
         comparison: the contestants.
-        figures: by name and epsilon.
-        out: the folder, or None where nothing was kept.
-        seconds: of CPU, of all runs.
+        figures: the figures by name and epsilon.
+        out: the folder, or None if nothing was kept.
+        seconds: the CPU seconds of all runs.
     """
 
     question: Question
@@ -146,40 +146,40 @@ class Advice:
 
     @property
     def epsilons(self) -> tuple[float, ...]:
-        """Ascending."""
+        """The epsilons, ascending."""
         return self.question.epsilons
 
     # Figures
 
     def at(self, trust: str, epsilon: float) -> Figure:
-        """Return what was measured under a trust."""
+        """Return the figure measured under a trust."""
         return self.figures[TRUSTS[trust][0], epsilon]
 
     def free(self, name: str) -> Figure:
-        """Return what was measured without a guarantee."""
+        """Return the figure measured without a guarantee."""
         return self.figures[name, None]
 
     @property
     def alone(self) -> list[Figure]:
-        """What single sites reach by themselves, without protection; none of many clients."""
+        """What single sites reach by themselves, without protection; empty for many clients."""
         if self.unit == "client-run":
             return []
         return [self.free(alone_name(site)) for site in alone(self.data)]
 
     def alone_mean(self, metric: str = METRIC) -> float | None:
-        """Return the mean over sites that train alone; None where not all are measured."""
+        """Return the mean over sites that train alone; None unless all are measured."""
         found = [figure.mean(metric) for figure in self.alone if figure.refused is None]
         known = [each for each in found if each is not None]
         return statistics.fmean(known) if known and len(known) == len(found) else None
 
     @cached_property
     def most_frequent(self) -> float:
-        """The share of the test's most frequent class, 0 to 1."""
+        """The share of the most frequent class in the test set, 0 to 1."""
         return most_frequent(self._counts)
 
     @property
     def chance(self) -> float:
-        """The standard deviation, at most, of the AUC that a random order has on this test."""
+        """An upper bound on the standard deviation of a random order's AUC on this test set."""
         return auc_deviation(self._counts)
 
     @property
@@ -187,9 +187,9 @@ class Advice:
         return np.bincount(self.data.test.labels, minlength=self.data.num_classes)
 
     def baseline(self, metric: str) -> float | None:
-        """Return what is to be beaten: the most frequent class, or each site alone if better.
+        """Return the value to beat: the most frequent class, or each site alone if that is better.
 
-        Of the calibration error it is that of each site alone.
+        For the calibration error, the value to beat is always each site alone.
         """
         own = self.alone_mean(metric)
         if metric == "calibration_error":
@@ -202,7 +202,7 @@ class Advice:
 
     @property
     def learns(self) -> bool | None:
-        """Whether a model learns anything without protection; None where that is not measured."""
+        """Whether a model learns anything without protection; None if that is not measured."""
         free = self.free(FREE).mean()
         return None if free is None else free > GUESS + 2 * self.chance
 
@@ -214,10 +214,10 @@ class Advice:
         return (mean - GUESS) / (free - GUESS)
 
     def state(self, trust: str, epsilon: float) -> State:
-        """Return what the rule says of a trust and an epsilon.
+        """Return the rule's verdict on a trust and an epsilon.
 
-        Viable is what keeps ``KEPT`` of the way from guessing to a model without protection and is
-        better than a site by itself, by two standard errors of the seeds.
+        A result is viable if it keeps ``KEPT`` of the way from guessing to a model without
+        protection, and beats a site by itself by two standard errors of the seeds.
         """
         figure = self.at(trust, epsilon)
         if figure.refused is not None:
@@ -243,12 +243,12 @@ class Advice:
         return [each for each in self.epsilons if self.state(trust, each) == "viable"]
 
     def verdict(self, trust: str) -> tuple[str, str]:
-        """Return the verdict of a trust: in a word or two, and in sentences."""
+        """Return the verdict on a trust, first in a word or two, then in sentences."""
         word, text = self._verdict(trust)
         return word, text + self._same_noise(trust)
 
     def _same_noise(self, trust: str) -> str:
-        """Return a sentence where sums and one server differ, though their noise does not."""
+        """Return a sentence for when sums and one server differ although their noise does not."""
         two = ("sum", "central")
         if trust not in two or self.unit == "client-run" or not self.learns:
             return ""
@@ -306,7 +306,7 @@ class Advice:
         )
 
     def _doubted(self, trust: str, epsilon: float) -> str:
-        """Return a sentence where a test of this size may show what is gained by chance."""
+        """Return a sentence for when a gain may be due to chance on a test of this size."""
         mean, own = self.at(trust, epsilon).mean(), self.alone_mean()
         if mean is None or own is None or mean - own > self.chance:
             return ""
@@ -328,13 +328,13 @@ class Advice:
 
     @property
     def best(self) -> tuple[str, float] | None:
-        """The least trust that is viable, with its least epsilon; None where none is."""
+        """The least trust that is viable, with its least epsilon; None if none is viable."""
         return next(((trust, good[0]) for trust in TRUSTS if (good := self.viable(trust))), None)
 
     # In words
 
     def costs(self) -> list[str]:
-        """Return what costs how much, in sentences, from differences of runs."""
+        """Return in sentences what each choice costs, from differences of runs."""
         found: list[str] = []
         free, clipped = self.free(FREE).mean(), self.free(CLIPPED).mean()
         larger = self.free(LARGER).mean()
@@ -380,7 +380,7 @@ class Advice:
         return found
 
     def _of_rare(self) -> str:
-        """Return what helps a model to name rare classes, and what that costs."""
+        """Return what helps a model to name rare classes, and its cost."""
         count = self.data.num_classes
         text = "the model names rare classes seldom, and noise is not why. "
         if count == 2:
@@ -402,7 +402,7 @@ class Advice:
         )
 
     def _of_trust(self) -> list[str]:
-        """Return what it costs to trust nobody, and what hiding a whole site would."""
+        """Return the cost of trusting nobody, and the cost of hiding a whole site."""
         found = []
         middle = self.epsilons[len(self.epsilons) // 2]
         none, central = (self.at(trust, middle).mean() for trust in ("none", "central"))
@@ -456,7 +456,7 @@ class Advice:
 
     @property
     def advice(self) -> list[str]:
-        """The verdicts and what costs, in sentences."""
+        """The verdicts and the costs, in sentences."""
         found = []
         for trust in TRUSTS:
             word, text = self.verdict(trust)
@@ -465,7 +465,7 @@ class Advice:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the figures must know."""
+        """The warnings that a reader of the figures needs."""
         found = [
             "all figures here are functions of private rows, and not private themselves: keep them "
             "as you keep the table",
@@ -497,7 +497,7 @@ class Advice:
 
     @property
     def missing(self) -> list[str]:
-        """What is not measured yet; it is by the same command with the same folder."""
+        """What is not measured yet; the same command with the same folder measures it."""
         return [
             figure.name + ("" if figure.epsilon is None else f" at epsilon {figure.epsilon:g}")
             for figure in self.figures.values()
@@ -533,14 +533,14 @@ class Advice:
 
     @property
     def heads(self) -> list[str]:
-        """What the columns of figures of ``groups`` are called."""
+        """The headings of the columns of figures in ``groups``."""
         return [*METRICS.values(), "way kept"]
 
     def groups(self) -> list[tuple[str, list[list[str]]]]:
-        """Return the tables for people: of what stands beside, and of each trust.
+        """Return the tables for people: one of the references, and one for each trust.
 
-        A row begins with its name, or its epsilon; then the figures of ``METRICS``, each with its
-        deviation, the share of the way that is kept, and what the rule says.
+        A row begins with its name or its epsilon. Then come the figures of ``METRICS``, each with
+        its deviation, the share of the way that is kept, and the rule's verdict.
         """
         beside = [
             [name, *self._cells(self.free(name)), self._kept_words(self.free(name)), ""]
@@ -577,24 +577,24 @@ class Advice:
         return "" if kept is None else _share(kept)
 
     def statement(self, trust: str, epsilon: float) -> dict[str, Any] | None:
-        """Return the statement of a measured run; None where there is none."""
+        """Return the statement of a measured run; None if there is none."""
         config = self._config(trust, epsilon)
         if config is None:
             return None
         return dict(plan(config, problem_with(config, self.data, None)).privacy)
 
     def next_run(self, folder: Path | None = None) -> str | None:
-        """Return the least trust that is viable as a file for ``fedldp run``, or None.
+        """Return a file for ``fedldp run`` under the least trust that is viable, or None.
 
         Args:
-            folder: where it is to lie, which its paths are then relative to.
+            folder: where the file will lie; its paths are then relative to this folder.
         """
         if self.best is None:
             return None
         trust, epsilon = self.best
         figure = self.at(trust, epsilon)
         assert figure.chosen is not None
-        # With its target, so that a run, its page and its card begin with what was asked for.
+        # With its target, so that a run, its page and its card begin with the guarantee asked for.
         config = self.comparison.configuration(
             Cell(TABLE, self.sites, figure.name, epsilon), figure.chosen, 0
         )
@@ -614,7 +614,7 @@ class Advice:
         return self.comparison.calibrated(cell, config, self.data)
 
     def write(self, folder: Path) -> None:
-        """Write the document into a folder, and the run that is advised."""
+        """Write the document and the advised run into a folder."""
         replace_file(folder / "results.json", as_json(self.summary()))
         text = self.next_run(folder)
         if text is None:
@@ -631,18 +631,18 @@ def advice_of(
     out: Path | None,
     failed: Mapping[Cell, str],
 ) -> Advice:
-    """Return what the lines of a file of results say.
+    """Return the advice that follows from the lines of a results file.
 
     Args:
-        question: that is asked.
+        question: the question that is asked.
         comparison: its contestants.
-        data: of the table.
-        rows: lines of runs; those that are not of this comparison are left out.
+        data: the table's data.
+        rows: lines of runs; lines of other comparisons are left out.
         out: the folder.
-        failed: why runs of a cell could not be made.
+        failed: why the runs of a cell could not be made.
 
     Raises:
-        ComparisonError: a run's statement says more than its label.
+        ComparisonError: a run's statement has a larger epsilon than its label.
     """
     current = [row for row in rows if comparison.is_current(row)]
     standing = comparison.standing(current)
@@ -661,12 +661,12 @@ def advice_of(
 
 
 def document_of(question: Question, data: Dataset) -> bytes:
-    """Return what the folder keeps of the question; the data as far as they may be told of."""
+    """Return the folder's record of the question, with what may be told about the data."""
     return as_json(json.loads(json.dumps({**question.document(), "own_data": data.own_data})))
 
 
 def shown(metric: str, mean: float | None, deviation: float | None = None) -> str:
-    """Return a figure for people, with its deviation; nothing where there is none."""
+    """Format a figure for people, with its deviation; return an empty text if there is none."""
     if mean is None:
         return ""
     if metric in ("accuracy", "balanced_accuracy"):

@@ -1,6 +1,6 @@
-"""From what a user names to a checked question: one clear line for whatever does not fit.
+"""Turns what a user names into a checked question, with one clear line for whatever does not fit.
 
-Only the owner of the table sees these lines: they tell of private rows, and nothing leaves.
+Only the owner of the table sees these lines: they reveal private rows, and nothing leaves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OF_DATA = tuple(
     for name in SHARED
     if name not in ("dataset", "standardise", "partition", "num_examples", "num_clients")
 )
-"""Settings that say what the columns of a table are, and whose rows."""
+"""Settings that say what the columns of a table are, and to whom its rows belong."""
 
 LEAST_PEOPLE, LEAST_AT_SITE, MOST_CLASSES = 100, 10, 50
 _SHOWN = 8
@@ -41,18 +41,18 @@ def read_question(
     label: str | None,
     settings: Mapping[str, Any],
 ) -> Question:
-    """Return what is asked of a table, with its columns checked.
+    """Return the question asked about a table, with its columns checked.
 
     Args:
-        table: a .csv or .parquet file; or a .toml file whose ``dataset`` is one, of which only what
-            is declared of the data is read.
+        table: a .csv or .parquet file; or a .toml file whose ``dataset`` is one. Only the
+            declarations about the data are read from a .toml file.
         client: the column that says at which client, or site, a row is.
         person: the column that says whose a row is.
         label: the column of the classes.
-        settings: of the data, by dotted name.
+        settings: settings of the data, by dotted name.
 
     Raises:
-        FedldpError: there is no such file or column, or something of it is not declared.
+        FedldpError: there is no such file or column, or a column lacks a declaration.
     """
     found = _declared(str(table))
     for name, value in (("client", client), ("person", person), ("label", label)):
@@ -78,11 +78,11 @@ def read_question(
 
 
 def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
-    """Refuse data of which no advice can be given.
+    """Refuse data on which no advice can be given.
 
     Args:
-        data: as read.
-        settings: of them, for messages.
+        data: the data as read.
+        settings: their settings, for messages.
 
     Raises:
         DataError: there are too few people, sites, or examples of a class.
@@ -112,7 +112,7 @@ def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
 
 
 def _declared(table: str) -> dict[str, Any]:
-    """Return the settings of the data that a file is, or names."""
+    """Return the data's settings from a file that is the table or names it."""
     if not table.endswith(".toml"):
         if not is_table(table):
             raise ConfigError(f"table {table!r}: give a .csv or .parquet file, or a .toml file "
@@ -161,7 +161,7 @@ def _check_names(table: Table, config: RunConfig) -> None:
 
 
 def _check_missing(table: Table, columns: Columns) -> None:
-    """Refuse missing values, with all columns that hold some."""
+    """Refuse missing values, naming all columns that hold some."""
     gaps = [
         name
         for name in dict.fromkeys(table.names)
@@ -186,7 +186,7 @@ def _check_missing(table: Table, columns: Columns) -> None:
 
 
 def _fills(table: Table, gaps: Sequence[str]) -> list[str]:
-    """Return examples of what stands for missing values: in a column of numbers, and of texts."""
+    """Return example options that fill missing values: in a column of numbers, and of texts."""
     texts = [name for name in gaps if _holds_texts(table, name)]
     numbers = [name for name in gaps if name not in texts]
     found = [f"--set fill_columns.{name}=0 (a number)" for name in numbers[:1]]
@@ -206,7 +206,7 @@ def _holds_texts(table: Table, name: str) -> bool:
 def _check_declared(table: Table, columns: Columns) -> None:
     """Refuse columns without a public range or list of categories, all in one line.
 
-    Numbers from -1 to 1 need no range, and so true and false do not.
+    Numbers from -1 to 1 need no range; neither do true and false.
     """
     aside = {columns.label, columns.client, columns.person, *columns.ignored}
     plain, texts = [], []
@@ -231,7 +231,7 @@ def _check_declared(table: Table, columns: Columns) -> None:
 
 
 def _centred(config: RunConfig) -> dict[str, Any]:
-    """Return centres for what has none: the middle of its public range, or an equal share."""
+    """Return centres for columns without one: the middle of the public range, or an equal share."""
     found = dict(config.centre_columns)
     for name, (low, high) in config.scale_columns.items():
         found.setdefault(name, (low + high) / 2)

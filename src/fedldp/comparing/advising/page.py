@@ -1,4 +1,4 @@
-"""Advice as one HTML page, for whoever answers for data protection."""
+"""Advice as one HTML page, for the person who answers for data protection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NOT_HIDDEN = {
 
 
 def page_of(advice: Advice) -> str:
-    """Return the page; without Matplotlib it has no chart."""
+    """Return the page; without Matplotlib it lacks the chart."""
     data = advice.data
     return render(
         "advice.html",
@@ -84,9 +84,9 @@ def page_of(advice: Advice) -> str:
 
 
 def _right(epsilon: float) -> float:
-    """Return in how many of 100 cases, at most, a guess between two equally likely ones is right.
+    """Return in how many of 100 cases, at most, a guess between two equally likely cases is right.
 
-    It is rounded up.
+    The number is rounded up.
 
     Source: P. Kairouz, S. Oh, P. Viswanath, "The Composition Theorem for Differential Privacy",
     ICML 2015: both kinds of error are (1 - delta)/(1 + e^epsilon) at least where they are equal.
@@ -95,7 +95,7 @@ def _right(epsilon: float) -> float:
 
 
 def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statement of a run under each trust, at the epsilon that is advised, or most."""
+    """Return a run's statement under each trust, at the advised epsilon, or else at the largest."""
     found = []
     for trust in TRUSTS:
         good = advice.viable(trust)

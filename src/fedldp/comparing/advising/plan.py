@@ -1,7 +1,7 @@
-"""What `fedldp advise` runs: existing compositions under each trust, and what stands beside them.
+"""What `fedldp advise` runs: existing compositions under each trust, and references beside them.
 
-Who is protected is a person where a column says whose a row is, else a client as a whole where
-there are many clients, else a row. Every contestant has the same number of tries.
+The protected unit is a person if a column says whose a row is; else a whole client if there are
+many clients; else a row. Every contestant has the same number of tries.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from fedldp.simulation.settings import from_mapping
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-5
 METRIC = "auc"
-"""By which tries are chosen and verdicts are given: it does not reward naming one class always."""
+"""The metric that chooses tries and gives verdicts: it does not reward always naming one class."""
 
 MANY = 100
-"""Clients from which on a client as a whole can be hidden among the others."""
+"""The number of clients from which a whole client can be hidden among the others."""
 
 MOST_ALONE = 5
-"""Sites that are also trained alone: so many are drawn where there are more."""
+"""The most sites that are also trained alone; if there are more, this many are drawn."""
 
 SEEDS, SEEDS_OF_SMALL = (0, 1, 2), (0, 1, 2, 3, 4)
-"""Those that are measured; and those at an epsilon of 1 and below, where results vary more."""
+"""The seeds that are measured; more at an epsilon of 1 and below, where results vary more."""
 
 TABLE = "table"
 
 ANY, SUM, CENTRAL = "any server", "a server that sees sums", "a trusted server"
-"""Names of the contestants under each trust."""
+"""The names of the contestants under each trust."""
 
 TRUSTS: Mapping[str, tuple[str, Adversary]] = {
     "none": (ANY, "server"), "sum": (SUM, "summing-server"), "central": (CENTRAL, "downlink"),
@@ -54,10 +54,10 @@ FREE, CLIPPED, LARGER = "no protection", "clip without noise", "larger model, no
 WHOLE = "a whole site, trusted server"
 
 NO_NOISE = 1e4
-"""The epsilon of runs whose noise does not show."""
+"""The epsilon of runs whose noise is too small to show."""
 
 NO_CLIP = 3.0
-"""A clip above every gradient: an example has the norm sqrt(1.09), so its gradient 2.05 at most."""
+"""A clip above every gradient: an example has norm sqrt(1.09), so its gradient at most 2.05."""
 
 _PEOPLE: Settings = {
     "system": "person_dp_sgd", "model": "logistic", "features": "unit-norm", "epsilon": 1.0,
@@ -80,8 +80,8 @@ FREE_TRIES = _tries(
     (200, NO_CLIP, 4.0), (200, NO_CLIP, 8.0),
 )  # fmt: skip
 
-# Of clients as a whole: lengths of weights are in 10 over the norm of an example, rates in its
-# square.
+# For whole clients. Lengths of weights are in units of 10 over the norm of an example, rates in
+# units of its square.
 _ONCE: Settings = {
     "system": "composed", "model": "logistic", "features": "unit-norm", "mechanism": "k_closest",
     "bound": "direction", "epsilon": 1.0,
@@ -119,23 +119,23 @@ LARGER_TRIES = _tries(
 
 
 _CHANNELS = {"none": "named", "sum": "sum", "central": "central"}
-"""Of what protects a person, or a row, under each trust."""
+"""The channel that protects a person, or a row, under each trust."""
 
 _CLIENTS = {
     "none": (_ONCE, ONCE_TRIES), "sum": (_SUMMED, SUMMED_TRIES), "central": (_CENTRAL, SUMMED_TRIES)
 }  # fmt: skip
-"""What protects a client as a whole under each trust, and its tries."""
+"""What protects a whole client under each trust, with its tries."""
 
 
 def starting_point(unit: str, adversary: str) -> Settings:
-    """Return the settings that advice tries for a guarantee, with the try in the middle.
+    """Return the settings that advice tries for a guarantee, at the middle of its tries.
 
     Args:
         unit: "person", "record" or "client-run".
         adversary: "server", "summing-server" or "downlink".
 
     Raises:
-        ConfigError: advice is not about such a guarantee.
+        ConfigError: advice does not cover such a guarantee.
     """
     trust = next((trust for trust, (_, seen) in TRUSTS.items() if seen == adversary), None)
     if trust is None or unit not in ("person", "record", "client-run"):
@@ -152,7 +152,7 @@ def starting_point(unit: str, adversary: str) -> Settings:
 
 
 def unit_of(data: Dataset) -> TargetUnit:
-    """Return who is protected; see the module."""
+    """Return the protected unit; see the module."""
     if data.num_people is not None:
         return "person"
     return "client-run" if len(data.clients or ()) >= MANY else "record"
@@ -160,13 +160,13 @@ def unit_of(data: Dataset) -> TargetUnit:
 
 @dataclass(frozen=True)
 class Question:
-    """What advice is asked for; it can be pickled.
+    """A request for advice; it can be pickled.
 
     Attributes:
-        settings: of the data: the table, its columns, and what is declared of them.
+        settings: settings of the data: the table, its columns, and the declarations about them.
         epsilons: ascending.
-        tries: of each contestant, at most.
-        seeds: those that are measured; None for the default ones.
+        tries: the most tries of each contestant.
+        seeds: the seeds to measure; None for the default ones.
     """
 
     settings: Settings
@@ -176,7 +176,7 @@ class Question:
 
     @cached_property
     def config(self) -> RunConfig:
-        """A configuration of these data.
+        """A configuration for these data.
 
         Raises:
             ConfigError: a setting is wrong.
@@ -188,7 +188,7 @@ class Question:
         """Return the data.
 
         Raises:
-            FedldpError: they cannot be had.
+            FedldpError: they cannot be loaded.
         """
         config = self.config
         return load_dataset(
@@ -196,9 +196,9 @@ class Question:
         )
 
     def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
-        """Return the contestants, by the rule of equal guarantees and equal effort."""
+        """Return the contestants, under the rule of equal guarantees and equal effort."""
         unit = unit_of(data)
-        # Divided already: the scheme says that whole people, or clients, are held out for trying.
+        # Divided already: the scheme makes the tries hold out whole people, or whole clients.
         tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
         found = self._of_clients() if unit == "client-run" else self._of_people(unit)
         if unit != "client-run":
@@ -217,9 +217,9 @@ class Question:
         )
 
     def cells(self, comparison: Comparison, sites: int) -> list[Cell]:
-        """Return what is measured, in this order: without protection, then epsilon by epsilon.
+        """Return the cells in the order of measuring: without protection, then epsilon by epsilon.
 
-        The epsilon in the middle comes first, which tells most.
+        The epsilon in the middle comes first, because it tells most.
         """
         middle = (len(self.epsilons) - 1) / 2
         order = sorted(self.epsilons, key=lambda e: abs(self.epsilons.index(e) - middle))
@@ -238,12 +238,12 @@ class Question:
         return found
 
     def document(self) -> dict[str, Any]:
-        """Return what the folder of the advice keeps of it."""
+        """Return the folder's record of the question."""
         return {"settings": dict(self.settings), "epsilons": list(self.epsilons),
                 "tries": self.tries}  # fmt: skip
 
     def _of_people(self, unit: TargetUnit) -> list[Contestant]:
-        """Return what protects a person, or a row, at few sites."""
+        """Return the contestants that protect a person, or a row, at few sites."""
         return [
             self._made(FREE, _FREE_PEOPLE, FREE_TRIES),
             self._made(CLIPPED, _FREE_PEOPLE, PEOPLE_TRIES),
@@ -261,7 +261,7 @@ class Question:
         ]  # fmt: skip
 
     def _of_clients(self) -> list[Contestant]:
-        """Return what protects a client as a whole."""
+        """Return the contestants that protect a whole client."""
         return [
             self._made(FREE, _FEDAVG, FEDAVG_TRIES),
             self._made(CLIPPED, _CLIPPED, SUMMED_TRIES),
@@ -274,7 +274,7 @@ class Question:
 
     def _alone(self, site: int, task: str, unit: TargetUnit) -> Contestant:
         own: Settings = {**_FREE_PEOPLE, "num_clients": 1}
-        if unit == "record":  # of one client none could be held out: rows are
+        if unit == "record":  # a single client cannot be held out: rows are,
             own = {**own, "client_column": None}
         return replace(self._made(alone_name(site), own, FREE_TRIES), data_of=task)
 
@@ -307,12 +307,12 @@ def alone(data: Dataset) -> list[int]:
 
 
 def alone_name(site: int) -> str:
-    """Return what the contestant of one site is called: without the name that the table has."""
+    """Return the name of one site's contestant, without the table's own name for the site."""
     return f"site {site + 1} alone, no protection"
 
 
 def of_site(data: Dataset, site: int) -> Dataset:
-    """Return the data of one site, with the test set of all."""
+    """Return the data of one site, with the test set shared by all."""
     assert data.clients is not None
     train = data.train.taken(data.clients[site])
     whole = shares_of(np.zeros(len(train), np.int64), 1)

@@ -1,4 +1,4 @@
-"""``advise``: from a table to verdicts, by the runner of `fedldp compare`."""
+"""``advise``: from a table to verdicts, through the runner of `fedldp compare`."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ def advise(
     say: Callable[[str], None] = lambda line: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Advice:
-    """Return who can be protected with a table, under which trust, and what that costs.
+    """Return who can be protected with a table, under which trust, and at what cost.
 
     Short runs of existing compositions under each trust, at equal epsilons and with equal tries,
-    beside runs without protection. The runs look at private rows, and what they give is not
+    beside runs without protection. The runs look at private rows, and their results are not
     private: see ``Advice.warnings``.
 
     Args:
         table: a .csv or .parquet file; or a .toml file that names one and declares its columns.
         client: the column that says at which client, or site, a row is.
-        person: the column that says whose a row is; without it a row is protected, or a client as
-            a whole where there are 100 or more.
-        label: the column of the classes; else "label".
-        settings: what else is declared of the data, by dotted name: "scale_columns.age", ...
-        epsilon: of the guarantees, ascending.
-        tries: of each contestant, 2 to 6.
-        seeds: that are measured; else 3, and five at an epsilon of 1 and below.
-        budget: no run begins after this time, "20m" or seconds; what is missing is then said, and
-            made by the same call with the same ``out``.
-        out: the folder. One that holds this advice, or a part of it, is continued. Where it is
-            None, nothing is kept.
+        person: the column that says whose a row is; without it the unit is a row, or a whole client
+            if there are 100 or more.
+        label: the column of the classes; "label" by default.
+        settings: other declarations about the data, by dotted name: "scale_columns.age", ...
+        epsilon: the epsilons of the guarantees, ascending.
+        tries: the number of tries of each contestant, 2 to 6.
+        seeds: the seeds to measure; by default 3, and five at an epsilon of 1 and below.
+        budget: no run begins after this time, "20m" or seconds; the result then says what is
+            missing, and the same call with the same ``out`` makes it.
+        out: the folder. A folder that holds this advice, or a part of it, is continued. With None,
+            nothing is kept.
         data_dir: the data folder.
-        workers: how many runs at once; one for each core where it is None.
-        say: is told every run, in a line.
-        progress: is told how many runs are done, and of how many, at most.
+        workers: the number of runs at once; None for one on each core.
+        say: is called with a line about every run.
+        progress: is called with the number of runs done and the largest possible total.
 
     Raises:
-        FedldpError: the table or an argument is wrong, or ``out`` is something else.
+        FedldpError: the table or an argument is wrong, or ``out`` holds something else.
     """
     question = replace(
         read_question(table, client=client, person=person, label=label, settings=settings or {}),
@@ -114,10 +114,10 @@ def advise(
 
 
 def _check_place(out: Path, document: bytes) -> None:
-    """Refuse a folder that this advice can neither be made in nor continue in.
+    """Refuse a folder in which this advice can be neither started nor continued.
 
     Raises:
-        RunError: it is taken by something else, or by advice on other data or settings.
+        RunError: the folder holds something else, or advice on other data or settings.
     """
     if not (out / NAME).exists():
         check_new(out)
