@@ -439,8 +439,10 @@ class PerPersonRun(Calibration):
         channel: the kind of channel. In a sum each report needs only a share of the noise. For a
             server that clients trust a report needs none, because the server draws it.
 
-    ConfigError: delta is too small; a site takes several steps whose sums other sites should hide;
-    or steps sample people of whom one may be in a sum several times, or under a budget.
+    Raises:
+        ConfigError: delta is too small; a site takes several steps whose sums other sites should
+            hide; or steps sample people of whom one may be in a sum several times, or under a
+            budget.
     """
 
     uses_rounds: ClassVar[bool] = True

@@ -136,7 +136,7 @@ def of_columns(
     """Return the examples of a table with named columns.
 
     Features are either one column of arrays or images, or any number of columns of numbers, in
-    order. Images become numbers from 0 to 1, of shape (channels, height, width).
+    their order. Images become numbers from 0 to 1, of shape (channels, height, width).
 
     Args:
         table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to arrays.

@@ -561,7 +561,7 @@ def split(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split row numbers into a training and a test part, stratified by label where possible.
 
-    labels: shape (N,), of at least two examples.
+    Args:
         labels: shape (N,), of at least two examples.
         test_share: between 0 and 1; the test part has ceil(test_share * N) rows, and leaves at
             least one for training.

@@ -165,9 +165,9 @@ class Agreement:
             is signed by its site, because all sites see them.
         version: of the fedldp that made it; None: not stated, and any version may take part.
         initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see
-            frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; every
-                site must have the same ones. None: all parameters are trained.
-            have the same. None: all of it is trained.
+            ``initial``. None: the server draws them.
+        frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; every site
+            must have the same ones. None: all parameters are trained.
     """
 
     run: str

@@ -97,8 +97,8 @@ class _Earlier(BaseModel):
 class ChangedKey:
     """What a site sends its server about its changed key.
 
-    changes: all changes so far, each from the key that the previous one led to.
-        changes: all that there were, each from the key that the one before led to.
+    Attributes:
+        changes: all changes so far, each from the key that the previous one led to.
         digest: SHA-256 of the canonical bytes: 32 bytes.
     """
 

@@ -184,7 +184,7 @@ class Sites:
         receipts: the last one of each site; this class keeps them up to date.
         check: refuses a report that no site would send, with a WireError.
         watch: is told what happens.
-        patient: whether the deadline runs only while the quorum is there, at first and after a
+        patient: whether the deadline runs only once the quorum is there, at first and after a
             round that was missed; otherwise it runs at once.
     """
 

@@ -48,7 +48,7 @@ def stated(
         assumed=assumed(config),
         persons_at_sites=config.persons_at_sites,
     )
-    # A simulation's noise has guarantees in real arithmetic; here floats are sent.
+    # What a simulation's noise guarantees in real arithmetic is not about what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]
     warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
     warnings += [*config.composition.notes, timed]

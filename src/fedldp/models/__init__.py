@@ -106,6 +106,9 @@ def layout_of(
     A model that is a list of layers, as all of ``models()`` are, needs no torch for this. A model
     that is a torch module is built.
 
+    Raises:
+        ConfigError: the model cannot be built, or cannot be federated (see ``build_model``).
+
     >>> layout_of("cnn", (1, 28, 28), 10).size
     21840
     >>> layout_of("cnn", (1, 28, 28), 10, "head").size

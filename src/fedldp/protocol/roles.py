@@ -260,8 +260,8 @@ class ClientRole:
         reporting: the phase whose answer is the system's report; its encoder draws there what it
             would draw in a round of one phase.
         trains_in: the phase in which the client trains.
-        max_participations: how many rounds the protection covers what the client sends, where that
-            is fewer than all.
+        max_participations: the number of rounds for which what the client sends is protected, where
+            that is fewer than all.
         most_examples: the largest number of a client's examples, where the charged event counts on
             it.
         num_classes: labels are 0 to num_classes - 1.

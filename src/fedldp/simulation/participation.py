@@ -100,7 +100,7 @@ def _check_lasts(
 
 
 def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
-    """Refuse a budget that cannot pay for an event of a client, whatever its limit."""
+    """Refuse a budget that, at any limit, cannot pay for what a part of a client releases."""
     for event in events:
         for budget in budgets:
             if sides_of(event) and not budget.may_cover(event):

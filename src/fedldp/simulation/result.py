@@ -131,9 +131,9 @@ class Result:
             double: compute in double precision if the model can. In single precision an example's
                 last digits depend on the other examples of the same call.
 
-        DataError: the features are not finite numbers.
+        Raises:
+            DataError: the features are not finite numbers.
             ConfigError: the shape is wrong, or the model cannot be used without its clients.
-            ConfigError: they have another shape, or the model cannot be used without its clients.
         """
         trained = self.trained()
         given = trained.prepared(checked_features(features, "data:"))

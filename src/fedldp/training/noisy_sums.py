@@ -25,7 +25,7 @@ _RESOLUTION = 1 << 53
 def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float:
     """Return the sampling rate of steps of ``batch_size``, for the mean client, so it is public.
 
-    It is rounded up to a probability with which a random float is exactly below it.
+    It is rounded up to a number below which a random float lies with exactly that probability.
 
     Raises:
         ConfigError: clients have too few examples for such a batch.

@@ -29,10 +29,10 @@ class SweepExecutor(Protocol):
     ) -> None:
         """Do runs; each gives in its folder, bit for bit, what one process alone would give.
 
-        tasks: the runs; a run that was begun continues where its folder ends.
+        Args:
+            tasks: the runs; a run that was begun continues where its folder ends.
             done: receives each run, and why it failed, as soon as it has ended.
             tick: is called from time to time.
-            tick: is called now and then.
         """
         ...
 
