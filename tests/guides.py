@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"{name}.md" for name in
          ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT")]  # fmt: skip
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
-OF_PARTS = [ROOT / "docs" / f"parts_of_a_{side}.md" for side in ("client", "server")]
+OF_PARTS = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("parts_of_a_client", "parts_of_a_server", "own_transport", "own_event")
+]
 
 _PACKAGE_FILE = re.compile(
     r"^`src/fedldp/([\w/]+)/(\w+\.(?:py|toml))`:\n\n```(?:python|toml)\n(.*?)^```", re.M | re.S

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import guides
 import numpy as np
@@ -22,6 +23,7 @@ import typer
 from guides import PAGES, ROOT
 
 import fedldp
+from fedldp.accounting.accountants import ACCOUNTANTS
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
@@ -165,7 +167,20 @@ class FencedParser(doctest.DocTestParser):
 
 
 @pytest.mark.parametrize("page", DOCTESTED, ids=page_id)
-def test_python_examples_run(page: Path) -> None:
+def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples run in a folder that holds the page's own files."""
+    own = guides.own_files(page)
+    for file, source in own.items():
+        (tmp_path / file).write_text(source)
+        monkeypatch.delitem(sys.modules, Path(file).stem, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    accountants = mock.patch.dict(ACCOUNTANTS)  # a guide adds to the table
+    with accountants, mock.patch.dict(sys.modules):
+        run_examples(page)
+
+
+def run_examples(page: Path) -> None:
     result = doctest.testfile(
         str(page), module_relative=False, encoding="utf-8", parser=FencedParser()
     )
