@@ -1,4 +1,4 @@
-"""What is kept and shown of runs: folders, text, HTML, charts, tables for other tools.
+"""The records of runs and their presentation: folders, text, HTML, charts, tables for other tools.
 
 It may use core, accounting, ledgers, protocol, algorithms.
 """

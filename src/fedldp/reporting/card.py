@@ -1,4 +1,4 @@
-"""A run as two documents for publication: what it protects (privacy.json) and a model card.
+"""A run as two documents for publication: its protection (privacy.json) and a model card.
 
 Every value comes from the run's folder. What a run cannot know is null, and listed as such.
 """
@@ -41,7 +41,7 @@ from fedldp.reporting.text import (
 )
 
 VERSION = 1
-"""Of the privacy document; it grows when a field goes, or means something else."""
+"""The version of the privacy document; it grows when a field is removed or changes its meaning."""
 
 TO_FILL = "to be filled by whoever publishes"
 
@@ -49,16 +49,16 @@ CONFIDENTIAL = (
     "the scores of this run are left out: they tell of rows of the clients' own, and no epsilon "
     "covers them"
 )
-"""Said in place of scores that are functions of private rows."""
+"""The text in place of scores that are functions of private rows."""
 
 DOUBTFUL = (
     "whether the figures of this run are doubtful follows from the scores that are left out, and "
     "is not told here either; its summary.json says it"
 )
-"""Said where scores are left out, whatever they are: a word that depends on them would tell."""
+"""The text where scores are left out, whatever they are: a text that depends on them would leak."""
 
 COUNTS = "numbers of examples and people, which are rounded up and covered by no line"
-"""Counts of the clients' own rows that the documents tell."""
+"""The counts of the clients' own rows that the documents reveal."""
 
 _README, _PRIVACY = FILES = ("README.md", "privacy.json")
 _BEGINS = {_README: b"---\n# made by fedldp card\n", _PRIVACY: b'{\n  "document": "fedldp privacy'}
@@ -70,15 +70,15 @@ def write_card(
     """Write the privacy document and the model card of a finished run.
 
     Args:
-        run_dir: of the run, simulated or a server's.
-        out: the folder to write into, made where it is not there; else ``card`` in the run's.
-        scores: whether scores that were measured on private rows are in them.
+        run_dir: the folder of the run, simulated or a server's.
+        out: the folder to write into, created if missing; by default ``card`` in the run's folder.
+        scores: whether to include scores that were measured on private rows.
 
     Returns:
         Their folder, and the privacy document.
 
     Raises:
-        RunError: there is no such run, it is not finished, or a file there is somebody else's.
+        RunError: there is no such run, it is not finished, or a file there is not fedldp's.
     """
     run = read_run(run_dir)
     document = privacy_document(run, scores=scores)
@@ -100,15 +100,15 @@ def write_card(
 
 
 def hides_scores(document: Mapping[str, Any]) -> bool:
-    """Return whether scores were left out of a document, for they tell of private rows."""
+    """Return whether scores were left out of a document because they reveal private rows."""
     return document["scores"] is None and _are_private(document)
 
 
 def _are_private(privacy: Mapping[str, Any]) -> bool:
     """Return whether scores are of rows held out of the clients' own, or sent by clients in clear.
 
-    Clients send them where they test by themselves; through an encoder of their own, scores on any
-    test set tell of what made it.
+    Clients send scores in clear when they test by themselves. If clients have their own encoder,
+    scores on any test set reveal something about the rows that made it.
     """
     reasons = (line["method"] for line in privacy["guarantees"] if line["epsilon"] is None)
     return scores_are_private(privacy["warnings"]) or any("scores " in text for text in reasons)
@@ -123,11 +123,11 @@ def schema() -> dict[str, Any]:
 
 
 def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any]:
-    """Return what a run protects, as ``schema`` has it; docs/card.md says what each field is.
+    """Return what a run protects, in the form of ``schema``; docs/card.md explains each field.
 
     Args:
-        run: that is finished.
-        scores: whether scores that were measured on private rows are in it.
+        run: a finished run.
+        scores: whether to include scores that were measured on private rows.
     """
     config, privacy = run.summary["config"], headline_first(run.summary["privacy"], run.asked)
     target = config.get("target") if run.asked is not None else None
@@ -171,7 +171,7 @@ def _run(run: FinishedRun) -> dict[str, Any]:
 
 
 def _scores(run: FinishedRun) -> dict[str, Any] | None:
-    """Return what the final model is worth; None where it was not tested."""
+    """Return the scores of the final model; None if it was not tested."""
     final = run.summary["final"]
     if final["accuracy"] is None:
         return None
@@ -195,7 +195,7 @@ def _doubts(run: FinishedRun, hidden: bool) -> list[str]:
 
 
 def _registry(run: FinishedRun, privacy: dict[str, Any]) -> dict[str, Any]:
-    """Return the "deployment" of the registry's schema, with null for what is not known."""
+    """Return the "deployment" of the registry's schema, with null for unknown values."""
     config, line = run.summary["config"], run.headline
     proven = line is not None and line["epsilon"] is not None
     assert line is not None or not proven
@@ -282,9 +282,9 @@ _WHO_SEES = {
 
 
 def _model(line: Mapping[str, Any]) -> str:
-    """Return the registry's name of the model of trust of a line."""
+    """Return the registry's name for the trust model of a line."""
     if line["adversary"] == "server":
-        # A site that adds noise for its people is no data subject of its own.
+        # A site that adds noise for its people is not itself a data subject.
         return "Federated" if line["unit"] in ("person", "record") else "Local"
     return {"shuffled-server": "Shuffle", "downlink": "Central"}.get(line["adversary"], "Federated")
 
@@ -317,7 +317,7 @@ def _domain(run: FinishedRun) -> str | None:
 
 
 def _unprotected(run: FinishedRun, privacy: Mapping[str, Any]) -> str | None:
-    """Return what is not protected, by the statement and in these documents."""
+    """Return what is not protected, according to the statement, and in these documents."""
     open_lines = dict.fromkeys(
         f"{_UNITS[line['unit']]}, against the {line['adversary']}"
         for line in privacy["guarantees"]
@@ -399,7 +399,7 @@ def _mechanisms(run: FinishedRun, line: Mapping[str, Any] | None) -> str:
 
 
 def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict[str, Any]:
-    """Return what the run says of each hazard, and on what that rests."""
+    """Return what the run says about each hazard, and the basis for it."""
     config, line, warnings = run.summary["config"], run.headline, privacy["warnings"]
     proven = line is not None and line["epsilon"] is not None
     simulated = SIMULATED in warnings
@@ -532,11 +532,11 @@ def _utility(run: FinishedRun, hidden: bool, doubts: list[str]) -> str:
 
 
 def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
-    """Return a model card as Hugging Face takes it: YAML, and text in Markdown.
+    """Return a model card in Hugging Face's format: YAML, then text in Markdown.
 
     Args:
-        run: that is finished.
-        document: of its privacy.
+        run: a finished run.
+        document: its privacy document.
     """
     privacy = headline_first(run.summary["privacy"], run.asked)
     scores = document["scores"]
@@ -558,7 +558,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
 
 
 def _figures(scores: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a table of scores has: those that fit any balance of the classes first."""
+    """Return the entries of a table of scores; those that fit any class balance come first."""
     found = [
         ("AUC", area(scores["auc"]) or "not defined"),
         ("balanced accuracy", percent(scores["balanced_accuracy"])),
@@ -584,7 +584,7 @@ def _line(line: Mapping[str, Any], claim: Mapping[str, Any] | None) -> dict[str,
 
 
 def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the metadata; names are those of Hugging Face's model cards."""
+    """Return the metadata, under the names of Hugging Face's model cards."""
     config = run.summary["config"]
     found: dict[str, Any] = {
         "library_name": "fedldp",
@@ -620,11 +620,11 @@ def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[st
 
 
 _METRICS = {"auc": "roc_auc", "brier": "brier_score"}
-"""What Hugging Face calls figures that have another name here."""
+"""Hugging Face's names for figures that have another name here."""
 
 
 def _task(run: FinishedRun) -> str | None:
-    """Return the task, where the data say it: a table has columns, and an image three axes."""
+    """Return the task, if the data show it: a table has columns, and an image three axes."""
     data = str(run.summary["config"].get("dataset", ""))
     if data.endswith((".csv", ".parquet")) or (run.schema and run.schema.features):
         return "tabular-classification"
@@ -632,7 +632,7 @@ def _task(run: FinishedRun) -> str | None:
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
-    """Return YAML, of which JSON is a part: a line for each key."""
+    """Return YAML with a line for each key; the values are JSON, which is a part of YAML."""
     return "\n".join(
         f"{key}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
         for key, value in document.items()
@@ -640,12 +640,12 @@ def _yaml(document: Mapping[str, Any]) -> str:
 
 
 def escaped(text: Any) -> str:
-    """Return text that comes from a run's folder as Markdown that shows it, on one line."""
+    """Return text from a run's folder as Markdown that shows it literally, on one line."""
     return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", " ".join(str(text).split()))
 
 
 def _unfilled(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the pointers (RFC 6901) of what is null, and only whoever publishes can know."""
+    """Yield the pointers (RFC 6901) to null values that only the publisher can fill."""
     for place in _PUBLISHERS:
         found: Any = document
         for part in place.split("/")[1:]:

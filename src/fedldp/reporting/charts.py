@@ -1,6 +1,6 @@
-"""Charts as inline SVG, by Matplotlib: its text stays text, and its colours follow the page.
+"""Charts as inline SVG, by Matplotlib: text stays text, and the colours follow the page.
 
-All that is drawn is numbers and words of ours: runs go by their number, so that no text of a run
+Charts contain only numbers and our own words: runs are shown by number, so that no text of a run
 folder gets here. Matplotlib comes with the extra ``report``; without it there are no charts.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-# Stand-ins, which become colours of the page: text and axes, grid, and what is a danger.
+# Placeholders for colours of the page: text and axes, grid, and danger.
 _INK, _GRID, _BAD = "#010201", "#010202", "#010203"
 _SERIES = tuple(f"#01030{i}" for i in range(6))
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
@@ -54,16 +54,16 @@ _STYLE = {
     "legend.frameon": False,
 }
 _INCHES, _NARROW = 4.4, 5.0
-"""Widths of charts in inches: on a phone a chart is shown whole, and its text is readable."""
+"""Widths of charts in inches: a phone shows a whole chart with readable text."""
 
 _NUMBERS, _NOTHING = 0.68, 0.24
-"""Inches for the ticks' labels of the vertical axis: numbers, or nothing."""
+"""Inches for the tick labels of the vertical axis: numbers, or nothing."""
 
 _MOST_INSIDE = 9
-"""Lines whose legend is among them; that of more stands beneath."""
+"""The most lines with a legend among them; with more lines it stands beneath."""
 
 _MOST_MARKED = 40
-"""Rounds of a line whose every point is marked."""
+"""The most rounds with which every point of a line is marked."""
 
 
 def available() -> bool:
@@ -76,14 +76,15 @@ def available() -> bool:
 
 
 def guarantees(name: str, privacy: dict[str, Any]) -> str:
-    """Return what is claimed beside what is proven or stated, on a logarithmic scale, as SVG.
+    """Return an SVG of claims beside what is proven or stated, on a logarithmic scale.
 
-    A row for each unit and adversary, of the line that says most. A bar goes from the proven lower
-    bound of the true epsilon to the epsilon; no guarantee is a cross at the right end. The
-    claim stands in the rows of its unit, or in one of its own, and as a line through all.
+    There is a row for each unit and adversary, showing its strongest line. A bar goes from the
+    proven lower bound of the true epsilon to the epsilon; a cross at the right end means no
+    guarantee. The claim stands in the rows of its unit, or in a row of its own, and as a line
+    through all rows.
 
     Args:
-        name: of the chart, unique in its page.
+        name: the chart's name, unique in its page.
         privacy: the statement.
     """
     lines: list[dict[str, Any] | None] = [*best_lines(privacy).values()]
@@ -94,7 +95,7 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
     known += [claim["epsilon"]] if claim and claim["epsilon"] else []
     low = 10 ** math.floor(math.log10(min([*known, 0.1])) - 0.3)
     high = 10 ** math.ceil(math.log10(max([*known, 100.0])) + 0.3)
-    end = high * (high / low) ** 0.16  # where what has no guarantee stands
+    end = high * (high / low) ** 0.16  # the position of lines without a guarantee
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
@@ -126,7 +127,7 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
 def _name_row(
     axes: Axes, row: int, line: dict[str, Any] | None, claim: dict[str, Any] | None
 ) -> None:
-    """Write above a row what it is of, and its figures: beside its marks they might not fit."""
+    """Write a row's title and figures above it: beside its marks they might not fit."""
     what = f"{line['unit']}, {_AGAINST[line['adversary']]}" if line else f"{(claim or {})['unit']}"
     figures = [f"claimed {number(claim['epsilon'])}"] if claim else []
     if line is None:
@@ -135,7 +136,7 @@ def _name_row(
         figures.append("no guarantee")
     else:
         delta = f", delta {line['delta']!r}" if line["delta"] else ""
-        how = "proven" if stated_by(line) == HOUSE else "stated"  # by whom is text of the folder
+        how = "proven" if stated_by(line) == HOUSE else "stated"  # by whom: the folder's text
         figures.append(f"{how} {number(line['epsilon'])}{delta}")
     for height, words, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
         axes.text(0, row - height, words, transform=axes.get_yaxis_transform(), va="center",
@@ -168,20 +169,20 @@ _FIGURES = {
     "auc": ("area under the ROC curve", 1),
     "loss": ("loss (cross-entropy, nats)", 1),
 }
-"""What a chart's axis says of a figure, and its factor."""
+"""The label of a chart's axis for each figure, and its factor."""
 
 
 def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[bool]) -> str | None:
     """Return a figure of runs by round, on common axes, as SVG.
 
     Args:
-        name: of the chart, unique in its page.
-        runs: what to draw, by their numbers from 1.
-        key: of the figure in a round, such as "accuracy".
-        twins: which of the runs are the noise-free twin of another.
+        name: the chart's name, unique in its page.
+        runs: the runs to draw, numbered from 1.
+        key: the name of the figure in a round, such as "accuracy".
+        twins: which of the runs are the noise-free twin of another run.
 
     Returns:
-        None where no run was tested.
+        None if no run was tested.
     """
     label, scale = _FIGURES[key]
     lines = [
@@ -228,11 +229,11 @@ def lines(
     across: str,
     up: str,
 ) -> str:
-    """Return labelled curves in the unit square, and what guessing gives (y = x), as SVG.
+    """Return an SVG of labelled curves in the unit square, with the line of guessing (y = x).
 
     Args:
-        name: of the chart, unique in its page.
-        curves: a label of ours, and points (x, y) by ascending x.
+        name: the chart's name, unique in its page.
+        curves: a label of our own, and points (x, y) by ascending x.
         across: the label of the x axis.
         up: the label of the y axis.
     """
@@ -267,12 +268,12 @@ def against_epsilon(
     across: str,
     up: str,
 ) -> str:
-    """Return a figure against epsilon, and levels of what has none, as SVG that fits a phone.
+    """Return an SVG, fit for a phone, of a figure against epsilon, with levels without an epsilon.
 
     Args:
-        name: of the chart, unique in its page.
-        series: a label of ours, and points (epsilon, mean, deviation) by ascending epsilon.
-        levels: a label of ours, and a height.
+        name: the chart's name, unique in its page.
+        series: a label of our own, and points (epsilon, mean, deviation) by ascending epsilon.
+        levels: a label of our own, and a height.
         across: the label of the x axis, which is logarithmic.
         up: the label of the y axis.
     """
@@ -310,9 +311,9 @@ def against_epsilon(
 
 
 def picture(values: NDArray[np.float32]) -> str:
-    """Return an image, shape (channels, height, width), as the PNG of a data address.
+    """Return an image, shape (channels, height, width), as a PNG data address.
 
-    Its own least value is white and its largest black: what was recovered has no scale.
+    Its least value is white and its largest black: recovered images have no scale of their own.
     """
     import numpy as np
     from matplotlib import image
@@ -334,11 +335,11 @@ def _svg(
     below: float = 0.0,
     width: float = _INCHES,
 ) -> str:
-    """Return what is drawn, at ``left`` inches: to measure the labels takes as long as to draw.
+    """Return the drawing, placed at ``left`` inches: measuring the labels takes as long as drawing.
 
-    There are ``below`` inches for a legend beneath it.
+    ``below`` inches beneath it are for a legend.
     """
-    # Figures of their own, and none of pyplot's state: a program that imports fedldp may have some.
+    # Use separate figures and none of pyplot's state, which a program that imports fedldp may use.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -356,7 +357,7 @@ def _svg(
 
 
 def _inlined(name: str, document: str) -> str:
-    """Return an SVG document as an element of a page: no header, fonts and colours of the page."""
+    """Return an SVG document as an element of a page, without header, in its fonts and colours."""
     element = document[document.index("<svg") :]
     element = re.sub(r"<(metadata|style)\b.*?</\1>", "", element, flags=re.DOTALL)
     element = re.sub(r' (width|height)="[\d.]+pt"', "", element, count=2)

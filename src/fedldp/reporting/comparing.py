@@ -25,7 +25,7 @@ _MISSING = object()
 
 
 def differing(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
-    """Return the settings that are not the same in all ``runs``; None where one has no such."""
+    """Return the settings that differ between ``runs``; None for a run that lacks a setting."""
     configs = [with_left_out(run.summary["config"]) for run in runs]
     names = dict.fromkeys(name for config in configs for name in config)
     return {
@@ -36,7 +36,7 @@ def differing(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
 
 
 def twin_of(run: FinishedRun, runs: Sequence[FinishedRun]) -> FinishedRun | None:
-    """Return the run among ``runs`` that trains as ``run`` does, without noise, if there is one."""
+    """Return the run among ``runs`` that trains like ``run`` but without noise, if there is one."""
     if run.summary["system"] == "fedavg":
         return None
 
@@ -49,9 +49,9 @@ def twin_of(run: FinishedRun, runs: Sequence[FinishedRun]) -> FinishedRun | None
 
 
 def command(run: FinishedRun) -> str | None:
-    """Return the shell command that repeats a run; None where no recipe and settings say it.
+    """Return the shell command that repeats a run; None if a recipe and settings cannot express it.
 
-    A run of real sites, or on arrays that were passed from Python, is not repeated by one.
+    No command repeats a run of real sites, or a run on arrays that were passed from Python.
     """
     summary = run.summary
     if summary["recipe"] is None or summary["seed"] is None:
@@ -78,7 +78,7 @@ def command(run: FinishedRun) -> str | None:
 
 
 def _toml(value: Any) -> str:
-    """Return a setting as ``--set`` reads it: as TOML, a plain word without its quotes."""
+    """Return a setting in the form that ``--set`` reads: TOML, with plain words unquoted."""
     if value is None:
         return ""
     if isinstance(value, dict):

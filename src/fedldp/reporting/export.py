@@ -1,7 +1,7 @@
 """Finished runs for other tools: TensorBoard, MLflow, Weights & Biases, each by its own library.
 
-All are given what the page shows in numbers: settings, figures of every round, what was spent by
-then, and the statement.
+Each receives the numbers that the page shows: settings, figures of every round, the budget spent
+by then, and the statement.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _AT_A_TIME = 100
 
 
 def to_tensorboard(runs: Sequence[FinishedRun], logdir: Path) -> None:
-    """Write each run below ``logdir``, in a folder that is called as its own.
+    """Write each run below ``logdir``, in a folder named after the run's own.
 
     Raises:
         ConfigError: TensorBoard is not installed.
-        RunError: ``logdir`` cannot be written, or has a run of that name.
+        RunError: ``logdir`` cannot be written, or already has a run of that name.
     """
     import_extra("tensorboard", extra="tensorboard")
     from torch.utils.tensorboard import SummaryWriter
@@ -58,7 +58,7 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
         ConfigError: MLflow is not installed.
         RunError: the store cannot be reached or refuses.
     """
-    # MLflow tells its makers how it is used unless it is told not to, before its import.
+    # MLflow reports its usage to its makers unless it is told not to before its import.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     import_extra("mlflow", extra="mlflow")
     from mlflow import MlflowClient
@@ -71,7 +71,7 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
             _send(client, experiment, run)
     except ImportError as error:
         raise ConfigError(f"mlflow = {uri}: {error}; this store needs that package too") from error
-    except Exception as error:  # MLflow's own kinds, and those of whatever store it uses
+    except Exception as error:  # MLflow's own exceptions, and those of its store
         raise RunError(
             f"mlflow = {uri}: {first_line(error)}; give a tracking store, such as "
             "sqlite:///mlflow.db or http://HOST:PORT"
@@ -79,7 +79,7 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
 
 
 def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
-    """Send each run to a project of Weights & Biases, as its own library is set up here.
+    """Send each run to a project of Weights & Biases, with the library as it is configured here.
 
     Raises:
         ConfigError: wandb is not installed.
@@ -103,7 +103,7 @@ def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
             for round, figures in sorted(by_round.items()):
                 made.log(figures, step=round)
             made.finish()
-    except Exception as error:  # of wandb's own kinds, and those of the network
+    except Exception as error:  # wandb's own exceptions, and the network's
         raise RunError(
             f"wandb = {project}: {first_line(error)}; see to its login (wandb login), or set "
             "WANDB_MODE=offline"
@@ -130,7 +130,7 @@ def _send(client: Any, experiment: str, run: FinishedRun) -> None:
 
 
 def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
-    """Yield name, value and round of what was measured."""
+    """Yield the name, value and round of each measurement."""
     for record in run.summary["rounds"]:
         for name in ("accuracy", "loss", *FIGURES, "uplink_bits_per_client", "seconds", "clients"):
             if record[name] is not None:
@@ -141,7 +141,7 @@ def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
 
 
 def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
-    """Yield what was spent, of the guarantee and of budgets: of every round, the last at least."""
+    """Yield the spent guarantee and budgets: for every round, or at least for the last."""
     shown, last = set(), run.summary["rounds"][-1]["round"]
     for round, (lines, budgets) in enumerate(zip(run.spent, run.budgets, strict=True), 1):
         for line in lines:
@@ -153,7 +153,7 @@ def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
             for what in ("spent", "left"):
                 if budget[what] is not None:
                     yield f"budget_{budget['unit']}_{budget['kind']}_{what}", budget[what], round
-    headline = run.headline  # of an earlier version's run, or of one round's unit
+    headline = run.headline  # a run of an earlier version, or with one round as its unit
     if headline is not None and headline["epsilon"] is not None:
         name = _epsilon(headline)
         if (name, last) not in shown:
@@ -174,7 +174,7 @@ def _as_code(document: Any) -> str:
 
 
 def _key(name: str) -> str:
-    """Return a name as MLflow allows it."""
+    """Return a name in the form that MLflow allows."""
     return re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII)[:250] or "_"
 
 

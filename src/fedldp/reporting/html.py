@@ -1,6 +1,6 @@
-"""Runs as one HTML page: one file, without scripts or anything from elsewhere.
+"""Runs as one HTML page: a single file, without scripts or anything loaded from elsewhere.
 
-All text of run folders is escaped: they may come from others.
+All text from run folders is escaped, because a folder may come from somebody else.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 GENERATOR = '<meta name="generator" content="fedldp">'
-"""What tells a page of ours from another file."""
+"""The mark that tells our pages from other files."""
 
 INSTALL = "pip install 'fedldp[report]'"
 _LONGEST_VALUE = 300
 
 
 def page(runs: Sequence[FinishedRun]) -> str:
-    """Return the page of a run, or of several beside each other, in the order that is given."""
+    """Return the page of one run, or of several beside each other in the given order."""
     shown = [headline_first(run.summary["privacy"], run.asked) for run in runs]
     twins = [twin_of(run, runs) for run in runs]
     is_twin = [any(run is twin for twin in twins) for run in runs]
@@ -77,17 +77,17 @@ def page(runs: Sequence[FinishedRun]) -> str:
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page: a template of this package, filled with values, of which text is escaped."""
+    """Return a page: a template of this package, filled with values whose text is escaped."""
     text = _environment().get_template(template).render(generator=GENERATOR, **values)
-    # A lone surrogate, which JSON can hold, is no text of a file.
+    # A lone surrogate, which JSON can hold, cannot be encoded in a file.
     return text.encode("utf-8", "replace").decode()
 
 
 def check_place(place: Path, argument: str) -> None:
-    """Refuse to replace a file that is no page of ours.
+    """Refuse to replace a file that is not one of our pages.
 
     Raises:
-        RunError: it is another's, or cannot be read.
+        RunError: it is another file, or cannot be read.
     """
     try:
         taken = place.exists() and (
@@ -105,7 +105,7 @@ def check_place(place: Path, argument: str) -> None:
 
 @cache
 def _environment() -> Environment:
-    # Imported here: most commands make no page.
+    # Imported here because most commands make no page.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
@@ -134,19 +134,19 @@ def _environment() -> Environment:
 
 
 def _value(value: Any) -> str:
-    """Return a setting for people."""
+    """Format a setting for people."""
     text = value if isinstance(value, str) else json.dumps(value)
     text = "not set" if value is None else text
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]} ..."
 
 
 def _date(text: str | None) -> str:
-    """Return a date as environment.json has it, for people."""
+    """Format a date from environment.json for people."""
     return "unknown" if text is None else text.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _in_words(privacy: Mapping[str, Any]) -> str:
-    """Return what the chart of guarantees shows, for those who do not see it."""
+    """Return what the chart of guarantees shows, for readers who cannot see it."""
     parts = [f"claimed: {claim_text(privacy['claim'])}"]
     for line in privacy["guarantees"]:
         what = "no guarantee" if line["epsilon"] is None else f"epsilon {number(line['epsilon'])}"
@@ -156,7 +156,7 @@ def _in_words(privacy: Mapping[str, Any]) -> str:
 
 
 def _course(runs: Sequence[FinishedRun], key: str) -> str:
-    """Return the first and the last value of every run, for those who do not see the chart."""
+    """Return the first and the last value of every run, for readers who cannot see the chart."""
     parts = []
     for i, run in enumerate(runs):
         values = [r[key] for r in run.summary["rounds"] if r[key] is not None]

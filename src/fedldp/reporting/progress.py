@@ -12,14 +12,14 @@ from rich.progress import BarColumn, Progress, TextColumn
 from fedldp.protocol.server_loop import Round
 
 _LATEST = 10
-"""Rounds from which the time that is left is estimated."""
+"""The number of latest rounds from which the remaining time is estimated."""
 
 
 class RunProgress:
-    """Shows each round; use it as a context.
+    """Shows each round; use it as a context manager.
 
     Args:
-        rounds: how many there will be.
+        rounds: the number of rounds to come.
         console: where to write; stderr.
     """
 
@@ -78,7 +78,7 @@ class RunProgress:
     def _left(self, record: Round) -> str:
         """Return how long the rest may take, from the rounds after the first one seen.
 
-        That one holds what is done once: processes start, data are read, memory is found.
+        The first round includes one-off work: starting processes, reading data, allocating memory.
         """
         if record.round == self._rounds:
             return "done"
@@ -89,7 +89,7 @@ class RunProgress:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people: 40 s, 3 min, 2 h 5 min."""
+    """Format a time for people: 40 s, 3 min, 2 h 5 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -101,6 +101,6 @@ def _tested(record: Round, *, loss: bool = True) -> str:
         return f"{record.clients} took part"
     parts = [f"accuracy {record.accuracy:.4f}"]
     parts += [f"loss {record.loss:.4f}"] if loss else []
-    # Always: a round does not know whether one class has most of the examples.
+    # AUC is always shown: a round does not know whether one class has most of the examples.
     parts += [] if record.auc is None else [f"AUC {record.auc:.4f}"]
     return "  ".join(parts)

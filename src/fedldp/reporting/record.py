@@ -1,7 +1,7 @@
-"""The run folder: what a run writes, and how it comes back after an interruption.
+"""The run folder: what a run writes, and how it is restored after an interruption.
 
 config.json        the resolved configuration
-environment.json   when it began, in which folder, versions and hardware
+environment.json   when and in which folder the run began, with versions and hardware
 privacy.json       the statement, written before training starts
 metrics.jsonl      one line for each round
 checkpoint         the server's state after the last complete round, and what every client's ledger
@@ -11,7 +11,7 @@ clients/           what clients keep for later rounds, where they keep anything
 model.safetensors  the final weights
 schema.json        names of classes and features, and the shape of an example
 summary.json       the result, as `fedldp run --json` prints it
-report.html        the same for people
+report.html        the result as a page for people
 card/              what `fedldp card` makes for publication
 arrivals/          every message's position and time, where record_arrivals is on
 """
@@ -72,7 +72,7 @@ class RunFolder:
             raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
         try:
             folder.write_json("config.json", config)
-            folder.digest  # noqa: B018 (it is kept)
+            folder.digest  # noqa: B018 (it is cached)
             folder.describe(privacy)
         except BaseException:
             folder.discard()
@@ -80,19 +80,19 @@ class RunFolder:
         return folder
 
     def describe(self, privacy: Mapping[str, Any]) -> None:
-        """Write what else is known before training: where the run takes place, and its privacy."""
-        # A resumed run keeps the record of the machine that it began on.
+        """Write what else is known before training: the run's environment and its privacy."""
+        # A resumed run keeps the record of the machine on which it began.
         if not (self.path / "environment.json").exists():
             self.write_json("environment.json", {**environment(), **self.start()})
         self.write_json("privacy.json", privacy)
 
     def start(self) -> dict[str, str]:
-        """Return what environment.json says of the working folder: where it is, from this one."""
-        # So a record that is given away names no folder of its owner's, if it lay below that.
+        """Return environment.json's entry on the working folder: its path relative to this one."""
+        # So a record that is given away names no folder of its owner's, if it lay below the other.
         return {"started_in": os.path.relpath(Path.cwd().resolve(), self.path.resolve())}
 
     def started_in(self) -> Path | None:
-        """Return the folder that the run was started in, or None where that is not recorded."""
+        """Return the folder in which the run was started, or None if that is not recorded."""
         try:
             found = self.read_json("environment.json").get("started_in")
         except RunError:
@@ -100,7 +100,7 @@ class RunFolder:
         return self.path.resolve() / found if isinstance(found, str) else None
 
     def discard(self) -> None:
-        """Leave the place as it was: for a run that ended before its first round was complete."""
+        """Restore the place as it was: for a run that ended before its first round was complete."""
         for entry in self.path.glob("*"):
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
         remove_empty(self._made)
@@ -113,7 +113,7 @@ class RunFolder:
         """Return what ``write_json`` wrote.
 
         Raises:
-            RunError: it is not there, or damaged.
+            RunError: the file is missing or damaged.
         """
         path = self.path / name
         try:
@@ -127,10 +127,10 @@ class RunFolder:
         return document
 
     def read_config(self) -> dict[str, Any]:
-        """Return the document that the run started from: "recipe", "config" and "own_data".
+        """Return the document from which the run started: "recipe", "config" and "own_data".
 
         Raises:
-            RunError: this is no run folder, or its config.json is damaged.
+            RunError: this is not a run folder, or its config.json is damaged.
         """
         path = self.path / "config.json"
         if not path.is_file():
@@ -144,20 +144,20 @@ class RunFolder:
         return document
 
     def keep_own_data(self, exact: str | None) -> None:
-        """Note what tells the user's own data apart, for a resume; see ``is_of``."""
+        """Record what distinguishes the user's own data, for a resume; see ``is_of``."""
         if exact is not None:
             self.write_json(_OWN_DATA, {"own_data": exact})
 
     def forget_own_data(self) -> None:
-        """Remove what ``keep_own_data`` noted: a finished run's folder has no exact count."""
+        """Remove the record of ``keep_own_data``: a finished run's folder has no exact count."""
         (self.path / _OWN_DATA).unlink(missing_ok=True)
 
     def is_of(self, told: str | None, exact: str | None) -> bool:
-        """Return whether the run began with such data.
+        """Return whether the run began with these data.
 
         Args:
-            told: what is told of them, with rounded counts.
-            exact: what tells them apart: with exact counts, as earlier versions told it.
+            told: the description of the data that may be told, with rounded counts.
+            exact: the distinguishing description, with exact counts, as in earlier versions.
         """
         found = self.read_config()["own_data"]
         if found != told:
@@ -166,7 +166,7 @@ class RunFolder:
         return not noted or self.read_json(_OWN_DATA).get("own_data") == exact
 
     def write_round(self, state: State, rounds: Sequence[Round], ledger: MemoryLedger) -> None:
-        """Record a complete round: the line of metrics and the checkpoint."""
+        """Record a complete round: its line of metrics and the checkpoint."""
         arrays = {"weights": state.weights}
         arrays |= {_STATE + name: value for name, value in state.arrays.items()}
         document = {
@@ -181,9 +181,9 @@ class RunFolder:
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of config.json, in hexadecimal: a checkpoint is of no other run.
+        """The SHA-256 of config.json, in hexadecimal: it binds a checkpoint to its run.
 
-        It is that of the file as it was first: a change while the run goes on is found later.
+        The digest is of the file as first read, so a change while the run goes on is found later.
         """
         try:
             return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
@@ -193,12 +193,12 @@ class RunFolder:
             ) from error
 
     def write_metrics(self, rounds: Sequence[Round]) -> None:
-        """Write the metrics of all rounds; after a kill they follow the checkpoint."""
+        """Write the metrics of all rounds; after a kill, the checkpoint decides which these are."""
         lines = "".join(json.dumps(asdict(r), allow_nan=False) + "\n" for r in rounds)
         replace_file(self.path / "metrics.jsonl", lines.encode())
 
     def write_arrivals(self, block: int, messages: Shuffled) -> None:
-        """Record which position arrived when, in one block of a round's messages."""
+        """Record when each position arrived, in one block of a round's messages."""
         place = self.path / "arrivals"
         place.mkdir(exist_ok=True)
         np.savez(
@@ -210,13 +210,13 @@ class RunFolder:
     def read_checkpoint(
         self, budgets: Sequence[Budget] = ()
     ) -> tuple[State, list[Round], MemoryLedger] | None:
-        """Return what ``write_round`` wrote last, or None where it wrote nothing.
+        """Return what ``write_round`` wrote last, or None if it wrote nothing.
 
         Args:
-            budgets: of every client's ledger.
+            budgets: the budgets of every client's ledger.
 
         Raises:
-            RunError: the checkpoint is damaged, or of another configuration.
+            RunError: the checkpoint is damaged, or belongs to another configuration.
         """
         path = self.path / "checkpoint"
         if not path.exists():
@@ -256,7 +256,7 @@ class RunFolder:
         """Return what ``write_model`` wrote.
 
         Raises:
-            RunError: it is not there, or damaged.
+            RunError: the file is missing or damaged.
         """
         path = self.path / "model.safetensors"
         try:
@@ -268,15 +268,15 @@ class RunFolder:
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
-    """Return a document as a run folder keeps it."""
+    """Return a document in the form that a run folder keeps."""
     return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
 
 
 def check_new(path: Path) -> None:
-    """Refuse a place that cannot become a new run folder; what is tried out leaves nothing.
+    """Refuse a path that cannot become a new run folder; the check leaves nothing behind.
 
     Raises:
-        RunError: it is taken, other than by an empty folder, or nothing can be written there.
+        RunError: the path is taken, other than by an empty folder, or it is not writable.
     """
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -291,12 +291,12 @@ def check_new(path: Path) -> None:
 
 
 def how_to_resume(path: Path) -> str:
-    """Return how a run in a folder is continued, for those who type commands or write Python."""
+    """Return how to continue the run in a folder, for users of the command line or of Python."""
     return f"fedldp run --resume {shlex.quote(str(path))} (Python: fedldp.resume({str(path)!r}))"
 
 
 def unused(path: Path) -> Path:
-    """Return ``path``, or with a number behind it if something is there: of the same second."""
+    """Return ``path``, with a number appended if it is taken, for example by a run this second."""
     found, number = path, 1
     while found.exists():
         number += 1
@@ -305,12 +305,12 @@ def unused(path: Path) -> Path:
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """Return the folders that have to be made for ``path`` to be one, from the inside out."""
+    """Return the folders that have to be created so that ``path`` exists, innermost first."""
     return [place for place in (path, *path.parents) if not place.exists()]
 
 
 def remove_empty(made: Sequence[Path]) -> None:
-    """Take away folders that were made, from the inside out, up to the first that is in use."""
+    """Remove folders that were created, innermost first, up to the first that is in use."""
     for place in made:
         try:
             place.rmdir()
@@ -319,14 +319,14 @@ def remove_empty(made: Sequence[Path]) -> None:
 
 
 def check_replaceable(path: Path, begins: bytes) -> None:
-    """Refuse to replace a file that is another's: it may be somebody's data.
+    """Refuse to replace a file of another kind: it may be somebody's data.
 
     Args:
-        path: of the file to write.
-        begins: with what a file of the same kind begins, which may be replaced.
+        path: the file to write.
+        begins: the first bytes of a file of the same kind, which may be replaced.
 
     Raises:
-        RunError: something else is there, or its folder is not.
+        RunError: something else is there, or its folder is missing.
     """
     try:
         if not path.parent.is_dir():
@@ -346,7 +346,7 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` so that a crash leaves the old or the new file, whole.
 
     Raises:
-        RunError: the folder is not there, not writable, or full.
+        RunError: the folder is missing, not writable, or full.
     """
     partial = path.with_name(path.name + ".partial")
     try:
@@ -362,13 +362,13 @@ def replace_file(path: Path, content: bytes) -> None:
             os.close(folder)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; see to the folder") from error
-    finally:  # Ctrl-C, or a full disk, leaves nothing half
+    finally:  # Ctrl-C or a full disk leaves no partial file
         with suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
 def environment() -> dict[str, Any]:
-    """Return the time (UTC), versions and hardware: what a reader needs to repeat the run."""
+    """Return the time (UTC), versions and hardware, which a reader needs to repeat the run."""
     import torch
 
     packages = ("fedldp", "torch", "numpy", "scikit-learn", "cryptography")

@@ -1,6 +1,6 @@
 """Finished runs, as a report reads them from their folders.
 
-A folder may come from somebody else: every file is checked, and what it says is text, nothing more.
+A folder may come from somebody else: every file is checked, and its content is only text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedldp.reporting.scores import doubts, is_imbalanced
 from fedldp.reporting.text import asked_for, first_line, headline_in_words, run_title, warnings_of
 
 LARGEST_FILE = 64 * 2**20
-"""Bytes of a file of a run folder that a report reads; 100,000 rounds take about 55 million."""
+"""The most bytes that a report reads of a run folder's file; 100,000 rounds: about 55 million."""
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Size = Annotated[FiniteFloat, Field(ge=0)]
@@ -32,7 +32,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _Document(BaseModel):
-    # What a later version adds is not shown; what is missing or of another type is an error.
+    # Additions of a later version are not shown; a missing value or a wrong type is an error.
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
@@ -53,7 +53,7 @@ class _Line(_Document):
     lower: Size | None
     assumptions: list[str]
     method: str
-    stated_by: str | None = None  # an earlier version's says it in its assumptions alone
+    stated_by: str | None = None  # an earlier version says it only in its assumptions
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> _Line:
@@ -70,7 +70,7 @@ class _Statement(_Document):
 
 
 class _Tested(_Document):
-    """What a test gave; an earlier version has accuracy and loss alone."""
+    """The result of a test; an earlier version recorded accuracy and loss only."""
 
     accuracy: Share | None
     loss: FiniteFloat | None
@@ -89,14 +89,14 @@ class _Round(_Tested):
 
 
 class _Spent(_Document):
-    """What all rounds up to one cost at most; see ``Round.spent``."""
+    """The most that all rounds up to this one cost; see ``Round.spent``."""
 
     unit: str
     adversary: str
     epsilon: Size | None
     delta: Share
     of: Size | None
-    idealised: bool = False  # an earlier version's statement alone says it
+    idealised: bool = False  # an earlier version says it only in its statement
 
 
 class _Left(_Document):
@@ -109,7 +109,7 @@ class _Left(_Document):
 
 
 class _Measured(_Document):
-    """What metrics.jsonl says of a round, besides."""
+    """The other figures of a round in metrics.jsonl."""
 
     arrivals: dict[str, FiniteFloat] | None = None
     metrics: dict[str, FiniteFloat] = {}
@@ -135,7 +135,7 @@ class _Summary(_Document):
     seconds: Size
     tested_on: str = "the test set"
     confusion: Annotated[list[list[Count]], Field(min_length=1)] | None = None
-    doubts: list[str] | None = None  # an earlier version printed them alone
+    doubts: list[str] | None = None  # an earlier version only printed them
 
     @model_validator(mode="after")
     def _is_square(self) -> _Summary:
@@ -166,15 +166,15 @@ class FinishedRun:
 
     Attributes:
         path: its folder.
-        summary: what ``fedldp run --json`` printed, but for the folder.
+        summary: what ``fedldp run --json`` printed, without the folder.
         environment: when it began (UTC), versions and hardware.
-        own_data: what tells the user's own data apart; None for a published data set.
-        means: of the system's own figures, over the rounds, by name.
+        own_data: what distinguishes the user's own data; None for a published data set.
+        means: the system's own figures, by name, averaged over the rounds.
         arrivals: means of a simulated shuffler's times, in seconds, by name; see ``Round``.
         refused: how many clients refused in all rounds, by reason.
-        radii: of the ranges of each round, the smallest and the largest; empty where none were.
-        spent: of each round what all rounds up to it cost at most, by unit and adversary.
-        budgets: of each round what the client that spent most has spent, and has left.
+        radii: the smallest and the largest range of each round; empty if there were none.
+        spent: for each round, the most that all rounds up to it cost, by unit and adversary.
+        budgets: for each round, what the client that spent most has spent, and has left.
     """
 
     path: Path
@@ -190,7 +190,7 @@ class FinishedRun:
 
     @property
     def name(self) -> str:
-        """What to call it: its recipe or system, and its data."""
+        """The run's title: its recipe or system, and its data."""
         config = {"dataset": "data of its own", **self.summary["config"]}
         return run_title(self.summary["recipe"], config)
 
@@ -202,12 +202,12 @@ class FinishedRun:
 
     @property
     def headline(self) -> dict[str, Any] | None:
-        """The line that its documents begin with; see ``text.first_line``."""
+        """The line with which its documents begin; see ``text.first_line``."""
         return first_line(self.summary["privacy"], self.asked)
 
     @property
     def epsilon_in_words(self) -> str:
-        """What a comparison shows: epsilon and delta, and of what; see ``text.headline``."""
+        """Epsilon and delta for comparisons, and what they are about; see ``text.headline``."""
         return headline_in_words(self.summary["privacy"], self.asked)
 
     @property
@@ -217,12 +217,12 @@ class FinishedRun:
 
     @property
     def warnings(self) -> list[str]:
-        """All that a reader of it is warned of."""
+        """All warnings for a reader of the run."""
         return warnings_of(self.summary)
 
     @cached_property
     def class_names(self) -> list[str]:
-        """What the classes are called: their numbers, where they have no names."""
+        """The names of the classes, or their numbers if they have no names."""
         count = len(self.summary["confusion"] or [])
         if self.schema is None or self.schema.num_classes != count:
             return [str(label) for label in range(count)]
@@ -230,12 +230,12 @@ class FinishedRun:
 
     @cached_property
     def schema(self) -> Schema | None:
-        """What goes into the model and comes out; None of a run of an earlier version."""
+        """The model's inputs and outputs; None for a run of an earlier version."""
         return read_schema(self.path) if (self.path / SCHEMA).is_file() else None
 
     @cached_property
     def classes(self) -> list[dict[str, Any]]:
-        """For each class: examples, recall and precision, the last two None where undefined."""
+        """The examples, recall and precision of each class; the last two are None if undefined."""
         matrix = self.summary["confusion"] or []
         taken = [sum(column) for column in zip(*matrix, strict=True)]
         return [
@@ -263,7 +263,7 @@ def read_run(path: Path) -> FinishedRun:
     """Return the finished run in a folder.
 
     Raises:
-        RunError: there is none, it is not finished, or a file of it is damaged.
+        RunError: there is no such run, it is not finished, or one of its files is damaged.
     """
     if (path / "sweep.json").is_file():
         raise RunError(
@@ -303,7 +303,7 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def _doubts_of(run: FinishedRun) -> list[str]:
-    """Return what makes a run's figures doubtful, of which an earlier version kept nothing."""
+    """Return what makes a run's figures doubtful; an earlier version did not record it."""
     confusion, schema = run.summary["confusion"], run.schema
     if confusion is None or schema is None or schema.num_classes != len(confusion):
         return []
@@ -312,7 +312,7 @@ def _doubts_of(run: FinishedRun) -> list[str]:
 
 
 def _of_each_round(radii: list[list[float] | None], rounds: int) -> list[list[float]]:
-    """Return what every round has; nothing where one lacks it, as of an older version."""
+    """Return the values of every round, or nothing if a round lacks one, as in an older version."""
     found = [each for each in radii if each is not None]
     return found if len(found) == rounds else []
 

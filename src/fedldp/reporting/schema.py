@@ -1,4 +1,4 @@
-"""What a model's inputs and outputs are called: kept beside it, so that a prediction has a name."""
+"""The names of a model's inputs and outputs, kept beside it so that predictions have names."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from fedldp.core.errors import RunError
 
 FILE = "schema.json"
 FEW = 10
-"""Examples below which a client's own training says little."""
+"""The number of examples below which a client's own training says little."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """The public facts on a model's inputs and outputs.
+    """The public facts about a model's inputs and outputs.
 
-    It has no name of a client, and no digest of an example.
+    It contains no client's name, and no digest of an example.
 
     Attributes:
-        input_shape: of one example.
+        input_shape: the shape of one example.
         num_classes: labels are 0 to num_classes - 1.
         num_examples: training examples of all clients together.
-        classes: their names, where they have some.
-        features: their names, where they have some.
-        few: simulated clients with fewer than ``FEW`` examples; None where that is not known.
-        rounded: whether all counts are rounded up, as those of a user's own rows are.
-        people: whose the training examples are, where the data say it, and a person may have
-            several; else None.
+        classes: their names, if they have any.
+        features: their names, if they have any.
+        few: the number of simulated clients with fewer than ``FEW`` examples; None if unknown.
+        rounded: whether all counts are rounded up, as counts of a user's own rows are.
+        people: the number of people to whom the training examples belong, if the data say it and a
+            person may have several; else None.
     """
 
     input_shape: tuple[int, ...]
@@ -42,14 +42,14 @@ class Schema:
     people: int | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """Return it for a JSON file."""
+        """Return the schema in the form of a JSON file."""
         found = asdict(self)
-        if self.people is None:  # as before there were any
+        if self.people is None:  # as before this field existed
             del found["people"]
         return found
 
     def class_name(self, label: int) -> str:
-        """Return what a class is called: its number, where it has no name."""
+        """Return the name of a class, or its number if it has no name."""
         return str(label) if self.classes is None else self.classes[label]
 
 
@@ -57,7 +57,7 @@ def read_schema(folder: Path) -> Schema:
     """Return the schema in a run folder.
 
     Raises:
-        RunError: there is none, or it is damaged.
+        RunError: the schema is missing or damaged.
     """
     path = folder / FILE
     try:
@@ -72,7 +72,7 @@ def read_schema(folder: Path) -> Schema:
             num_classes=int(found["num_classes"]),
             num_examples=int(found["num_examples"]),
             few=None if few is None else int(few),
-            rounded=bool(found.get("rounded", False)),  # earlier ones are exact
+            rounded=bool(found.get("rounded", False)),  # in earlier versions they are exact
             people=None if people is None else int(people),
             **names,
         )

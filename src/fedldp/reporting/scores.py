@@ -1,4 +1,4 @@
-"""How good a classifier is on labelled examples: more than its accuracy, which can mislead."""
+"""How good a classifier is on labelled examples, beyond its accuracy, which can mislead."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fedldp.protocol.server_loop import Evaluation, Round
 from fedldp.reporting.schema import FEW, Schema
 
 CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy", "brier")
-"""What runs may be compared, and chosen, by. A model that says nothing can be well calibrated."""
+"""The metrics by which runs may be compared and chosen. A useless model can be well calibrated."""
 
 FIGURES = (*CHOSEN_BY[2:], "calibration_error")
-"""What rounds have beside accuracy and loss; see ``Evaluation``."""
+"""The figures of a round besides accuracy and loss; see ``Evaluation``."""
 
 
 def evaluation(scores: Iterable[Score]) -> tuple[Evaluation, NDArray[np.int64] | None]:
-    """Return what the scores on all pieces of a test say together, and the confusion matrix.
+    """Return the combined scores on all pieces of a test set, and the confusion matrix.
 
-    The matrix is None, and so are all figures but accuracy and loss, where a piece has none.
+    The matrix, and all figures but accuracy and loss, are None if a piece has no matrix.
     """
     found = list(scores)
     right, loss, total = 0, 0.0, 0
-    for score in found:  # sum() of floats rounds otherwise from Python 3.12 on
+    for score in found:  # from Python 3.12 on, sum() of floats rounds differently
         right += score.right
         loss += score.loss
         total += score.total
@@ -50,19 +50,19 @@ def figures_of(
 ) -> dict[str, float | None]:
     """Return the ``FIGURES`` of a model on a test; see ``Evaluation``.
 
-    They are those of scikit-learn, which takes half a second to import; the test compares them.
+    They equal scikit-learn's, which takes half a second to import; a test compares them.
 
     Args:
         labels: shape (n,), n of at least 1.
         probabilities: of each class, shape (n, num_classes).
-        confusion: how many examples of each class (row) were taken for each (column).
+        confusion: the number of examples of each class (row) predicted as each class (column).
     """
     ranked = [_ranked(labels == k, probabilities[:, k]) for k in _scored(probabilities.shape[1])]
     known = [each for each in ranked if each is not None]
     whole = len(known) == len(ranked)
     misses = np.square(probabilities).sum(1)
     misses += 1 - 2 * probabilities[np.arange(len(labels)), labels]
-    scale = 2 if probabilities.shape[1] == 2 else 1  # both classes miss by the same
+    scale = 2 if probabilities.shape[1] == 2 else 1  # for two classes, both errors are equal
     return {
         "auc": float(np.mean([area for area, _ in known])) if whole else None,
         "average_precision": float(np.mean([area for _, area in known])) if whole else None,
@@ -73,7 +73,7 @@ def figures_of(
 
 
 def balanced_accuracy(confusion: NDArray[np.int64]) -> float:
-    """Return the mean recall of the classes that are there."""
+    """Return the mean recall over the classes that occur."""
     support = confusion.sum(1)
     there = support > 0
     return float(np.mean(np.diagonal(confusion)[there] / support[there]))
@@ -82,17 +82,17 @@ def balanced_accuracy(confusion: NDArray[np.int64]) -> float:
 def calibration_error(
     labels: NDArray[np.int64], probabilities: NDArray[np.float64], bins: int = 10
 ) -> float:
-    """Return how far probabilities are from what happens: the expected calibration error, 0 to 1.
+    """Return how far probabilities are from outcomes: the expected calibration error, 0 to 1.
 
-    Examples are sorted by their probability (of class 1 where there are two, else of the class that
-    is named) and cut into bins of equal size. In each, the mean probability is compared with the
-    share of examples that it is right for; the differences are averaged. On a small test chance
-    alone makes it larger than 0.
+    Examples are sorted by their probability (of class 1 if there are two classes, else of the
+    predicted class) and cut into bins of equal size. In each bin, the mean probability is compared
+    with the share of examples for which it is right; the differences are averaged. On a small test
+    chance alone makes the error larger than 0.
 
     Args:
         labels: shape (n,), n of at least 1.
         probabilities: of each class, shape (n, num_classes).
-        bins: at most; there is one example in each at least.
+        bins: the largest number of bins; each has one example at least.
 
     Source: C. Guo, G. Pleiss, Y. Sun, K. Weinberger, "On Calibration of Modern Neural Networks",
     ICML 2017; bins of equal size as K. Nguyen, B. O'Connor, EMNLP 2015.
@@ -108,17 +108,17 @@ def calibration_error(
 
 
 def _scored(num_classes: int) -> range:
-    """Return the classes that are each scored against all others: of two, the second."""
+    """Return the classes that are each scored against all others; with two classes, the second."""
     return range(1, 2) if num_classes == 2 else range(num_classes)
 
 
 def _ranked(positive: NDArray[np.bool_], score: NDArray[np.float64]) -> tuple[float, float] | None:
-    """Return the area under the ROC curve, and the average precision, of a class's scores.
+    """Return the area under the ROC curve, and the average precision, for a class's scores.
 
-    Equal scores are one step, so the order of the examples changes nothing.
+    Equal scores form one step, so the order of the examples does not matter.
 
     Returns:
-        None where all examples are of the class, or none is.
+        None if all examples are of the class, or none is.
     """
     count = int(positive.sum())
     if count in (0, len(positive)):
@@ -149,14 +149,14 @@ def scores(
     """Return a model's figures on a test, JSON-ready.
 
     The ``FIGURES`` are those of ``Evaluation``. Precision is 0 where a class was never predicted.
-    "most_frequent" is what always naming the most frequent class would give.
+    "most_frequent" is the accuracy of always predicting the most frequent class.
 
     Args:
         labels: shape (n,), n of at least 1.
         probabilities: of each class, shape (n, num_classes).
-        schema: of the model.
-        threshold: of two classes, the probability from which class 1 is named; None: the more
-            probable class is. AUC, average precision and the Brier score do not depend on it.
+        schema: the model's schema.
+        threshold: for two classes, the probability from which class 1 is predicted; with None, the
+            more probable class is. AUC, average precision and the Brier score do not depend on it.
     """
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
@@ -203,11 +203,11 @@ def doubts(
     """Return what makes a model's figures doubtful, in words.
 
     Args:
-        tested: "accuracy", "auc" and "balanced_accuracy" on the test; None where it was not tested
-            so.
-        confusion: of that test, where it is known.
+        tested: "accuracy", "auc" and "balanced_accuracy" on the test; None if the model was not
+            tested so.
+        confusion: the confusion matrix of that test, if it is known.
         counts: the test's examples of each class, shape (num_classes,), one example at least.
-        schema: of the model; where its counts are rounded, so is what is told of the test's.
+        schema: the model's schema; if its counts are rounded, so are the counts told of the test.
     """
     examples = int(counts.sum())
     told = f"at most {rounded_count(examples):,}" if schema.rounded else f"{examples:,}"
@@ -229,7 +229,7 @@ _REMEDY = "try more clients, more rounds or a larger epsilon"
 
 
 def _untold(counts: NDArray[np.int64], schema: Schema) -> list[str]:
-    """Return which figures a test cannot give, for want of examples of a class."""
+    """Return which figures a test cannot give because it lacks examples of a class."""
     missing = [schema.class_name(int(label)) for label in np.flatnonzero(counts == 0)]
     if not missing:
         return []
@@ -246,10 +246,10 @@ def _doubt(
     counts: NDArray[np.int64],
     as_far: str,
 ) -> str | None:
-    """Return why a model may be worth little, by two deviations of what guessing gives.
+    """Return why a model may be worth little, judged by two deviations of a guess's results.
 
-    Accuracy decides only where neither AUC nor balanced accuracy is known: where most examples are
-    of one class, naming that class is right most of the time, and a model that ranks the examples
+    Accuracy decides only if neither AUC nor balanced accuracy is known: if most examples are of
+    one class, predicting that class is right most of the time, and a model that ranks the examples
     well may be right less often.
     """
     accuracy, auc = tested["accuracy"], tested["auc"]
@@ -288,10 +288,10 @@ def _doubt(
 
 
 def auc_deviation(counts: NDArray[np.int64]) -> float:
-    """Return the standard deviation of the AUC of a score that says nothing, at most.
+    """Return an upper bound on the standard deviation of an uninformative score's AUC.
 
-    Of one class against all others it is sqrt((n + 1)/(12 n_1 n_0)), less where scores are equal;
-    of a mean over classes at most the mean of theirs, however they depend on each other.
+    For one class against all others it is sqrt((n + 1)/(12 n_1 n_0)), and less if scores are equal;
+    for a mean over classes it is at most the mean of theirs, however they depend on each other.
 
     Args:
         counts: examples of each class, each at least 1.
@@ -304,15 +304,15 @@ def auc_deviation(counts: NDArray[np.int64]) -> float:
 
 
 def _is_above(balanced: float, classes: int, confusion: NDArray[np.int64]) -> bool:
-    """Return whether a balanced accuracy is above that of guessing."""
+    """Return whether a balanced accuracy is above that of a guess."""
     return balanced > 1 / classes + 2 * _balanced_deviation(confusion)
 
 
 def _balanced_deviation(confusion: NDArray[np.int64]) -> float:
     """Return the standard deviation of the balanced accuracy of a guess with these frequencies.
 
-    A class that is guessed with probability q is met in a share of its n examples whose variance is
-    q (1 - q)/n; of one that is always or never guessed there is none.
+    If a class is guessed with probability q, the share of its n examples that the guess hits has
+    variance q (1 - q)/n; a class that is always or never guessed contributes none.
     """
     support, guessed = confusion.sum(1), confusion.sum(0) / confusion.sum()
     there = support > 0
@@ -321,25 +321,25 @@ def _balanced_deviation(confusion: NDArray[np.int64]) -> float:
 
 
 IMBALANCED = 0.6
-"""Share of a test's most frequent class above which accuracy says little."""
+"""The share of a test's most frequent class above which accuracy says little."""
 
 
 def is_imbalanced(most_frequent: float | None) -> bool:
-    """Return whether AUC and balanced accuracy come before accuracy; not where it is not known."""
+    """Return whether AUC and balanced accuracy come before accuracy; False for an unknown share."""
     return most_frequent is not None and most_frequent > IMBALANCED
 
 
 def most_frequent(counts: NDArray[np.int64]) -> float:
-    """Return the share of the most frequent class, 0 to 1, from the examples of each."""
+    """Return the share of the most frequent class, 0 to 1, from the number of examples of each."""
     return float(counts.max() / counts.sum())
 
 
 def final_of(record: Round, most_frequent: float | None) -> dict[str, float | None]:
-    """Return what a run's document says of its final model.
+    """Return the scores of the final model for a run's document.
 
     Args:
-        record: of the last round.
-        most_frequent: the share of the test's most frequent class, where it is known.
+        record: the record of the last round.
+        most_frequent: the share of the test's most frequent class, if it is known.
     """
     names = ("accuracy", "loss", *FIGURES)
     return {name: getattr(record, name) for name in names} | {"most_frequent": most_frequent}

@@ -17,17 +17,17 @@ from fedldp.reporting.text import (
 
 
 class Statement(dict[str, Any]):
-    """What is claimed, what holds, and under which assumptions; the keys are those of JSON.
+    """What is claimed, what holds, and under which assumptions; the keys are those in JSON.
 
-    "schema_version", "claim", "guarantees" and "warnings"; what they mean is in
-    docs/privacy/notions.md.
+    The keys are "schema_version", "claim", "guarantees" and "warnings"; docs/privacy/notions.md
+    explains them.
     """
 
     def __repr__(self) -> str:
         from rich.console import Console
 
         text = io.StringIO()
-        # Else, in Jupyter, rich would show the lines at once and leave the text empty.
+        # Otherwise, in Jupyter, rich would show the lines at once and leave the text empty.
         print_statement(Console(file=text, width=100, color_system=None, force_jupyter=False), self)
         return text.getvalue().rstrip()
 

@@ -1,4 +1,4 @@
-"""What the terminal shows: statements and results."""
+"""The terminal's output: statements and results."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
     """Print a privacy statement: the claim, the table of guarantees, what they mean, warnings.
 
     Args:
-        console: where.
+        console: where to print.
         privacy: the statement.
-        setting: the budget that was set, and what it is about, where there is one.
+        setting: the budget that was set, with what it is about, if there is one.
     """
     if setting is not None:
         console.print(f"setting    {setting}", highlight=False, soft_wrap=True)
@@ -39,15 +39,15 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
 
 
 def warnings_of(summary: Mapping[str, Any]) -> list[str]:
-    """Return all that a reader of a run is warned of: of its privacy, and then of its figures."""
+    """Return all warnings for a run's reader: first about its privacy, then about its figures."""
     return [*summary["privacy"]["warnings"], *summary["doubts"]]
 
 
 def asked_for(config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the unit and the adversary of a run's target, where it has one that is whole.
+    """Return the unit and the adversary of a run's target, if it has a complete one.
 
     Args:
-        config: of the run; a folder's may come from somebody else.
+        config: the run's configuration; a folder's may come from somebody else.
     """
     target = config.get("target")
     if not isinstance(target, dict):
@@ -62,7 +62,7 @@ def asked_for(config: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def asked_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) -> dict[str, Any]:
-    """Return a statement in which the lines of the guarantee that was asked for come first."""
+    """Return a statement that begins with the lines of the guarantee that was asked for."""
     lines = sorted(
         privacy["guarantees"], key=lambda line: (line["unit"], line["adversary"]) != asked
     )
@@ -80,10 +80,10 @@ def headline_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) ->
 
 
 def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
-    """Return what a run protects, in sentences; the first is what its documents begin with.
+    """Return what a run protects, in sentences; its documents begin with the first.
 
-    It is of what was asked for, else of the ``first_line``. The others say what holds of the same
-    unit against others, and what is not protected.
+    The first sentence is about the guarantee asked for, or else the ``first_line``. The others say
+    what holds for the same unit against other adversaries, and what is not protected.
     """
     asked = asked_for(config)
     line, best = first_line(privacy, asked), best_lines(privacy)
@@ -143,7 +143,7 @@ def _small(text: str) -> str:
 
 
 def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str | None:
-    """Return what guarantee was asked for, and what is stated of it; None without a target."""
+    """Return the guarantee asked for and what is stated about it; None without a target."""
     asked = asked_for(config)
     if asked is None:
         return None
@@ -159,17 +159,17 @@ def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str
 
 
 def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
-    """Return the heads of the table of guarantees.
+    """Return the headings of the table of guarantees.
 
-    Of a user's own code it says whose word a line is, where others have their lower bound: there is
-    none of such code.
+    For a user's own code, the table says on whose word a line rests, in place of the lower bound:
+    there is no lower bound for such code.
     """
     last = "stated by" if own_words(privacy) else "true epsilon is at least"
     return ("protected", "against", "epsilon", "delta", last)
 
 
 def own_words(privacy: Mapping[str, Any]) -> list[str]:
-    """Return the addresses of the user's own code on whose word lines of a statement rest."""
+    """Return the addresses of the user's own code on whose word a statement's lines rest."""
     found = dict.fromkeys(stated_by(line) for line in privacy["guarantees"])
     return [by for by in found if by != HOUSE]
 
@@ -181,7 +181,7 @@ def standing(line: Mapping[str, Any]) -> str:
 
 
 def statement_rows(privacy: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return the table of guarantees below ``statement_heads``, as texts."""
+    """Return the rows of the table of guarantees below ``statement_heads``, as texts."""
     own = own_words(privacy)
     return [
         (
@@ -204,12 +204,12 @@ def _lower(line: Mapping[str, Any]) -> str:
 
 
 def run_title(recipe: str | None, config: Mapping[str, Any]) -> str:
-    """Return what a run is called: its recipe alone would not tell whose data it was about."""
+    """Return the title of a run: its recipe alone would not say whose data it was about."""
     return f"{recipe or config['system']} on {config['dataset']}"
 
 
 def run_text(name: str, config: RunConfig) -> str:
-    """Return what is being run, in one line."""
+    """Return a description of what is being run, in one line."""
     clients = f"{config.num_clients:,} clients"
     if config.clients_per_round is not None:
         clients = f"{config.clients_per_round:,} of {clients} a round"
@@ -220,7 +220,7 @@ def run_text(name: str, config: RunConfig) -> str:
 
 
 def claim_text(claim: dict[str, Any] | None) -> str:
-    """Return what the source claims, as a claim."""
+    """Return the source's claim, worded as a claim."""
     if claim is None:
         return "none: no publication claims privacy for this configuration"
     delta = f", delta {claim['delta']:g}" if claim["delta"] else ""
@@ -228,17 +228,17 @@ def claim_text(claim: dict[str, Any] | None) -> str:
 
 
 def percent(accuracy: float | None) -> str:
-    """Return an accuracy for people; nothing where there was no test."""
+    """Format an accuracy for people; return an empty text if there was no test."""
     return "" if accuracy is None else f"{100 * accuracy:.2f} %"
 
 
 def area(share: float | None) -> str:
-    """Return an AUC or an average precision for people; nothing where it is not known."""
+    """Format an AUC or an average precision for people; return an empty text if it is unknown."""
     return "" if share is None else f"{share:.4f}"
 
 
 def imbalance(most_frequent: float) -> str:
-    """Return why accuracy says little of a test, in words."""
+    """Return in words why accuracy says little about a test."""
     return f"{percent(most_frequent)} of the test are of one class, which accuracy rewards"
 
 
@@ -258,7 +258,7 @@ def explain(privacy: dict[str, Any]) -> str:
 
 
 def best_lines(privacy: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the line that says most, by unit and adversary."""
+    """Return the strongest line for each unit and adversary."""
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for line in privacy["guarantees"]:
         key = (line["unit"], line["adversary"])
@@ -270,11 +270,12 @@ def best_lines(privacy: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, An
 def headline(
     privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None
 ) -> dict[str, Any] | None:
-    """Return the line that tables and charts of runs show: that of a unit and an adversary.
+    """Return the line that tables and charts of runs show, for one unit and adversary.
 
-    Where no ``guarantee`` is asked for, it is of all that a client sends in its run, against the
-    server. Where nothing is known of that, it is of a person, or of a row; and where nothing is
-    known of these either, against one who sees less than the server: sums, or broadcasts.
+    If no ``guarantee`` is asked for, it is about all that a client sends in its run, against the
+    server. If nothing is known about that, it is about a person, or a row; and if nothing is known
+    about these either, it is against an adversary who sees less than the server: sums, or
+    broadcasts.
     """
     best = best_lines(privacy)
     if guarantee is not None:
@@ -291,10 +292,10 @@ def headline(
 def first_line(
     privacy: Mapping[str, Any], asked: tuple[str, str] | None = None
 ) -> dict[str, Any] | None:
-    """Return the line that the documents of one run begin with: the headline.
+    """Return the line with which the documents of one run begin: the headline.
 
-    Where nothing is known of that, it is of all that a client sends in its run, against one who
-    sees less than the server.
+    If nothing is known about the headline, the line is about all that a client sends in its run,
+    against an adversary who sees less than the server.
     """
     line, best = headline(privacy, asked), best_lines(privacy)
     if asked is not None or (line is not None and line["epsilon"] is not None):
@@ -304,9 +305,9 @@ def first_line(
 
 
 def behind_sums(privacy: Mapping[str, Any]) -> float | None:
-    """Return what a headline of a person, or a row, is against a server that sees only sums.
+    """Return a person's or a row's headline epsilon against a server that sees only sums.
 
-    None where that is not known, or no less than against the server.
+    Return None if that is not known, or not smaller than against the server.
     """
     line = headline(privacy)
     if line is None or line["adversary"] != "server" or line["unit"] not in ("person", "record"):
@@ -316,11 +317,11 @@ def behind_sums(privacy: Mapping[str, Any]) -> float | None:
 
 
 def about(unit: str, adversary: str, behind: float | None = None) -> str:
-    """Return of what a headline is, where it is not of a client's run against the server.
+    """Return what a headline is about, unless that is a client's run against the server.
 
     Args:
-        unit: of the headline.
-        adversary: likewise.
+        unit: the headline's unit.
+        adversary: the headline's adversary.
         behind: see ``behind_sums``.
     """
     if (unit, adversary) == ("client-run", "server"):
@@ -331,7 +332,7 @@ def about(unit: str, adversary: str, behind: float | None = None) -> str:
 
 
 def headline_in_words(privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None) -> str:
-    """Return the headline's epsilon and delta, of what, and on whose word they rest."""
+    """Return the headline's epsilon and delta, what they are about, and on whose word they rest."""
     line = headline(privacy, guarantee)
     if line is None or line["epsilon"] is None:
         return _in_words(line)
@@ -340,9 +341,9 @@ def headline_in_words(privacy: Mapping[str, Any], guarantee: tuple[str, str] | N
 
 
 def run_in_words(privacy: dict[str, Any]) -> str:
-    """Return what is stated of all that a client sends in its run, against the server.
+    """Return what is stated about all that a client sends in its run, against the server.
 
-    Where that is not proven, it says on whose word it rests.
+    If that is not proven, the text says on whose word it rests.
     """
     return _in_words(best_lines(privacy).get(("client-run", "server")))
 
@@ -384,7 +385,7 @@ def _not_proven(adversary: str, lines: Rows) -> list[str]:
 
 
 def _preference(line: dict[str, Any]) -> tuple[bool, float]:
-    # What holds for the numbers that are sent comes before what holds for ideal ones.
+    # What holds for the numbers that are sent comes before what holds for real arithmetic.
     return IDEALISED in line["assumptions"], _size(line)
 
 
@@ -402,7 +403,7 @@ _FROM = {
 
 
 def _where(line: Mapping[str, Any]) -> str:
-    """Return at how many sites a person may be, of a line that says it."""
+    """Return at how many sites a person may have rows, from a line that says it."""
     sites = (a for a in line["assumptions"] if a.startswith(AT_SITES))
     return "".join(f", if she{each.removeprefix('a person')}" for each in sites)
 
@@ -414,7 +415,7 @@ _WHO = {
     "downlink": "Whoever sees only the broadcasts",
 }
 MEANINGLESS = 20.0
-"""With such an epsilon an attacker may be wrong once in e^20 cases, half a billion."""
+"""At this epsilon an attacker may be wrong only once in e^20 cases, half a billion."""
 
 
 def print_result(
@@ -426,15 +427,15 @@ def print_result(
     *,
     stated: bool = False,
 ) -> None:
-    """Print a run's final table, its statement, and where it lies.
+    """Print a run's final table, its statement, and the path of its folder.
 
     Args:
-        console: where.
-        summary: the document of the run.
-        tested_on: what its accuracy was measured on.
+        console: where to print.
+        summary: the run's document.
+        tested_on: the data on which its accuracy was measured.
         metrics: the system's own figures.
-        setting: the budget that was set, and what it is about, where there is one.
-        stated: whether the reader has seen this very statement, before the run.
+        setting: the budget that was set, with what it is about, if there is one.
+        stated: whether the reader has already seen this statement, before the run.
     """
     final, often = summary["final"], summary["final"]["most_frequent"]
     figures = final.get("brier") is not None
@@ -482,7 +483,7 @@ def print_result(
     if (words := asked_in_words(summary["config"], privacy)) is not None:
         console.print(f"asked for  {words}", highlight=False, soft_wrap=True)
     if stated:
-        # Of a budget for one weight alone a reader would take it that it is the run's.
+        # A budget for one weight alone would be mistaken for the run's budget.
         budget = "" if setting is None else f": {setting}"
         whole = run_in_words(privacy)
         line = best_lines(privacy).get(("client-run", "server"))
