@@ -71,7 +71,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, then: `fedldp --help` should not wait for torch."""
+    """Import a name when it is first used, so that `fedldp --help` does not wait for torch."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -39,7 +39,7 @@ def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
 
     Args:
         recipe: its name, the path of a TOML file, or a configuration.
-        settings: by name; None unsets one.
+        settings: new values by name; None unsets a setting.
 
     Raises:
         ConfigError: the recipe, a setting or its value is wrong.
@@ -49,7 +49,7 @@ def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
     """
     changes = {name: _plain(value) for name, value in settings.items()}
     config = recipe if isinstance(recipe, RunConfig) else named(str(recipe), changes)
-    return config.changed(**changes)  # one that was given may not have been checked
+    return config.changed(**changes)  # a configuration that was given may be unchecked
 
 
 def run(
@@ -66,27 +66,28 @@ def run(
     after_round: Callable[[Round], None] | None = None,
     **settings: Any,
 ) -> Result:
-    """Run a recipe over simulated clients and return what it gave.
+    """Run a recipe over simulated clients and return the result.
 
     Args:
         recipe: its name, the path of a TOML file, or a configuration.
         dataset: your own data: a pair of arrays (features, labels), a torch data set, a DataLoader
             or a table with a column ``label``, which the run divides among its clients; a list of
-            these, one for each client; or a ``Dataset``. Or a built-in one's name, or the path of a
-            file. Your own are read once, and taken as they are: ``standardise``, where a recipe
-            has it, is then off.
+            these, one for each client; or a ``Dataset``. Or the name of a built-in data set, or the
+            path of a file. Your own data are read once, and used as they are: ``standardise``, if a
+            recipe has it, is then off.
         test: your own examples to test on, in any of these forms. Without them a fifth of the rows
-            is split off, of each client's where there are several, and the scores are of private
-            rows, which the statement says.
+            is split off (of each client's rows, if there are several clients), and the scores are
+            of private rows, which the statement says.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         device: "auto", "cpu" or "cuda".
-        workers: processes, at most one for each core, for more are no faster. With more than one,
-            call this under ``if __name__ == "__main__":``, for each worker imports your script.
-        cluster: "auto" or the address of a Ray cluster that does what clients do, in place of
+        workers: the number of processes, at most one for each core, as more are no faster. With
+            more than one, call this under ``if __name__ == "__main__":``, because each worker
+            imports your script.
+        cluster: "auto" or the address of a Ray cluster that does the clients' work, in place of
             ``workers``; see docs/cluster.md.
-        out: the run folder to make; nothing is written where it is None.
+        out: the run folder to make; with None, nothing is written.
         after_round: is called with the record of each round: its number, accuracy, loss, seconds.
-        settings: of the recipe, to change, by name; None unsets one.
+        settings: changes to the recipe's settings, by name; None unsets one.
 
     Raises:
         FedldpError: a setting, the data or a value to release is refused.
@@ -126,11 +127,11 @@ def resume(
     """Continue an interrupted run from its last complete round.
 
     The final weights equal those of a run that was never interrupted. Arguments are as for ``run``;
-    ``after_round`` is called with the rounds before the interruption, too. ``model`` is for a run
-    whose model was given as an object in another process: give the same one.
+    ``after_round`` is also called for the rounds before the interruption. ``model`` is for a run
+    whose model was given as an object in another process: give the same model.
 
     Raises:
-        FedldpError: ``run_dir`` is no run folder, or as for ``run``.
+        FedldpError: ``run_dir`` is not a run folder, or as for ``run``.
     """
     from fedldp.simulation.engine import simulate  # imports torch
 
@@ -151,16 +152,16 @@ def resume(
 
 
 def load(run_dir: str | Path, *, model: Any = None) -> Result:
-    """Return what a finished run gave, from its folder: model, rounds, statement, configuration.
+    """Return the result of a finished run from its folder: model, rounds, statement, configuration.
 
     Args:
         run_dir: the run's folder.
-        model: of a run whose model was given as an object in another process, the same one again;
-            its weights are then those of the folder.
+        model: for a run whose model was given as an object in another process, the same model
+            again; it gets the weights from the folder.
 
     Raises:
-        RunError: it is no run folder, the run is not finished, or a file is missing or damaged.
-        ConfigError: a model is given, and the run's own is found without it.
+        RunError: it is not a run folder, the run is not finished, or a file is missing or damaged.
+        ConfigError: a model is given, although the run's own can be found without it.
     """
     folder = _folder(run_dir)
     config = folder.read_config()["config"]
@@ -175,19 +176,19 @@ def evaluate(
     data_dir: str | Path | None = None,
     threshold: float | None = None,
 ) -> dict[str, Any]:
-    """Return how good the model of a run is: the document that ``fedldp evaluate --json`` prints.
+    """Return the scores of a run's model: the document that ``fedldp evaluate --json`` prints.
 
-    The figures are exact functions of the rows that they are measured on: those of private rows
-    are a release that no statement counts, and so is a choice by them. "warnings" says so of a test
-    set that was held out of the run's own rows; whose others are, fedldp does not know.
+    The figures are exact functions of the rows on which they are measured: figures of private rows
+    are a release that no statement counts, and so is a choice by them. "warnings" says so for a
+    test set that was held out of the run's own rows; fedldp does not know whose other rows are.
 
     Args:
-        run: what it gave, or its folder, of a simulation or a deployment.
-        dataset: features and labels, or a torch data set, a DataLoader or a table, all of which is
-            tested on; a ``Dataset``, whose test set is taken; or the path of a .npz, .csv or
-            .parquet file. Else the run's own test set, where it can be loaded again.
+        run: its result, or its folder, of a simulation or a deployment.
+        dataset: features and labels, or a torch data set, a DataLoader or a table, all of whose
+            rows are tested; a ``Dataset``, whose test set is used; or the path of a .npz, .csv or
+            .parquet file. By default the run's own test set, if it can be loaded again.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
-        threshold: of two classes, the probability from which class 1 is named.
+        threshold: for two classes, the probability from which class 1 is predicted.
 
     Raises:
         FedldpError: the run or the data cannot be used, or there is no such threshold.
@@ -219,15 +220,15 @@ def account(
     at_delta: float | None = None,
     **settings: Any,
 ) -> Statement:
-    """Return the statement of what a run would protect: nothing is trained.
+    """Return the statement of what a run would protect, without training.
 
     Args:
         recipe: its name, the path of a TOML file, or a configuration.
-        dataset: as for ``run``; of data sets by name no file is read.
+        dataset: as for ``run``; no file is read for data sets by name.
         test: as for ``run``.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
-        at_delta: delta of the statement's approximate lines; else the setting ``delta``.
-        settings: of the recipe, to change, by name; None unsets one.
+        at_delta: delta of the statement's approximate lines; by default the setting ``delta``.
+        settings: changes to the recipe's settings, by name; None unsets one.
 
     Returns:
         The document that ``fedldp account --json`` prints; its repr is the table.
@@ -252,7 +253,7 @@ def new_run_dir(name: str, seed: int) -> Path:
 def _configured(
     named: Recipe, dataset: Data | None, test: Any, settings: dict[str, Any]
 ) -> tuple[RunConfig, Dataset | None]:
-    """Return the configuration, and the data where they are not loaded by its own setting."""
+    """Return the configuration, and the data if its own setting does not load them."""
     if test is not None and (dataset is None or isinstance(dataset, str | Path)):
         raise ConfigError(
             "test: it is for data that are given as dataset= from Python; data by name have a test "
@@ -263,7 +264,7 @@ def _configured(
     data = None if isinstance(dataset, str | Path) else as_dataset(dataset, test)
     if data is not None and data.name in SOURCES:
         return recipe(named, **settings), data
-    # What is recorded, and shown as the title, is the user's own data.
+    # The user's own data are what is recorded, and shown as the title.
     name = str(dataset) if data is None else data.name
     own = data is not None or name.lower().endswith(SUFFIXES)
     if own and not isinstance(named, RunConfig):
@@ -284,7 +285,7 @@ def _folder(run_dir: str | Path) -> RunFolder:
 
 
 def _path(name: str, given: str | Path | None) -> Path | None:
-    """Return a path that may be given as text."""
+    """Return a path, which may be given as a text."""
     if given is None:
         return None
     if not isinstance(given, str | Path) or not str(given).strip():
@@ -293,7 +294,7 @@ def _path(name: str, given: str | Path | None) -> Path | None:
 
 
 def _callback(given: Callable[[Round], None] | None) -> Callable[[Round], None]:
-    """Return what is called after each round."""
+    """Return the function to call after each round."""
     if given is None:
         return lambda record: None
     if not callable(given):

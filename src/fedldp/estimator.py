@@ -1,4 +1,4 @@
-"""Federated learning under local differential privacy, as scikit-learn's estimators are used."""
+"""Federated learning under local differential privacy, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN = {
     "seed": "random_state",
     "target": "unit, adversary, epsilon and delta",
 }
-"""Settings that stand elsewhere."""
+"""Settings that are given elsewhere: by these parameters."""
 
 CLONED = (
     "this classifier is a clone, as GridSearchCV, cross_val_score and ensembles make them: each of "
@@ -40,50 +40,51 @@ SCORED = (
 
 
 class ReleaseWarning(UserWarning):
-    """Something was, or may be, told of private rows that no statement counts."""
+    """Something was, or may be, revealed about private rows that no statement counts."""
 
 
 class DoubtWarning(UserWarning):
-    """A model may be worth little, by what is known without a test."""
+    """A model may be worth little, judging by what is known without a test."""
 
 
 class EstimatorError(ConfigError, ValueError):
-    """What the classifier refuses; a ``ValueError``, as users of scikit-learn expect."""
+    """What the classifier refuses: an argument or data; a ``ValueError``, as scikit-learn's are."""
 
 
 class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that is trained by clients who do not trust the server.
+    """A classifier trained by clients who do not trust the server.
 
     ``fit`` is ``fedldp.run`` on all rows, with no test set: weights and statement are the same to
     the last bit. It is a simulation on this machine: ``privacy_`` says what the same configuration
-    protects when it is deployed, and for which unit, against whom.
+    protects when it is deployed, for which unit, and against whom.
 
-    Whatever comes before it in a pipeline must be public: a scaler or an imputer that is fitted on
-    the clients' rows releases what it measured, and no line of ``privacy_`` counts that.
+    Every earlier step of a pipeline must be public: a scaler or an imputer that is fitted on the
+    clients' rows releases what it measured, and no line of ``privacy_`` counts that.
 
     Args:
-        recipe: a recipe's name, the path of a TOML file, or a configuration. Without it, a
-            composition that `fedldp advise` tries for the unit and the adversary, in the middle of
+        recipe: a recipe's name, the path of a TOML file, or a configuration. By default, the
+            composition that `fedldp advise` tries for the unit and the adversary, at the middle of
             its tries.
         unit: whom the guarantee is for: "person" (``fit`` then needs ``persons``), "record" (one
             row), "client-round" or "client-run"; or "weight". Neither it nor the adversary has a
             default.
         adversary: against whom: "server" (no trust in anybody), "summing-server" (a secure sum),
             "shuffled-server", "downlink" (the server is trusted).
-        epsilon: of that guarantee, for the whole run. Where the three are left out, the recipe's
-            own epsilon holds, in the recipe's own sense.
-        delta: of that guarantee.
-        num_clients: among how many simulated clients the rows are divided at random, where ``fit``
-            is given no ``groups``.
-        classes: all labels that there can be. Else those in y, which tell that somebody has them.
-        settings: of the recipe, to change, by name; see `fedldp show SYSTEM`.
+        epsilon: the epsilon of that guarantee, for the whole run. If unit, adversary and epsilon
+            are all left out, the recipe's own epsilon holds, in the recipe's own sense.
+        delta: the delta of that guarantee.
+        num_clients: the number of simulated clients among whom the rows are divided at random, if
+            ``fit`` is given no ``groups``.
+        classes: all possible labels. By default the labels in y, which reveals that somebody has
+            them.
+        settings: changes to the recipe's settings, by name; see `fedldp show SYSTEM`.
         random_state: the simulation's seed, a whole number. The same rows and seed give the same
             bits.
 
     Attributes:
         classes_: the labels, sorted.
-        n_features_in_: columns of X.
-        feature_names_in_: their names, where X has names that are texts.
+        n_features_in_: the number of columns of X.
+        feature_names_in_: the names of the columns, if X has names that are texts.
         privacy_: the statement of what one fit protects.
         result_: the ``fedldp.Result``.
 
@@ -96,7 +97,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     [True]
     """
 
-    # With metadata routing on, both are routed to fit without being asked for.
+    # With metadata routing on, both are routed to fit without a request.
     __metadata_request__fit = {"groups": True, "persons": True}  # noqa: RUF012 (scikit-learn's way)
 
     def __init__(
@@ -134,14 +135,15 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: numbers of shape (n, features), or (n, ...) for a model of images.
             y: labels of any type, shape (n,), of two classes or more.
-            groups: at which client each row is, whole numbers from 0 or texts, shape (n,). Not the
-                persons, whom ``Dataset.from_arrays`` calls groups.
-            persons: whose each row is, likewise. Rows with the same value are one person's; whoever
-                has rows at two clients is refused, unless the setting ``persons_at_sites`` says
-                that there may be some. Without them, every row is a person of its own.
+            groups: the client of each row, whole numbers from 0 or texts, shape (n,). These are not
+                the persons, whom ``Dataset.from_arrays`` calls groups.
+            persons: the person of each row, likewise. Rows with the same value belong to one
+                person. A person with rows at two clients is refused, unless the setting
+                ``persons_at_sites`` allows it. Without ``persons``, every row is a person of its
+                own.
 
         Raises:
-            EstimatorError: a parameter, or the data, are refused; a ``ValueError``.
+            EstimatorError: a parameter, or the data, is refused; a ``ValueError``.
         """
         if getattr(self, "_cloned", False):
             warnings.warn(CLONED, ReleaseWarning, stacklevel=2)
@@ -168,7 +170,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Return the probability of each class, in the order of ``classes_``, shape (n, K).
 
-        Computed in double precision where the model can: a row's do not depend on other rows.
+        Uses double precision if the model can, so that a row's result does not depend on others.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite=False)
@@ -178,7 +180,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise EstimatorError(str(error)) from error
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
-        """Return the more probable class of each row, shape (n,)."""
+        """Return the most probable class of each row, shape (n,)."""
         shares = self.predict_proba(X)
         found: NDArray[Any] = self.classes_[shares.argmax(1)]
         return found
@@ -189,12 +191,12 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
     ) -> float:
-        """Return the accuracy on these rows, and warn of what it tells if they are private."""
+        """Return the accuracy on these rows, and warn of what it reveals if they are private."""
         warnings.warn(SCORED, ReleaseWarning, stacklevel=2)
         return float(super().score(X, y, sample_weight))
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "result_")  # columns are counted before anything may be refused
+        return hasattr(self, "result_")  # columns are counted before any refusal
 
     def __sklearn_clone__(self) -> Self:
         found: Self = super().__sklearn_clone__()
@@ -248,10 +250,10 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _check_not_swapped(self, groups: ArrayLike | None, persons: ArrayLike | None) -> None:
-        """Refuse more clients than persons: somebody would have rows at several of them.
+        """Refuse more clients than persons: somebody would then have rows at several clients.
 
         Raises:
-            ConfigError: there are, and no setting says that there may be.
+            ConfigError: there are more, and no setting allows it.
         """
         if groups is None or persons is None or "persons_at_sites" in (self.settings or {}):
             return
@@ -266,7 +268,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def _doubts(self, clients: int) -> list[str]:
-        """Return what is doubtful before any test: to hide one of few clients as a whole."""
+        """Return doubts that need no test: hiding one of few clients as a whole."""
         if self.unit not in ("client-run", "client-round") or clients >= MANY:
             return []
         return [
@@ -304,7 +306,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return from_mapping({"dataset": "X and y", "num_clients": 1, **start})
 
     def _settings(self, groups: bool) -> dict[str, Any]:
-        """Return what ``run`` is given beside the recipe."""
+        """Return the arguments of ``run`` besides the recipe."""
         settings = dict(self.settings or {})
         for name in settings:
             if name in _OWN:
@@ -328,10 +330,10 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _check_columns(X: Any) -> None:  # noqa: N803
-    """Refuse a frame with columns that are no numbers, in words that help.
+    """Refuse a frame with columns that are not numbers, with a helpful message.
 
     Raises:
-        EstimatorError: there is one.
+        EstimatorError: there is such a column.
     """
     kinds = getattr(X, "dtypes", None)
     if not hasattr(X, "columns") or kinds is None:
@@ -347,5 +349,5 @@ def _check_columns(X: Any) -> None:  # noqa: N803
 
 
 def _number(given: Any) -> Any:
-    """Return a number as Python has it, where numpy gives one, as in a grid."""
+    """Return a numpy number, as in a grid, as Python's own number."""
     return given.item() if isinstance(given, np.generic) else given

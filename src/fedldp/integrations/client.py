@@ -1,14 +1,15 @@
-"""A client's half of a composition around training that is somebody else's.
+"""A composition's client half around somebody else's training.
 
     weights of a round -> policy, ledger     may it answer, and did it already?
-                       -> training           the user's own, sealed; where it fails there is NaN
-                       -> bound, mechanism   of the composition
+                       -> training           the user's own, sealed; if it fails there is NaN
+                       -> bound, mechanism   the composition's
                        -> ledger             charged, kept and synced
                        -> estimate           what the report says of the weights, as float32
 
-It is the client runtime of a site, with another local update. The estimate is computed from the
-report and the broadcast alone: post-processing. Its mean over clients is the server's estimate
-where that is a mean, so a loop that averages plain arrays needs to know nothing of mechanisms.
+It is the client runtime of a site with a different local update. The estimate is computed from
+the report and the broadcast alone, so it is post-processing. If the server's estimate is a mean,
+the mean of these estimates over clients equals it, so a loop that averages plain arrays needs to
+know nothing about mechanisms.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ Train = Callable[[], Arrays]
 _log = logging.getLogger(__name__)
 
 _NOBODY = Examples(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
-"""The examples are with whoever trains: the runtime is given none."""
+"""The runtime gets no examples: whoever trains has them."""
 
 _WORDS = {
     "malformed": "the question cannot be read",
@@ -93,7 +94,7 @@ _WORDS = {
     "ledger": "the ledger cannot be used",
     "policy": "the composition does not answer this",
 }
-"""Why a node refuses: fixed words, which depend on no example."""
+"""The reasons why a node refuses: fixed words, which depend on no example."""
 
 _NOTHING = "nothing was released"
 
@@ -124,7 +125,7 @@ def words_of(round: int, refusal: Refusal) -> str:
 
 @dataclass(frozen=True)
 class _Parameters(Layer):
-    """All parameters of a model whose computing is somebody else's."""
+    """All parameters of a model that somebody else computes."""
 
     of: Layout
     outputs: int
@@ -141,14 +142,14 @@ class _Parameters(Layer):
 
 @dataclass
 class _Training:
-    """The local update of one node: whatever trains there, in its turn."""
+    """The local update of one node, with whatever trains there at the time."""
 
     layout: Layout
     train: Train | None = None
     failed: Callable[[str], None] | None = None
 
     def fails(self, error: Exception) -> None:
-        """Tell the owner of a node what went wrong there."""
+        """Tell the owner of a node what went wrong in it."""
         if self.failed is not None:
             self.failed(_told(error))
 
@@ -161,22 +162,22 @@ class _Training:
             found = self.train()
         except (Exception, KeyboardInterrupt):
             raise
-        except BaseException as error:  # else the process would end, and show that it did
+        except BaseException as error:  # otherwise the process would end, which would show
             raise RunError(f"training ended with {type(error).__name__}") from error
         weights = joined(self.layout, found)
-        if not np.isfinite(weights).all():  # it is answered alike without this, but not told
+        if not np.isfinite(weights).all():  # the answer would be the same, but not told
             raise ConfigError("the arrays hold NaN or infinity; lower the learning rate")
         return Sensitive(Update.of_one(weights, self.layout.size))
 
 
 @dataclass
 class _Node:
-    """What one node has.
+    """The state of one node.
 
     Attributes:
-        ledger: its own.
-        secret: from which its choices of a run follow.
-        folder: of its state.
+        ledger: the node's own ledger.
+        secret: the secret that determines its choices of a run.
+        folder: the folder of its state.
         latest: the runtime of the latest run, with what trains in it.
     """
 
@@ -190,22 +191,23 @@ class PrivateClient:
     """A composition's client half around somebody else's training.
 
     Guarantee: whatever ``answer`` returns is the composition's report of the arrays that training
-    gave, charged to the node's ledger at the price of its event before it leaves, and one question
-    (run, round) of a node has one answer, also after a restart. Whether there is an answer depends
-    on no example: training that fails, or gives other arrays, is answered as one that changed
-    nothing. All else that training computes stays where it is.
+    gave. It is charged to the node's ledger, at the price of its event, before it leaves. One
+    question (run, round) of a node has one answer, even after a restart. Whether there is an answer
+    depends on no example: training that fails, or gives other arrays, is answered like training
+    that changed nothing. Everything else that training computes stays where it is.
 
     Args:
-        model: a torch module, a class or function that makes one, or the ``Layout`` of whatever it
-            is: what a message must hold, by name, shape and dtype, all of it float32 parameters. Of
-            a module with frozen ones only those that the setting ``trainable`` selects: messages
-            hold these, and the app has the others.
-        configured: a recipe's name, a TOML file, or a configuration; of it count the mechanism, its
-            bound, budget, ``rounds`` and ``trainable``. Data, model, training and the server's step
-            are those of the loop.
-        folder: for the ledgers; each node has a folder in it.
-        budget: of each node's ledger, for all that it ever releases; see ``Budget``.
-        settings: of the recipe, to change, by name.
+        model: a torch module, a class or function that makes one, or the ``Layout`` of another kind
+            of model. It says what a message must hold, by name, shape and dtype, all of it float32
+            parameters. If a module has frozen parameters, messages hold only those that the setting
+            ``trainable`` selects, and the app has the others.
+        configured: a recipe's name, a TOML file, or a configuration. Only the mechanism, its bound,
+            budget, ``rounds`` and ``trainable`` count. Data, model, training and the server's step
+            are the loop's own.
+        folder: the folder for the ledgers, with a folder for each node.
+        budget: the budget of each node's ledger, for everything that it ever releases; see
+            ``Budget``.
+        settings: changes to the recipe's settings, by name.
 
     Raises:
         ConfigError: the model has buffers, the budget does not cover one round, or the composition
@@ -242,7 +244,7 @@ class PrivateClient:
             _check_covers(each, event, self.config.rounds)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs: ledgers and keys are read there anew."""
+        """Return the state that another process needs: it reads ledgers and keys from disk."""
         kept = ("layout", "config", "folder", "budgets")
         return {name: self.__dict__[name] for name in kept}
 
@@ -254,23 +256,23 @@ class PrivateClient:
         layout = self.layout
         model = name_of(lambda shape, classes: [_Parameters(layout, classes)])
         clients = self.config.num_clients
-        # Of data nothing is known here, and nothing that leaves depends on their shape.
+        # Nothing is known about the data here, and nothing that leaves depends on their shape.
         config = self.config.changed(model=model, trainable=ALL)  # the layout has no others
         return config.algorithm(Problem((1,), 2, clients))
 
     def event(self) -> Event:
-        """Return what one answer releases: it is what is charged."""
+        """Return the event that one answer releases, and that is charged."""
         return self._algorithm.encoder(0).event()
 
     # Statements
 
     def statement(self, node: str | None = None) -> Statement:
-        """Return what is guaranteed for a node.
+        """Return the guarantee for a node.
 
         Args:
-            node: whose ledger says what was released, in its latest run; where there were others, a
-                warning says what all of them cost. None: for a node that answers in every round of
-                a run.
+            node: the node whose ledger says what was released, in its latest run; if there were
+                other runs, a warning says what all of them cost. None: for a node that answers in
+                every round of a run.
 
         Raises:
             ConfigError: there is no ledger of that node.
@@ -294,7 +296,7 @@ class PrivateClient:
         return Statement({**found, "warnings": [*found["warnings"], *more, WHOSE_CODE]})
 
     def ledgers(self) -> dict[str, SqliteLedger]:
-        """Return the ledgers that are in the folder, by node."""
+        """Return the ledgers in the folder, by node."""
         found = sorted(path.parent.name for path in self.folder.glob("*/ledger.sqlite"))
         return {node: self._ledger_of(node) for node in found}
 
@@ -317,28 +319,29 @@ class PrivateClient:
         train: Train,
         failed: Callable[[str], None],
     ) -> dict[str, Vector] | Refusal:
-        """Return what leaves a node in a round: arrays with the names and shapes of the model.
+        """Return what leaves a node in a round: arrays with the model's names and shapes.
 
         Args:
-            node: whose ledger it is: a name that the node's owner gives, never the server.
-            run: as the server names it.
-            round: of the run, from 1.
-            asked: 32 bytes, the digest of all else in the question.
-            weights: those of the round, by name.
-            train: is called once at most, and only if the node may answer.
-            failed: is told in a line why training was taken as one that changed nothing. It is for
-                the node's owner: such a line may depend on examples, and must not leave.
+            node: the node whose ledger is charged: a name that its owner gives, never the server.
+            run: the server's name for the run.
+            round: the round of the run, from 1.
+            asked: 32 bytes, the digest of everything else in the question.
+            weights: the weights of the round, by name.
+            train: is called at most once, and only if the node may answer.
+            failed: is called with a line that says why training was treated as having changed
+                nothing. The line is for the node's owner: it may depend on examples, and must not
+                leave.
 
         Raises:
-            PrivacyError: the weights are not those of the model, or the ledger cannot be used;
-                nothing was released.
+            PrivacyError: the weights do not fit the model, or the ledger cannot be used; nothing
+                was released.
         """
         state = State(round=round, weights=self._weights(weights))
         question = self._question(run, state, asked)
         with self._lock:
             try:
                 there = self._node(node)
-            except PrivacyError as error:  # which names the node's own paths and budgets
+            except PrivacyError as error:  # it names the node's own paths and budgets
                 _log.error("nothing was released: %s", error)
                 raise PrivacyError(f"round {round}: {_WORDS['ledger']}; {_NOTHING}") from None
             runtime, training = self._runtime(there, run)
@@ -365,7 +368,7 @@ class PrivateClient:
         return found
 
     def _question(self, run: str, state: State, asked: bytes) -> bytes:
-        """Return a question as a site is asked it, with the ranges that follow from the weights."""
+        """Return a question in a site's form, with the ranges that follow from the weights."""
         if not 1 <= state.round <= self.config.rounds:
             raise PrivacyError(f"round {state.round}: {_WORDS['wrong-round']}; {_NOTHING}")
         try:
@@ -377,7 +380,7 @@ class PrivateClient:
             raise PrivacyError(f"{first_line(error)}; {_NOTHING}") from None
 
     def _estimate(self, state: State, report: Report) -> dict[str, Vector]:
-        """Return what a report says of the weights: computed from what was released alone."""
+        """Return what a report says about the weights, computed only from what was released."""
         parts = self._algorithm.parts
         estimate = parts.estimate(self._algorithm.release(0))
         found = estimate(state, [report], _no_draw)
@@ -424,7 +427,7 @@ class PrivateClient:
 
 
 def _layout(model: nn.Module | Callable[[], nn.Module] | Layout, trainable: str) -> Layout:
-    """Return how the trained parameters of the loop's model lie."""
+    """Return the layout of the trained parameters of the loop's model."""
     if not isinstance(model, Layout):
         return layout_of_trained(model, trainable)
     if trainable != ALL:
@@ -439,7 +442,7 @@ def _check_covers(budget: Budget, event: Event, rounds: int) -> None:
     """Refuse a budget under which no round would be answered.
 
     Raises:
-        ConfigError: it is one.
+        ConfigError: the budget is too small.
     """
     if not budget.may_cover(event):
         zcdp = Budget("zcdp", 0.0, budget.unit)
@@ -462,7 +465,7 @@ def _check_covers(budget: Budget, event: Event, rounds: int) -> None:
 
 
 def check_fits(config: RunConfig) -> None:
-    """Refuse a composition that does not go around training in somebody else's loop.
+    """Refuse a composition that does not fit around training in somebody else's loop.
 
     Raises:
         ConfigError: it does not; the line names the part.
@@ -500,8 +503,8 @@ def joined(layout: Layout, arrays: Arrays) -> Vector:
     """Return arrays as one vector, float32, shape (d,).
 
     Raises:
-        ConfigError: they are not those of the layout, by name, shape and dtype; the line has no
-            number of theirs.
+        ConfigError: the names, shapes or dtypes differ from the layout's; the message contains
+            none of the arrays' numbers.
     """
     more = [name for name in arrays if name not in layout.names]
     less = [name for name in layout.names if name not in arrays]
@@ -531,7 +534,7 @@ def _history(entries: list[Release]) -> ReleaseHistory:
 
 
 def _told(error: Exception) -> str:
-    """Return an error of training for the owner: our own words, or its kind and no more."""
+    """Return an error of training for the owner: our own message, or only the kind of error."""
     if isinstance(error, ConfigError | RunError):
         return first_line(error)
     return f"training failed with {type(error).__name__}"

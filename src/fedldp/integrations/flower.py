@@ -1,10 +1,10 @@
-"""A mod for a Flower ClientApp: what its train function returns leaves bounded and randomised.
+"""A mod for a Flower ClientApp: bounds and randomises what its train function returns.
 
     message -> PrivateMod -> the app's train function -> PrivateMod -> reply
 
-It is for apps of the message API, in which a message holds one ArrayRecord. Of the app's reply
-nothing leaves but the composition's report, as one ArrayRecord of the model's names and shapes, and
-a constant in place of the number of examples, by which strategies weigh.
+It is for apps of the message API, in which a message holds one ArrayRecord. From the app's reply
+only two things leave: the composition's report, as one ArrayRecord with the model's names and
+shapes, and a constant in place of the number of examples, by which strategies weigh.
 """
 
 from __future__ import annotations
@@ -60,27 +60,27 @@ _SCORES = (
 
 
 class PrivateMod:
-    """A client mod: the composition's bound and mechanism, and a ledger, around a ClientApp.
+    """A client mod: puts the composition's bound and mechanism, and a ledger, around a ClientApp.
 
     Guarantee: a reply to a train message is the composition's report of the arrays that the app
-    returned, charged to the node's ledger before it leaves; the same question (run, round, weights
-    and all else in it) has the same reply, bit for bit. Metrics, numbers of examples, errors, other
-    records and other arrays of the app stay at the node. Whether there is a reply, and all that is
-    in it but the report, depends on no example: an app that fails, or returns other arrays than the
-    model's, is answered as one that changed nothing. Messages of other kinds are refused, and the
-    app is not called.
+    returned, charged to the node's ledger before it leaves. The same question (run, round, weights
+    and all else in it) gets the same reply, bit for bit. Metrics, numbers of examples, errors,
+    other records and other arrays of the app stay at the node. Whether there is a reply, and
+    everything in it but the report, depends on no example: an app that fails, or returns arrays
+    other than the model's, is answered like an app that changed nothing. Messages of other kinds
+    are refused without calling the app.
 
-    A node's ledger is in ``folder``, by the ``partition-id`` of the node's own configuration where
-    it has one: by no name that a server gives, since a new name would be a new budget.
+    A node's ledger lies in ``folder``, under the ``partition-id`` of the node's own configuration
+    if it has one. A name from the server is never used, since a new name would be a new budget.
 
     Args:
         model: see ``PrivateClient``.
-        recipe: of the composition: a name, a TOML file, or a configuration.
-        folder: for the ledgers.
+        recipe: the recipe of the composition: a name, a TOML file, or a configuration.
+        folder: the folder for the ledgers.
         budget: the most that a node will ever release; see ``Budget``.
-        answer_after_seconds: no reply to a train message leaves earlier than so long after it came:
-            longer than any training, it hides how long that took.
-        settings: of the recipe, to change, by name.
+        answer_after_seconds: no reply to a train message leaves earlier than this long after the
+            message came; a time longer than any training hides how long training took.
+        settings: changes to the recipe's settings, by name.
 
     Raises:
         ConfigError: flwr is not installed, or as ``PrivateClient``.
@@ -102,11 +102,11 @@ class PrivateMod:
         self._fixed = float(answer_after_seconds)
 
     def statement(self, node: str | None = None) -> Statement:
-        """Return what is guaranteed; see ``PrivateClient.statement``."""
+        """Return the guarantee; see ``PrivateClient.statement``."""
         return self._client.statement(node)
 
     def ledgers(self) -> dict[str, SqliteLedger]:
-        """Return the ledgers that are in the folder, by node."""
+        """Return the ledgers in the folder, by node."""
         return self._client.ledgers()
 
     def __call__(
@@ -114,7 +114,7 @@ class PrivateMod:
     ) -> Message:
         """Return what leaves the node for a message; ``call_next`` is the app."""
         came = time.monotonic()
-        # Made now: what they say of the time is when the message came, not when training ended.
+        # Made now, so that its times say when the message came, not when training ended.
         reply = Message(RecordDict(), reply_to=message)
         refusal = Message(Error(ErrorCode.MOD_FAILED_PRECONDITION), reply_to=message)
         kind = message.metadata.message_type
@@ -124,7 +124,7 @@ class PrivateMod:
             return self._trained(message, context, call_next, reply)
         except PrivacyError as error:
             return _refused(refusal, first_line(error))
-        except Exception as error:  # what it says may depend on examples
+        except Exception as error:  # its text may depend on examples
             log.error("no reply: %s", type(error).__name__)
             return _refused(refusal, "the node cannot answer; its log says why")
         finally:
@@ -186,7 +186,7 @@ def _asked(message: Message) -> tuple[str, dict[str, NDArray[Any]], int]:
     """Return the record's name, the weights and the round of a train message.
 
     Raises:
-        PrivacyError: it does not have them, in exactly one place each.
+        PrivacyError: one of them is missing, or is in several places.
     """
     records, configs = message.content.array_records, message.content.config_records
     if len(records) != 1:
@@ -208,10 +208,10 @@ def _asked(message: Message) -> tuple[str, dict[str, NDArray[Any]], int]:
 
 
 def _node(context: Context) -> str:
-    """Return whose ledger it is, by what the node's owner has set, and no server.
+    """Return the name of the node's ledger, as set by the node's owner and never by a server.
 
     Raises:
-        PrivacyError: the partition is no number.
+        PrivacyError: the partition is not a number.
     """
     partition = context.node_config.get(_PARTITION)
     if partition is None:
@@ -222,7 +222,7 @@ def _node(context: Context) -> str:
 
 
 def _digest(message: Message) -> bytes:
-    """Return the SHA-256 of all in a message that the app may look at."""
+    """Return the SHA-256 of everything in a message that the app may read."""
     found = hashlib.sha256()
 
     def add(*parts: bytes) -> None:
@@ -245,7 +245,7 @@ def _returned(reply: Message, place: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of an app's reply.
 
     Raises:
-        ConfigError: it has none, or more than one record of them; for the node's owner alone.
+        ConfigError: it has no record of arrays, or several; for the node's owner only.
     """
     if reply.has_error():
         raise ConfigError("the app returned an error")
