@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worlds import World, make_world
+from worlds import World, ask, make_world, question_of
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import Restored, UnrecordedSpend, charge_lost
-from fedldp.deployment.site_ledger import read_mark, write_mark
+from fedldp.deployment.site_ledger import SiteLedger, read_mark, write_mark
 from fedldp.ledgers.sqlite import renewals
 
 
@@ -101,23 +101,30 @@ def test_each_restore_from_one_copy_is_charged(tmp_path: Path) -> None:
         assert len(world.ledger(0).releases()) == left
 
 
-def test_a_renewal_that_is_lost_is_no_dead_end(tmp_path: Path) -> None:
-    """It is counted, and not made again: only the owner gives the budget back."""
+def test_a_renewal_that_is_lost_is_no_dead_end_and_hides_no_release(tmp_path: Path) -> None:
+    """The mark counts it; it is not made again: only the owner gives the budget back."""
     world = limited(tmp_path, 2)
     policy, copy = world.policies[0], tmp_path / "copy"
     world.agent(0)
     shutil.copy(policy.ledger, copy)
     world.serve()
-    ledger = world.ledger(0)
-    entry = ledger.renew()
+    world.ledger(0).renew()
+    SiteLedger(policy).keep()
+    shutil.copy(copy, policy.ledger)
     mark, _ = read_mark(policy.mark)
     assert mark is not None
-    write_mark(policy.mark, replace(mark, number=entry.number, hash=entry.hash))
-    shutil.copy(copy, policy.ledger)
-    with pytest.raises(ConfigError, match="renewed since, say how often: --renewed N"):
+    assert (mark.number, mark.renewals) == (3, 1)
+    accepted = policy.accepted_as(world.agreement.digest)
+    accepted.unlink()
+    with pytest.raises(ConfigError, match="made 2 releases more than"):
         charge_lost(policy, [])
+    # A mark of an earlier fedldp counts none, so each entry may be a release.
+    write_mark(policy.mark, replace(mark, renewals=None))
+    with pytest.raises(ConfigError, match=r"made 1 release more than .* --restores 2"):
+        charge_lost(policy, [world.agreement])
+    write_mark(policy.mark, mark)
     assert world.ledger(0).releases() == []  # nothing was charged by that
-    charge_lost(policy, [], renewed=1)
+    charge_lost(policy, [world.agreement])
     kept = world.ledger(0)
     assert renewals(kept.releases()) == 0
     assert kept.remaining() == pytest.approx(0, abs=1e-6)
@@ -125,6 +132,28 @@ def test_a_renewal_that_is_lost_is_no_dead_end(tmp_path: Path) -> None:
     assert kept.remaining() == pytest.approx(2 * cost_of(world))
     assert kept.spent() == pytest.approx(2 * cost_of(world))  # since the beginning
     kept.verify()
+
+
+def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) -> None:
+    """What the owner adds to an older copy explains no release that the mark counts."""
+    world = make_world(tmp_path, seeded=False)
+    policy, copy = world.policies[0], tmp_path / "copy"
+    world.serve()
+    shutil.copy(policy.ledger, copy)
+    other = another_run(world)
+    write_accepted(policy, other)
+    later = replace(world, agreement=other, folder=tmp_path / "a new server")
+    ask(later.agent(0), later, question_of(later))
+    shutil.copy(copy, policy.ledger)
+    policy.accepted_as(other.digest).unlink()
+    world.ledger(0).renew()
+    with pytest.raises(ConfigError, match="made 1 release more than"):
+        charge_lost(policy, [])
+    # By a mark of an earlier fedldp, which cannot tell them apart, the owner's entry is enough.
+    mark, _ = read_mark(policy.mark)
+    assert mark is not None
+    write_mark(policy.mark, replace(mark, renewals=None))
+    charge_lost(policy, [])
 
 
 def test_a_second_restore_asks_again(tmp_path: Path) -> None:

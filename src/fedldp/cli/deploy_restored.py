@@ -24,10 +24,6 @@ def restored(
         int,
         typer.Option(min=1, help="how often the site was restored from this copy, this one too"),
     ] = 1,
-    renewed: Annotated[
-        int,
-        typer.Option(min=0, help="how often the budget was renewed since the copy was made"),
-    ] = 0,
     anew: Annotated[
         bool,
         typer.Option(
@@ -56,7 +52,7 @@ def restored(
     from fedldp.deployment.site_ledger import SiteLedger
 
     if moved is not None:
-        if since or none_since or anew or restores != 1 or renewed:
+        if since or none_since or anew or restores != 1:
             raise ConfigError("--moved: nothing is lost, so nothing is charged; give it alone")
         terms = read_policy(policy)
         with alone(terms.state / "lock", "agent"):
@@ -75,7 +71,7 @@ def restored(
     ):
         raise typer.Exit(1)
     with alone(terms.state / "lock", "agent"):
-        for lost in charge_lost(terms, later, restores=restores, renewed=renewed, anew=anew):
+        for lost in charge_lost(terms, later, restores=restores, anew=anew):
             typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost")
         ledger = SiteLedger(terms).ledger
         all_left = ledger.all_remaining(ledger.releases())

@@ -29,7 +29,7 @@ from fedldp.deployment.site_ledger import (
     read_mark,
     was_begun,
 )
-from fedldp.ledgers.sqlite import Release, SqliteLedger
+from fedldp.ledgers.sqlite import Release, SqliteLedger, renewals
 from fedldp.protocol.client_store import FolderStore
 from fedldp.reporting.record import replace_file
 
@@ -52,7 +52,6 @@ def charge_lost(
     since: Sequence[Agreement],
     *,
     restores: int = 1,
-    renewed: int = 0,
     anew: bool = False,
 ) -> list[UnrecordedSpend]:
     """Charge what may have been released since an older copy of the ledger was made.
@@ -65,9 +64,6 @@ def charge_lost(
             it is accepted again.
         restores: how often that copy was restored: after each, all may have been released anew, and
             what was charged then is not in the copy either.
-        renewed: how often the owner of the data had renewed the budget since. These entries are
-            lost, and are not made again: what is charged counts against the budget, until she
-            renews it.
         anew: whether there is no copy: another ledger is begun, and ``since`` is all that was ever
             accepted.
 
@@ -90,7 +86,7 @@ def charge_lost(
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
     # Where budgets stay at their sites, by the largest one: nothing says what it was before.
     placed = [_Placed.of(policy, each) for each in accepted.values()]
-    _check_all_named(mark, placed, entries, restores, renewed)
+    _check_all_named(mark, placed, entries, restores)
     if begins:
         SqliteLedger(policy.ledger, policy.budgets)
     kept, restored = SiteLedger(policy, look=True), Restored(policy)
@@ -188,7 +184,6 @@ def _check_all_named(
     agreements: Sequence[_Placed],
     entries: Sequence[Release],
     restores: int,
-    renewed: int,
 ) -> None:
     """Refuse to charge fewer releases than the site is known to have made.
 
@@ -197,18 +192,25 @@ def _check_all_named(
     """
     if mark.restores or (mark.seen is not None and mark.seen.restores):
         return  # some of these were charged by a restore
-    known = mark.number if mark.seen is None else max(mark.number, mark.seen.number)
-    most = len(entries) + renewed
+    charged = 0
     for each in agreements:
         of_run = sum(entry.run == each.agreement.run for entry in entries)
         whole = each.rounds * len(each.agreement.events_of(each.place))
-        most += max(0, whole - of_run) * restores
-    if most < known:
+        charged += max(0, whole - of_run) * restores
+    often = renewals(entries)
+    # An earlier fedldp did not count renewals: then an entry that the ledger lacks may be a release
+    # unless the owner's renewal is in the copy. An entry that only a receipt proves may be one too.
+    lost = 0 if mark.renewals is None else mark.renewals - often
+    short = mark.number - lost - len(entries) - charged
+    if mark.seen is not None:
+        short = max(short, mark.seen.number - max(0, lost) - len(entries) - charged)
+    if short > 0:
         raise ConfigError(
-            f"--since: the site made {known} releases, by its mark or a receipt; the ledger has "
-            f"{len(entries)}, and with the agreements that are known there were {most} at most: "
-            "name the file of every agreement that was accepted since the copy was made; if the "
-            "budget was renewed since, say how often: --renewed N"
+            f"--since: by its mark or a receipt, the site made {short} "
+            f"release{'s' * (short > 1)} more than its ledger and the agreements that are known "
+            "explain: name the file of every agreement that was accepted since the copy was made; "
+            "if none is missing and the budget was renewed since, let its owner renew it in this "
+            "copy first (fedldp ledger renew), or give --restores 2, which charges all twice"
         )
 
 

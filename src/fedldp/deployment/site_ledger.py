@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from fedldp.core.errors import LedgerLost, LedgerUnusable
 from fedldp.deployment.policy import SitePolicy
-from fedldp.ledgers.sqlite import Release, SqliteLedger
+from fedldp.ledgers.sqlite import Release, SqliteLedger, renewals
 from fedldp.reporting.record import replace_file
 
 log = logging.getLogger("fedldp.site")
@@ -76,6 +76,8 @@ class Mark:
         hash: of that release, in hexadecimal.
         date: when it was made, by the site's clock; None if unknown.
         seen: the latest release that a receipt proves and the ledger lacked.
+        renewals: how many of the entries up to that release renewed the budget and released
+            nothing; None if an earlier fedldp wrote the mark.
     """
 
     restores: int = 0
@@ -83,6 +85,7 @@ class Mark:
     hash: str = NOTHING
     date: str | None = None
     seen: Seen | None = None
+    renewals: int | None = None
 
 
 def has_release(entries: list[Release], number: int, hash: str) -> bool:
@@ -149,7 +152,8 @@ class SiteLedger:
                     len(entries),
                     entries[-1].hash,
                 )
-            write_mark(self._policy.mark, Mark(0, *last_of(entries)))
+            mark = Mark(0, *last_of(entries), renewals=renewals(entries))
+            write_mark(self._policy.mark, mark)
         if not flag.exists() or flag.read_bytes() != _BEGUN:
             replace_file(flag, _BEGUN)
 
@@ -210,7 +214,8 @@ class SiteLedger:
         assert mark is not None
         number, hash = last_of(entries)
         witnessed = self._witness is None or not entries or self._witness.last() is not None
-        if not witnessed or (mark.number, mark.hash, mark.seen) != (number, hash, None):
+        written = mark.number, mark.hash, mark.seen, mark.renewals
+        if not witnessed or written != (number, hash, None, renewals(entries)):
             self._write(mark)
         return entries
 
@@ -257,11 +262,13 @@ class SiteLedger:
 
     def _write(self, mark: Mark) -> None:
         """Record the last release in witness and mark."""
-        number, hash = last_of(self.ledger.releases())
+        entries = self.ledger.releases()
+        number, hash = last_of(entries)
         date = now()
         if self._witness is not None and self._witness.last() != (number, hash):
             self._witness.add(date, number, hash)
-        write_mark(self._policy.mark, replace(mark, number=number, hash=hash, date=date, seen=None))
+        last = replace(mark, number=number, hash=hash, date=date, seen=None)
+        write_mark(self._policy.mark, replace(last, renewals=renewals(entries)))
 
     def _lacks(self, seen: Seen) -> LedgerUnusable:
         return self._older(
@@ -317,6 +324,7 @@ def read_mark(path: Path) -> tuple[Mark | None, str | None]:
             hash=_hash(found["hash"]),
             date=None if found["date"] is None else str(found["date"]),
             seen=None if seen is None else _seen(**seen),
+            renewals=None if found.get("renewals") is None else _count(found["renewals"]),
         )
         bound = found["machine"], found["inode"], found["born"]
     except FileNotFoundError:
