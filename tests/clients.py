@@ -1,4 +1,4 @@
-"""Clients and systems' halves made by hand: for tests that hold one part in their hands."""
+"""Clients and halves of systems made by hand, for tests that handle a single part."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOWHERE = Path("no client keeps anything here")
 
 
 def _store(folder: Path) -> FolderStore | MemoryStore:
-    """Return a store in a folder; one that is forgotten where there is none."""
+    """Return a store in a folder, or one in memory if there is no folder."""
     return MemoryStore() if folder == NOWHERE else FolderStore(folder, "run")
 
 
@@ -71,7 +71,7 @@ def clients_of(
     round: int = 1,
     folder: Path = NOWHERE,
 ) -> Batch:
-    """Return clients 0, 1, ... who have the next examples, so many each, as a block."""
+    """Return clients 0, 1, ... as a block; each has the given number of the next examples."""
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
     def alone(place: int) -> Client:
@@ -123,7 +123,7 @@ def senders_of(num_examples: Sequence[int], *, seed: int = 0, round: int = 1) ->
 
 
 class EachAlone:
-    """An encoder that is written for one client at a time."""
+    """An encoder written for one client at a time."""
 
     def one(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Report:
         raise NotImplementedError
@@ -172,11 +172,11 @@ class Halves:
         return self.config.algorithm(self.problem).encoder(client)
 
     def encode(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
-        """Return what the sender's encoder makes of an update."""
+        """Return the report that the sender's encoder makes from an update."""
         return alone(self.encoder(sender.index), Sensitive(update), broadcast, sender)
 
     def report(self, broadcast: Broadcast, client: Client) -> Report:
-        """Return the report of a client that takes part: trains, then encodes."""
+        """Return the report of a client that takes part: it trains, then encodes."""
         sender = Sender(
             index=client.index,
             num_examples=Sensitive(len(client.examples)),

@@ -1,4 +1,4 @@
-"""What the tests of the core share: the command line in this process, and a small configuration."""
+"""What the core's tests share: the command line in this process, and a small configuration."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # tests in several processes, and theirs, share the cores
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when numpy and torch are imported
+if "PYTEST_XDIST_WORKER" in os.environ:  # parallel tests, and their processes, share the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # numpy and torch read it when they are imported
 
-# Tests start many processes: what one has compiled the others read, whatever the environment says.
+# Tests start many processes, which share compiled files whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -43,9 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # while tests are collected: all that is made then stays
+    gc.disable()  # while tests are collected: everything created then stays anyway
     samples.thorough = config.getoption("-m") != "not slow"
-    # Of properties that say nothing else.
+    # For properties that set no number of their own.
     hypothesis.settings.register_profile("fedldp", max_examples=samples.some(100))
     hypothesis.settings.load_profile("fedldp")
 
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=late)
         waiting = set(late)
         items[:] = [item for item in items if item not in waiting]
-    # The longest file: begun last, it would keep one process at work after all others.
+    # The longest file begins first; begun last, it would keep one process at work after all others.
     items.sort(key=lambda item: item.path.name != "test_tutorials.py")
 
 
@@ -70,7 +70,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_is_synced() -> Iterator[None]:
-    """Tests kill processes, never the machine: what a process wrote is there without it."""
+    """Skip syncing: tests kill processes, never the machine, so written data survive without it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
@@ -78,10 +78,10 @@ def nothing_is_synced() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def models_of_the_package_are_tried_once() -> Iterator[None]:
-    """To build one takes a gradient as a trial: of the same model and shapes, the same each time.
+    """Building a model takes a trial gradient, with the same result for the same model and shapes.
 
-    A model of a user's own is tried whenever it is built: one name may stand for several. So is one
-    of which something is frozen, for the trial freezes it.
+    A user's own model is tried whenever it is built, because one name may stand for several
+    models. So is a model with a frozen part, because the trial freezes that part.
     """
     passed: set[tuple[str, tuple[int, ...], int]] = set()
     checked = models._checked
@@ -102,9 +102,9 @@ def models_of_the_package_are_tried_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def pages_are_without_charts() -> Iterator[None]:
-    """Every run ends with a page, and to draw its charts takes longer than most tests' runs.
+    """Leave charts out of pages: drawing them takes longer than most tests' runs.
 
-    The pages are those of an installation without matplotlib.
+    The pages look like those of an installation without matplotlib.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(charts, "available", lambda: False)
@@ -116,7 +116,7 @@ CAN_DRAW = charts.available
 
 @pytest.fixture(scope="module")
 def charts_are_drawn() -> Iterator[None]:
-    """Let pages have their charts, for tests that look at them."""
+    """Let pages have their charts, for tests that look at these."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(charts, "available", CAN_DRAW)
         yield
@@ -135,7 +135,7 @@ class Outcome:
     err: str
 
     def assert_refused(self) -> str:
-        """Check that a user's error is one line and exit status 2; return the line."""
+        """Check that a user's error gives one line and exit status 2; return the line."""
         assert self.status == 2, self
         assert self.out == ""
         lines = self.err.splitlines()
@@ -147,7 +147,7 @@ class Outcome:
 
 @functools.cache
 def built_commands() -> Callable[..., object]:
-    """Return the commands as typer makes them, which takes it longer than most tests."""
+    """Build the typer commands only once: building them takes longer than most tests."""
     return typer.main.get_command(cli.app)
 
 
@@ -155,7 +155,7 @@ def built_commands() -> Callable[..., object]:
 def fedldp_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Outcome]:
-    """Run the command line in this process, as its script does; anything that escapes fails."""
+    """Run the command line in this process, as its script does; any escaping exception fails."""
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(cli, "app", built_commands())
@@ -185,7 +185,7 @@ class Command:
             start_new_session=True,
             cwd=folder,
             env={**os.environ, "TMPDIR": str(folder)},
-            # Ctrl-C is heeded also where whoever started the tests ignores it.
+            # Ctrl-C takes effect even if the process that started the tests ignores it.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
@@ -194,8 +194,8 @@ class Command:
         return Path(self._err.name).read_text()
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait for a state of the command, which must not end before."""
-        # Long: on a busy machine alone the imports of some ten processes take a minute.
+        """Wait until the command reaches a state; it must not end before."""
+        # A long wait: on a busy machine, importing in some ten processes takes a minute.
         until = time.monotonic() + 300
         while time.monotonic() < until:
             if ready():
@@ -205,7 +205,7 @@ class Command:
         raise AssertionError(f"the command hangs: {self.errors()}")
 
     def end(self) -> Outcome:
-        """Wait for its end."""
+        """Wait until the command ends."""
         out, _ = self.process.communicate(timeout=300)
         return Outcome(self.process.returncode, out, self.errors())
 
@@ -215,24 +215,24 @@ class Command:
         for place in Path("/proc").glob("[0-9]*/stat"):
             try:
                 state, _, _, session = place.read_text().rpartition(")")[2].split()[:4]
-            except OSError:  # it has ended meanwhile
+            except OSError:  # it has ended in the meantime
                 continue
             if int(session) == self.process.pid and state != "Z":
                 found.append(int(place.parent.name))
         return found
 
     def at_work(self) -> int:
-        """Return how many of its workers have begun: those that have mapped the shared data."""
+        """Return how many of its workers have begun, that is, have mapped the shared data."""
         found = 0
         for process in self.family():
             try:
                 found += "train-features.npy" in Path(f"/proc/{process}/maps").read_text()
-            except OSError:  # it has ended meanwhile
+            except OSError:  # it has ended in the meantime
                 continue
         return found
 
     def shared_data(self) -> list[Path]:
-        """Return the copies of the data that it has made for its workers."""
+        """Return the copies of the data that it made for its workers."""
         return list(self.folder.glob("fedldp-*"))
 
     def interrupt(self) -> None:
@@ -248,7 +248,7 @@ class Command:
         raise AssertionError(f"left behind: {self.family()}")
 
     def close(self) -> None:
-        """End whatever is left of it."""
+        """End all processes that are left of it."""
         for process in self.family():
             os.kill(process, signal.SIGKILL)
         self.process.communicate()
@@ -257,7 +257,7 @@ class Command:
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """Give a folder whose name is short: sockets below it may have so many characters only."""
+    """Yield a folder with a short name: the paths of sockets in it have a limited length."""
     with tempfile.TemporaryDirectory(prefix="f") as folder:
         yield Path(folder)
 

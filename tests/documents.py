@@ -1,4 +1,4 @@
-"""What the tests of the command line share: short runs, and the JSON that they must print."""
+"""What the command line's tests share: short runs, and the JSON that they must print."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHORT = ("--rounds", "1", "--workers", "1", "--set", "num_clients=5", "--set", "
 
 
 def document(text: str) -> Any:
-    """Return the one JSON document that a text is, and refuse NaN."""
+    """Return the single JSON document in a text, refusing NaN."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")

@@ -1,4 +1,4 @@
-"""Files as ``torch.export.save`` writes them, made by hand: quick, and with what is planted."""
+"""Files as ``torch.export.save`` writes them, made by hand: quickly, and with planted contents."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 WEIGHT = np.array([[1, -1, 0, 2], [0, 1, 1, -3]], np.float32)
-"""Of the network that ``exported`` writes: relu(WEIGHT x) for examples of four numbers."""
+"""The weight of ``exported``'s network: relu(WEIGHT x) for examples of four numbers."""
 
 SHAPE = (1, 2, 2)
 
 PYTHON = b"cos\nsystem\n(S'touch ran'\ntR."
-"""A pickle that makes a file where it is unpickled."""
+"""A pickle that creates a file when it is unpickled."""
 
 
 def node(target: str, outputs: list[str], **inputs: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ NODES = [
 
 
 def meta(*sizes: int) -> dict[str, Any]:
-    """Return what is said of a contiguous float32 tensor."""
+    """Return the metadata of a contiguous float32 tensor."""
     strides = [int(np.prod(sizes[place + 1 :])) for place in range(len(sizes))]
     return {
         "dtype": 7,
@@ -62,7 +62,7 @@ def exported(
     major: int = 8,
     outputs: tuple[str, ...] = ("user_output",),
 ) -> bytes:
-    """Return the file of a network, by default relu(WEIGHT x)."""
+    """Return the file of a network; by default relu(WEIGHT x)."""
     graph = {
         "inputs": [tensor("w"), tensor("x")],
         "outputs": [tensor("out")],

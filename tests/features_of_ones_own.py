@@ -1,4 +1,4 @@
-"""Features of a user's own, for tests: good ones, and what is refused."""
+"""A user's own features, for tests: good ones, and ones that are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(example: Any) -> Any:
 
 
 def counted(example: Any) -> Any:
-    """Return something else with each call."""
+    """Return a different result for each call."""
     calls.append(example.shape)
     return np.array([len(calls), example.sum()])
 
@@ -31,19 +31,19 @@ def broken(example: Any) -> Any:
 
 
 def running(example: Any) -> Any:
-    """Return the rows' means, less the mean of all that it was ever given."""
+    """Return the rows' means, less the mean over all examples so far."""
     means.append(float(example.mean()))
     return example.mean(axis=(0, 2)) - np.mean(means)
 
 
 def late(example: Any) -> Any:
-    """Do so from the hundredth call on, when nobody looks any more."""
+    """Do the same, but only from the hundredth call on, when nobody checks any more."""
     late_means.append(float(example.mean()))
     return example.mean(axis=(0, 2)) - (np.mean(late_means) if len(late_means) > 100 else 0)
 
 
 class Rows:
-    """Returns the mean of each row of an image, times a number that it was made with."""
+    """Returns the mean of each row of an image, times a number that it was created with."""
 
     def __init__(self, factor: float = 2.0) -> None:
         self.factor = factor
@@ -53,14 +53,14 @@ class Rows:
 
 
 class Needy:
-    """Cannot be made without more."""
+    """Cannot be created without a further argument."""
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
 
 
 def matrix(example: Any) -> Any:
-    """Return no vector."""
+    """Return something that is not a vector."""
     return example[0]
 
 

@@ -22,13 +22,13 @@ def quick(name: str = "quickstart", **settings: Any) -> RunConfig:
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return a run's metrics without the times, which differ."""
+    """Return a run's metrics without the times, which vary."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
 
 
 def assert_same_run(folder: Path, whole: Path) -> None:
-    """Check that a folder holds the same finished run as another, times apart."""
+    """Check that two folders hold the same finished run, except for times."""
     assert {path.name for path in folder.iterdir()} == FILES
     model = (folder / "model.safetensors").read_bytes()
     assert model == (whole / "model.safetensors").read_bytes()
@@ -42,7 +42,7 @@ def assert_same_run(folder: Path, whole: Path) -> None:
 
 
 def cut(config: RunConfig, out: Path, after: int) -> None:
-    """Let a run of ``config`` be interrupted after some rounds."""
+    """Interrupt a run of ``config`` after some rounds."""
 
     def stop(record: Round) -> None:
         if record.round == after:

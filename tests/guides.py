@@ -1,4 +1,4 @@
-"""What the guides tell their reader to write: files of the package, and files of one's own."""
+"""What the guides tell their readers to write: files of the package, and files of their own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OWN_FILE = re.compile(r'^```(?:python|toml) title="(\w+\.(?:py|toml))"\n(.*?)^`
 
 
 def files() -> dict[tuple[str, str], str]:
-    """Return what the guides add to the package, by folder and file."""
+    """Return the files that the guides add to the package, by folder and file."""
     return {
         (package, file): source
         for page in PAGES
@@ -37,19 +37,19 @@ def files() -> dict[tuple[str, str], str]:
 
 
 def own_files(page: Path) -> dict[str, str]:
-    """Return the files that a page has for its reader's own folder."""
+    """Return the files that a page puts into its reader's own folder."""
     return dict(_OWN_FILE.findall(page.read_text()))
 
 
 @contextmanager
 def followed() -> Iterator[None]:
-    """Put the guides' files where the scans look, as their reader does, and take them out again."""
+    """Put the guides' files where the scans look, as a reader does, and remove them afterwards."""
     added = []
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as temporary:
         for (package, file), source in files().items():
             parent = importlib.import_module(f"fedldp.{package.replace('/', '.')}")
             if any((Path(place) / file).exists() for place in parent.__path__):
-                continue  # whoever runs this has followed the guide
+                continue  # the person who runs this has followed the guide
             folder = Path(temporary) / package
             folder.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(source)

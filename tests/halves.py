@@ -1,7 +1,7 @@
-"""The client half of any system, at work: in this process or in another, which is told only that.
+"""The client half of any system at work, in this process or in another that only gets its terms.
 
-A site is told what a client of a real run is told, as text, and makes its runtime from it. What a
-site is asked follows from a conversation of the system's own server with its clients.
+A site is told what a client of a real run is told, as text, and makes its runtime from that. The
+questions to a site come from a conversation of the system's own server with its clients.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ SEED = 987654321
 ROUNDS = 3
 CPU = torch.device("cpu")
 PLENTY = Budget("zcdp", 1e15)
-"""For whatever has a price at all."""
+"""A budget for everything that has a price at all."""
 
 COUNT = 12
-"""Examples of one client: few, so that its training is quick."""
+"""The number of examples of one client; it is small, so that training is quick."""
 
 
 def configs() -> dict[str, RunConfig]:
-    """Return short configurations: a recipe on digits of every kind, then variants that deploy."""
+    """Return short configurations: a digits recipe of every kind, then variants that deploy."""
     made = {name: recipe.config for name, recipe in sorted(recipes().items())}
     found = {name: _short(config) for name, config in made.items() if config.dataset == "digits"}
     ldp_fl, sound = found["quickstart"], found["ldpfl-sound-digits"]
@@ -76,7 +76,7 @@ def configs() -> dict[str, RunConfig]:
 
 
 def deep(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
-    """Return a user's model in which large weights soon make infinity of all but zeros."""
+    """Return a user's model in which large weights soon turn everything but zeros into infinity."""
     sizes = [math.prod(input_shape), *[4] * 7, num_classes]
     layers = [torch.nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
     return torch.nn.Sequential(torch.nn.Flatten(), *layers)
@@ -88,7 +88,7 @@ def _short(config: RunConfig) -> RunConfig:
 
 
 class Repeatable:
-    """Entropy that comes again in another one with the same label: for tests only."""
+    """Entropy that repeats in another instance with the same label: for tests only."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -100,9 +100,9 @@ class Repeatable:
 
 
 class TalkingKeys(SecretKeys):
-    """The keys of a real client, but for a sum's secrets, which come again in every one.
+    """The keys of a real client, except that the secrets of a sum repeat in every instance.
 
-    What the others answered to them is part of the questions that tests put again.
+    The other clients' answers to these secrets are part of the questions that tests repeat.
     """
 
     def fresh(self, round: int, phase: int, purpose: str) -> Stream:
@@ -112,18 +112,18 @@ class TalkingKeys(SecretKeys):
 
 
 def secret_keys(index: int) -> SecretKeys:
-    """Return the keys of a real client, whose fresh bytes come again in a second one."""
+    """Return the keys of a real client; its fresh bytes repeat in a second instance."""
     secret = hashlib.sha256(f"client {index}".encode()).digest()
     return TalkingKeys(secret, RUN, Repeatable(f"client {index}"))
 
 
 @dataclass(frozen=True)
 class FixedKeys:
-    """Keys whose streams follow from what they are for, however often others were drawn before.
+    """Keys whose streams depend only on their purpose, however often others were drawn before.
 
     Attributes:
-        index: the client.
-        simulated: whether mechanisms are to take the streams for those of a simulation.
+        index: the client's index.
+        simulated: whether mechanisms are to treat the streams as a simulation's.
     """
 
     index: int
@@ -139,15 +139,15 @@ class FixedKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """All that a client is told of a run, and its own examples; nothing else reaches its process.
+    """All that a client is told about a run, and its own examples; its process gets nothing else.
 
     Attributes:
-        config: of this client, in TOML.
+        config: the client's configuration, in TOML.
         problem: the shape of the data.
-        index: its number.
-        features: of its examples.
-        labels: of its examples.
-        seed: of a simulation, whose keys it is to have; None for keys of its own.
+        index: the client's number.
+        features: the features of its examples.
+        labels: the labels of its examples.
+        seed: the seed of a simulation whose keys it gets; None for keys of its own.
     """
 
     config: str
@@ -159,7 +159,7 @@ class Told:
 
     @classmethod
     def of(cls, config: RunConfig, problem: Problem, index: int, examples: Examples) -> Told:
-        """Return what client ``index`` is told of a whole configuration."""
+        """Return what client ``index`` is told about a whole configuration."""
         return cls(
             config=to_toml(config.for_client(index)),
             problem=problem,
@@ -169,7 +169,7 @@ class Told:
         )
 
     def runtime(self, folder: Path, ledger: Ledgers) -> ClientRuntime:
-        """Return the runtime of a client that knows no more than this."""
+        """Return the runtime of a client that knows only this."""
         config = from_mapping(tomllib.loads(self.config))
         side = config.algorithm(self.problem).client(self.index, CPU)
         keys: Keys = secret_keys(self.index)
@@ -211,7 +211,7 @@ def runtime_of(
 
 
 def at_site(told: Told, folder: Path, questions: Sequence[bytes], *, on_disk: bool) -> Any:
-    """Answer questions in a process of its own; return the line where it refuses to start."""
+    """Answer questions in a separate process; if it refuses to start, return the refusal."""
     ledger: Ledgers = SqliteLedger(folder / "ledger", PLENTY) if on_disk else MemoryLedger()
     try:
         runtime = told.runtime(folder, ledger)
@@ -223,12 +223,12 @@ def at_site(told: Told, folder: Path, questions: Sequence[bytes], *, on_disk: bo
 
 @dataclass(frozen=True)
 class Talk:
-    """What one client was asked in some rounds, and what it answered.
+    """The questions to one client in some rounds, and its answers.
 
     Attributes:
-        index: the client.
-        questions: packed, in their order.
-        answers: packed.
+        index: the client's index.
+        questions: the questions, packed, in order.
+        answers: the answers, packed.
     """
 
     index: int
@@ -238,12 +238,12 @@ class Talk:
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration, ready to be asked: its data, its server, and its clients.
+    """One configuration, ready for questions: its data, its server, and its clients.
 
     Attributes:
-        config: as the server has it, with what is drawn before the run.
+        config: the server's configuration, with what is drawn before the run.
         problem: the shape of the data.
-        examples: of all clients together.
+        examples: the examples of all clients together.
     """
 
     config: RunConfig
@@ -257,12 +257,12 @@ class Case:
         problem = problem_of(config, None)
         if (
             config.algorithm(problem).most_examples() is not None
-        ):  # then a client has an equal share
+        ):  # every client then has an equal share
             problem = replace(problem, num_examples=COUNT * config.num_clients)
         return cls(config.with_schedule(draws_of_seed(SEED)), problem, few)
 
     def places(self, client: int) -> NDArray[np.int64]:
-        """Return which examples a client has; some have the same, which is nothing to it."""
+        """Return which examples a client has; some clients have the same, which does not matter."""
         return np.arange(COUNT) + client * COUNT % len(self.examples)
 
     def own(self, client: int) -> Examples:
@@ -302,14 +302,14 @@ class Case:
         folder: Path,
         change: Callable[[Broadcast], Broadcast] = lambda broadcast: broadcast,
     ) -> Talk:
-        """Let the server talk with clients for two rounds, and return what was said to one.
+        """Let the server talk with clients for two rounds, and return one client's conversation.
 
-        Where a round is a dialogue it is one who was there to the end.
+        If a round is a dialogue, it is a client who took part to the end.
 
         Args:
-            keys: of each client.
-            folder: for the clients' stores.
-            change: of each round's broadcast.
+            keys: the keys of each client.
+            folder: the folder for the clients' stores.
+            change: changes each round's broadcast.
         """
         server, draws = self.config.algorithm(self.problem).server(), draws_of_seed(SEED)
         state = server.initial(draws(0))
@@ -347,13 +347,13 @@ def simulation_keys(client: int) -> SimulationKeys:
 
 
 def events_of(config: RunConfig) -> list[Event]:
-    """Return what the last client's answers of a round release, by phase."""
+    """Return what the last client's answers in a round release, by phase."""
     encoder = config.algorithm(problem_of(config, None)).encoder(config.num_clients - 1)
     return [encoder.event(phase) for phase in range(config.composition.channel.phases)]
 
 
 def in_clear(event: Event) -> str:
-    """Return what an event says is sent as it is, replacing a client's whole input."""
+    """Return what an event says is sent in clear, replacing a client's whole input."""
     if isinstance(event, PerRecord):
         return in_clear(event.client)
     return event.what if isinstance(event, InClear) else ""
@@ -378,7 +378,7 @@ def population_of(case: Case, folder: Path) -> Population:
 
 
 def answered(population: Population, message: bytes, index: int, ledger: MemoryLedger) -> bytes:
-    """Return the answer of one of a simulation's clients, which trains alone."""
+    """Return the answer of one of a simulation's clients, which trains by itself."""
     runtime = replace(population.runtime(ledger), group=1)
     ((_, (answer,)),) = runtime.answers(message, [index])
     return bytes(answer)

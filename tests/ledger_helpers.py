@@ -1,4 +1,4 @@
-"""Shared by the tests of the ledger."""
+"""Helpers for the tests of the ledger."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def asked(question: str) -> bytes:
 
 @dataclass(frozen=True)
 class One:
-    """One client of some ledgers; every step is put to it alone.
+    """One client of some ledgers; every step is for this client alone.
 
     Attributes:
-        ledgers: its own ledger, and perhaps those of other clients.
-        client: its index.
+        ledgers: the client's own ledger, and perhaps those of other clients.
+        client: the client's index.
     """
 
     ledgers: Ledgers
     client: int = 0
 
     def recall(self, run: str, round: int, exchange: int, question: bytes) -> bytes | None:
-        """Return the earlier answer to this same question, or raise."""
+        """Return the earlier answer to the same question, or raise."""
         return self._found(Place(run, round, exchange, question), KEYS)
 
     def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
-        """Return if ``event`` may be released where nothing was released yet; else raise."""
+        """Return if ``event`` may be released and nothing was released yet; else raise."""
         assert self._found(Place(run, round, exchange, asked("?")), event) is None
 
     def release(
@@ -86,7 +86,7 @@ def release(
     exchange: int = 0,
     question: str = "?",
 ) -> bytes:
-    """Release with default values for what most tests do not care about."""
+    """Release, with default values for arguments that most tests ignore."""
     one = ledger if isinstance(ledger, One) else One(ledger)
     return one.release(run, round, exchange, asked(question), event, make)
 
@@ -111,7 +111,7 @@ def filled(path: Path, rounds: int = 4) -> SqliteLedger:
 
 
 def apart(work: Callable[[], None]) -> Any:
-    """Start ``work`` in its own process."""
+    """Start ``work`` in a separate process."""
     process = FORK.Process(target=work)
     process.start()
     return process

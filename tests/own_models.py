@@ -1,4 +1,4 @@
-"""Models as users write them: some that can be federated, and some that cannot."""
+"""Models as users write them: some can be federated, and some cannot."""
 
 import math
 
@@ -234,7 +234,7 @@ def silent_batch_norm(shape, classes):
 
 
 class SeveralRows(nn.Module):
-    """Each row of an image goes through the layer as if it were an example."""
+    """Sends each row of an image through the layer as if it were an example."""
 
     def __init__(self, shape, classes):
         super().__init__()

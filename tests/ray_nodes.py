@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, for tests, and models that show where they are."""
+"""A Ray cluster of two nodes on this machine, for tests, and models that record where they run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ installed = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None,
     reason="needs Ray: pip install 'fedldp[ray]'",
 )
-of_two_nodes = pytest.mark.slow  # they take half a minute to start
+of_two_nodes = pytest.mark.slow  # starting them takes half a minute
 
-# Models that leave a mark of their node in every task. One ends its process where it is told to,
-# once; one each time; one fails.
+# Models that leave a mark of their node in every task. One ends its process once, where it is
+# told to; one ends it each time; one fails.
 WATCHED = """
 import math
 import os
@@ -64,10 +64,10 @@ class Broken(Watched):
 
 @contextmanager
 def two_nodes(folder: Path, marks: Path) -> Iterator[Any]:
-    """Give a cluster of two nodes with one CPU each, to which this process is connected.
+    """Yield a cluster of two nodes with one CPU each, to which this process is connected.
 
     Args:
-        folder: for the module ``watched_model``.
+        folder: the folder for the module ``watched_model``.
         marks: the folder for the marks of its models.
     """
     ray = pytest.importorskip("ray")

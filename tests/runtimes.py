@@ -1,4 +1,4 @@
-"""Client runtimes made by hand, without a model: for tests of what a runtime itself does."""
+"""Client runtimes made by hand, without a model: for tests of the runtime itself."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from fedldp.protocol.wire import (
 RUN = "run"
 SECRET = bytes(range(32))
 LAYOUT = Layout(("w",), ((40,),))
-"""So many that the same bits do not come twice by chance."""
+"""So many weights that the same bits do not repeat by chance."""
 
 
 def sending(mechanism: Mechanism) -> Encoder:
-    """Return an encoder of changes of the weights."""
+    """Return an encoder for changes of the weights."""
     bound = Unbounded(send="update")
     return Encoder(release=Release(bound=bound, mechanism=mechanism, size=LAYOUT.size))
 
@@ -57,7 +57,7 @@ PRICE = cost(ENCODER.event(), "pure")
 
 
 class Repeatable:
-    """Entropy that comes again in another one with the same label: for tests only."""
+    """Entropy that repeats in another instance with the same label: for tests only."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -70,10 +70,10 @@ class Repeatable:
 
 @dataclass
 class MeanStep:
-    """A client step without a model: the change is the mean example. It counts its calls.
+    """A local update without a model: the change is the mean example. It counts its calls.
 
     Attributes:
-        hook: is called in every training, after it was counted.
+        hook: is called in every training, after the call was counted.
     """
 
     hook: Callable[[Broadcast, Client], None] = lambda broadcast, client: None
@@ -96,7 +96,7 @@ def examples_of(value: float = 0.1, count: int = 3) -> Examples:
 
 
 def budget_for(releases: float) -> Budget:
-    """Return a budget for so many reports of ``ENCODER``."""
+    """Return a budget for a number of reports of ``ENCODER``."""
     return Budget("pure", releases * PRICE)
 
 
@@ -106,10 +106,10 @@ class Site:
 
     Attributes:
         folder: holds its ledger and its store.
-        real: keys of a secret and a ledger on the disk; else those of a simulation.
-        releases: that its budget covers.
-        examples: its own.
-        side: what its runtimes run.
+        real: whether it has keys from a secret and a ledger on disk; else it has a simulation's.
+        releases: the number of releases that its budget covers.
+        examples: its own examples.
+        side: the client role that its runtimes run.
         failed: see ``ClientRuntime``.
         rounds: see ``Policy``.
         phases: see ``Policy``.
@@ -136,7 +136,7 @@ class Site:
         return self.memory
 
     def start(self) -> ClientRuntime:
-        """Return a runtime as it is after a restart: what is not on the disk is gone."""
+        """Return a runtime as it is after a restart, when everything not on disk is gone."""
         given = {} if self.failed is None else {"failed": self.failed}
         return ClientRuntime.of_one(
             index=0,
@@ -158,7 +158,7 @@ class Site:
         return self.start().answer(message)
 
     def entries(self) -> list[tuple[int, int, Event, str]]:
-        """Return the round, phase, event and SHA-256 of all that was released."""
+        """Return the round, phase, event and SHA-256 of everything that was released."""
         ledger = self.ledger()
         assert isinstance(ledger, SqliteLedger)
         return [(e.round, e.exchange, e.event, e.payload_sha256) for e in ledger.releases()]
@@ -173,7 +173,7 @@ def question(
     ranges: Ranges | None = None,
     public: Any = None,
 ) -> bytes:
-    """Return a packed question; ``weights`` may be one number for all."""
+    """Return a packed question; ``weights`` may be one number for all weights."""
     vector = np.full(LAYOUT.size, weights, np.float32) if np.isscalar(weights) else weights
     broadcast = Broadcast(round=round, weights=vector, ranges=ranges, public=public or {})
     return pack_request(RoundRequest(run=run, phase=phase, broadcast=broadcast))
@@ -191,7 +191,7 @@ def refusal_of(message: bytes) -> Refusal:
 
 @dataclass
 class Stating(EachAlone):
-    """An encoder that states any event, and sends the same whatever it is given."""
+    """An encoder that states any event, and sends the same report whatever its input."""
 
     states: Event
     send: Callable[[Broadcast], Report] | None = None

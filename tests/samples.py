@@ -1,6 +1,6 @@
-"""Which of many cases are tried by default: the rest are slow.
+"""Selects the cases that are tried by default; the rest are slow.
 
-``conftest.py`` says whether slow tests run, before any of them is collected.
+``conftest.py`` decides whether slow tests run, before any of them is collected.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import pytest
 T = TypeVar("T")
 
 thorough = False
-"""Whether slow tests run too."""
+"""Whether slow tests run, too."""
 
 
 def some(examples: int) -> int:
-    """Return of how many drawn examples a property is tried: by default, of an eighth."""
+    """Return the number of drawn examples for a property: by default, an eighth."""
     return examples if thorough else max(1, examples // 8)
 
 
 def part_of(cases: list[T]) -> list[T]:
-    """Return the cases of a long walk that a test takes: by default, every fourth."""
+    """Return the cases of a long walk that a test uses: by default, every fourth."""
     return cases if thorough else cases[::4]
 
 
 def first_of_each(cases: Mapping[str, Any], kind: Callable[[Any], object]) -> list[Any]:
-    """Return all cases as parameters; those that are not the first of their kind are slow."""
+    """Return all cases as parameters; all but the first of each kind are slow."""
     seen: set[object] = set()
     found = []
     for name, case in cases.items():
@@ -41,7 +41,7 @@ def first_of_each(cases: Mapping[str, Any], kind: Callable[[Any], object]) -> li
 
 
 def one_of_a_kind(cases: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first of each kind: numbers make none, but for 0 and 1, which turn things off."""
+    """Return the first of each kind: numbers make no kind, but 0 and 1 turn things off."""
     kinds = {
         repr({key: _kind(value) for key, value in config.model_dump().items()}): name
         for name, config in reversed(cases.items())
@@ -58,19 +58,19 @@ def _kind(value: object) -> object:
 
 
 CASES = 2
-"""Of a test that says nothing else, so many cases run by default."""
+"""The number of cases that run by default, for a test that sets no number."""
 
 TURNS = 8
-"""Commits after which every slow test has run."""
+"""The number of commits after which every slow test has run."""
 
 ALWAYS = ("tests/gate/", "tests/golden/")
-"""What a commit must not move: slow tests in these folders run with each of them."""
+"""Folders in which all slow tests run with each commit: a commit must not change their results."""
 
 
 def out_of_turn(items: Sequence[pytest.Item], turn: int) -> list[pytest.Item]:
-    """Return the slow tests that have their turn with another commit; spare cases are cheap.
+    """Return the slow tests whose turn comes with another commit; spare cases are cheap.
 
-    Those of a file follow one another, so that each turn has its share of every file.
+    The turns rotate within each file, so that each turn has its share of every file.
     """
     so_far: Counter[str] = Counter()
     found = []
@@ -87,10 +87,10 @@ def out_of_turn(items: Sequence[pytest.Item], turn: int) -> list[pytest.Item]:
 
 
 def leave_out(items: Sequence[pytest.Item]) -> None:
-    """Mark as slow all but some cases of each test: always the same.
+    """Mark as slow all but some cases of each test; the choice is always the same.
 
-    N of a test that is marked ``sampled(N)``, else ``CASES``; the others of the latter are spare,
-    too. They are drawn by their names, so that those of a grid differ in all of its axes.
+    N cases of a test marked ``sampled(N)`` remain, else ``CASES``; in the second case the others
+    are also spare. Cases are drawn by name, so that those of a grid differ in all of its axes.
     """
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:

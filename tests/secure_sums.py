@@ -1,4 +1,4 @@
-"""One secure sum over the phases of its protocol, with drop-outs, and all that its server sees."""
+"""One secure sum over the phases of its protocol, with drop-outs and everything its server sees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STAYS = 4
 def make_setup(
     num_clients: int, threshold: int, size: int = 3, bits: int = 24, untrusted: int = 0
 ) -> SecureSum:
-    """Return parameters of a sum."""
+    """Return the parameters of a sum."""
     return SecureSum(
         num_clients=num_clients, threshold=threshold, size=size, bits=bits, untrusted=untrusted
     )
@@ -34,7 +34,7 @@ def make_setup(
 def make_client(
     setup: SecureSum, index: int, round: int = 1, secrets: int = 1, identity: Identity | None = None
 ) -> SecureSumClient:
-    """Return a client; ``secrets`` is the round that its stream was made for."""
+    """Return a client; ``secrets`` is the round for which its stream was made."""
     stream = Stream.simulation(seed=7, round=secrets, client=index, purpose="secure sum")
     return SecureSumClient(setup, round, index, stream, identity=identity)
 
@@ -55,12 +55,12 @@ def make_roster(clients: Iterable[int], run: str = "a run") -> Roster:
 
 
 def sent(messages: Iterable[bytes]) -> list[tuple[int, bytes]]:
-    """Return messages with their senders, as a transport certifies them: honest ones."""
+    """Return messages with their senders, as certified by an honest transport."""
     return [(int.from_bytes(message[9:13], "little"), message) for message in messages]
 
 
 def column(rows: Mapping[int, bytes], place: int, round: int = 1) -> bytes:
-    """Return what a server tells the client at ``place`` of U1 of the boxes of each sender."""
+    """Return what a server tells the client at ``place`` of U1 about the boxes of each sender."""
     part = slice(place * SEALED_BYTES, (place + 1) * SEALED_BYTES)
     return pack(SumKind.OWN_SHARES, round, {sender: row[part] for sender, row in rows.items()})
 
@@ -70,13 +70,13 @@ class Run:
     """One run. Client u answers the phases before ``leaves[u]``; STAYS is all four.
 
     Attributes:
-        setup: the parameters.
+        setup: the sum's parameters.
         codes: the clients' inputs.
-        leaves: the first phase that a client does not answer, where it drops out.
+        leaves: for each client that drops out, the first phase that it does not answer.
         seen: every message that the server received, in order.
         rows: the boxes that each client sealed for all of U1.
-        late: those of phase 2 that reached it after it had closed that phase.
-        roster: where keys are certified.
+        late: the messages of phase 2 that reached the server after it had closed that phase.
+        roster: certifies the keys.
     """
 
     setup: SecureSum
@@ -141,10 +141,11 @@ class Run:
 
 
 class World:
-    """Lets masks be other ones, by name, and knows which of them the server has computed.
+    """Replaces masks, by name, and knows which masks the server has computed.
 
-    The masks are the output of a pseudorandom generator: replaced by uniform words, nobody could
-    tell. So any fixed shift of one mask that the server cannot compute is as likely as none.
+    The masks are the output of a pseudorandom generator: if uniform words replaced them, nobody
+    could tell. So any fixed shift of a mask that the server cannot compute is as likely as no
+    shift.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Releases written as a table: by round and client."""
+"""Releases written as a table by round and client."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedldp.accounting.releases import Cohort, ReleaseHistory, rounds_of
 Table = Mapping[int, Mapping[int, Event]]
 
 DOWNLINK = -1
-"""Under which index a table has what the server's broadcasts release."""
+"""The index under which a table lists releases of the server's broadcasts."""
 
 
 def released(table: Table) -> ReleaseHistory:
-    """Return the releases of ``table``: of each round, of each client, the event."""
+    """Return the releases of ``table``: the event of each client in each round."""
     rounds: dict[Event, dict[int, int]] = {}
     server: dict[Event, int] = {}
     for round, by_client in table.items():
@@ -34,7 +34,7 @@ def released(table: Table) -> ReleaseHistory:
 
 
 def table_of(releases: ReleaseHistory) -> dict[int, dict[int, Event]]:
-    """Return the table of some releases, rounds and clients ascending."""
+    """Return releases as a table, with rounds and clients in ascending order."""
     found: dict[int, dict[int, Event]] = {}
     for event, blocks in releases._blocks.items():
         for clients, bits in blocks:

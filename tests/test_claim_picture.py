@@ -1,4 +1,4 @@
-"""The picture of claim and truth, and its words, are made of the package's own statements."""
+"""The picture of claim and truth, and its text, come from the package's own statements."""
 
 from __future__ import annotations
 

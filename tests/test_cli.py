@@ -219,6 +219,6 @@ def test_the_data_folder_is_listed_and_verified(fedldp_command: Any, tmp_path: P
     assert mnist["folder"] == str(tmp_path / "mnist")
     assert mnist["present"] is False
     verified = fedldp_command("data", "verify", "--data-dir", tmp_path, "--json")
-    assert verified.status == 2  # nothing is there: that is no success
+    assert verified.status == 2  # nothing is there, which is a failure
     assert {row["status"] for row in document(verified.out)} == {"missing"}
     assert f"no file of any data set is in {tmp_path}" in verified.err

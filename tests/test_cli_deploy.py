@@ -45,7 +45,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def keys(fedldp_command: Any) -> list[str]:
-    """Make the keys of three sites, and return how ``agree`` is told of them."""
+    """Make the keys of three sites, and return the arguments of ``agree`` for them."""
     for name in ("hospital", "clinic", "practice"):
         assert fedldp_command("deploy", "keys", "keys", "--site", name).status == 0
     return [
@@ -60,7 +60,7 @@ def keys(fedldp_command: Any) -> list[str]:
 
 @pytest.fixture
 def agreed(fedldp_command: Any, keys: list[str]) -> Any:
-    """Return how to agree: with more arguments, to run.agreement."""
+    """Return a function that writes run.agreement, with further arguments."""
 
     def agree(*more: str, channel: str = "sum") -> Any:
         set_ = ("--set", "rounds=2")
@@ -129,7 +129,7 @@ def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: An
 def test_the_heading_is_not_below_what_the_quorum_lets(
     fedldp_command: Any, keys: list[str]
 ) -> None:
-    """Of noise that is made for a sum of all, where fewer may be in one."""
+    """For noise made for a sum of all clients, when a sum may have fewer."""
 
     def agreed(name: str, *more: str) -> tuple[str, float]:
         outcome = fedldp_command(
@@ -237,7 +237,7 @@ def test_a_site_sees_statement_and_cost_before_it_accepts(
         for part in ("epsilon", "cost here  rho", "is left", "hospital, number 0 of 3"):
             assert part in outcome.out
         assert bool(list(accepted.glob("*"))) == (status == 0)
-        assert Path("ledger.sqlite").exists() == (status == 0)  # whose limits are fixed then
+        assert Path("ledger.sqlite").exists() == (status == 0)  # accepting fixes its limits
     (file,) = accepted.iterdir()
     found = document(file.read_text())
     assert found == document(Path("run.agreement").read_text())
@@ -265,13 +265,13 @@ def test_a_restored_site_says_what_it_accepted_since_its_copy(
     assert "is left" in outcome.out
     once = len(SqliteLedger("ledger.sqlite").releases())
     assert once > 0
-    assert fedldp_command(*accept).status == 0  # it was known at the restore
+    assert fedldp_command(*accept).status == 0  # the agreement was known at the restore
     Path("run.agreement").unlink()
     assert agreed().status == 0
     assert "accept it with --new" in fedldp_command(*accept).assert_refused()
     outcome = fedldp_command(*restored, "--since", "run.agreement")
     assert outcome.out.count("rounds charged as lost") == 2
-    assert len(SqliteLedger("ledger.sqlite").releases()) == 3 * once  # all of it, once more
+    assert len(SqliteLedger("ledger.sqlite").releases()) == 3 * once  # all of it, charged once more
     assert fedldp_command(*accept).status == 0
     outcome = fedldp_command(*restored, "--none-since", "--restores", "2")
     assert outcome.out.count("rounds charged as lost") == 4  # both agreements, twice
@@ -382,7 +382,7 @@ def test_persons_are_agreed_and_a_gap_is_told_before_a_site_accepts(
         assert "come from 2 persons; state no more" in outcome.out + outcome.err
     Path("site.toml").write_text(f"people = 2\n{terms}")
     assert "NOT OK" not in fedldp_command(*check).out
-    Path("own.csv").write_text(rows)  # which its owner alone is told, and no round
+    Path("own.csv").write_text(rows)  # only the owner is told, and no round
     assert "line 3: column 'patient' holds ''" in fedldp_command(*check).out
 
 
@@ -439,7 +439,7 @@ def test_over_https_the_agreement_pins_who_the_server_is(agreed: Any, fedldp_com
         assert outcome.status == status
         assert ("an authority that the agreement does not name" in outcome.err) == (status == 2)
     outcome = fedldp_command("deploy", "site", "site.toml", "--check")
-    assert outcome.status == 2  # nobody listens there
+    assert outcome.status == 2  # nothing listens there
     assert [line.split()[2] for line in outcome.out.splitlines() if "NOT OK" in line] == ["server"]
     server = ("deploy", "server", "served", "run.agreement")
     assert "give --certificate" in fedldp_command(*server).assert_refused()

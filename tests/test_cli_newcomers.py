@@ -1,4 +1,4 @@
-"""What newcomers typed in a trial, each as it was typed."""
+"""Commands that newcomers typed in a trial, exactly as they typed them."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_missing_extra_is_found_before_training(
         assert "system dp_sgd needs opacus" in line
         assert "pip install 'fedldp[baselines]'" in line
     assert list(Path().iterdir()) == []
-    assert fedldp_command("account", "dp-sgd-digits", "--json").status == 0  # trains nothing
+    assert fedldp_command("account", "dp-sgd-digits", "--json").status == 0  # it trains nothing
     rows = document(fedldp_command("list", "recipes", "--json").out)
     marked = {row["name"] for row in rows if "needs fedldp[baselines]" in row["description"]}
     assert marked == {row["name"] for row in rows if row["system"] == "dp_sgd"}

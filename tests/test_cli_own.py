@@ -1,4 +1,4 @@
-"""Own data, mechanism, system and model on the command line; what a model is worth."""
+"""Own data, mechanisms, systems and models on the command line; what a model is worth."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_clients_are_counted_where_a_column_has_them(fedldp_command: Any, folder
     path = Path("uncounted.toml")
     path.write_text(CONFIG.replace("num_clients = 2\n", ""))
     assert read_toml(path).num_clients == 2
-    # The header has the data's number, and not that of the file.
+    # The header contains the data's number of clients, not the file's.
     path.write_text(CONFIG.replace("num_clients = 2", "num_clients = 7"))
     assert "patients.csv, 2 clients, 2 rounds" in fedldp_command("run", path).err
     path.write_text(CONFIG.replace("num_clients = 2\n", "").replace('"hospital"', '"clinic"'))
@@ -147,7 +147,7 @@ def test_a_model_that_learned_nothing_is_doubted(fedldp_command: Any) -> None:
     )  # fmt: skip
     assert ran.status == 0, ran.err
     found = json.loads(fedldp_command("evaluate", "run", "--json").out)
-    assert found["balanced_accuracy"] == 0.5  # it names one class, whatever it is asked
+    assert found["balanced_accuracy"] == 0.5  # it always predicts one class
     doubt = "balanced accuracy 50.00 % is not above the 50.00 % of guessing"
     assert any(doubt in text for text in found["warnings"])
     assert doubt in ran.out
@@ -193,7 +193,7 @@ def test_a_small_run_on_own_data_starts_no_process(
     monkeypatch.setattr(planning, "cores", lambda: 2)
     if not small:
         monkeypatch.setattr(planning, "_SMALL", 0)
-    if command == "sweep":  # which does one run that is not small in another process, with more
+    if command == "sweep":  # with more workers, it makes one large run in another process
         ran = carry_out(
             RunTask("mine", read_toml(Path("mine.toml")), Path("run")), RunContext(workers=2)
         )
@@ -305,7 +305,7 @@ def test_a_model_may_be_a_class_or_an_instance(folder: Path) -> None:
     assert fedldp.recipe("fedavg-quickstart", model=Base).model == "own_models:Base"
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     config = fedldp.recipe("fedavg-quickstart", model=net, rounds=1, learning_rate=1e-9)
-    with Changed(net):  # what it was given is what it trains
+    with Changed(net):  # the object that was given is the one that is trained
         weights = fedldp.run(config).weights
     np.testing.assert_allclose(weights["1.weight"], net[1].weight.detach().numpy(), atol=1e-6)
     with pytest.raises(ConfigError, match=r"workers = 2: the model was given as an object"):

@@ -1,4 +1,4 @@
-"""Every mistake on the command line is one line, exit status 2, and no run folder."""
+"""Every mistake on the command line gives one line, exit status 2, and no run folder."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_wrong_setting_is_one_line_and_leaves_nothing(
 
 
 OF_BOTH: list[tuple[str, str]] = [
-    # Recipe and settings; how the line begins, and something of the remedy.
+    # Recipe and settings; the beginning of the message, and a part of the remedy.
     ("quickstart num_examples=10", "num_clients is 100, more than the 10 .* more examples$"),
     ("quickstart num_examples=100000", "num_examples = 100000: .* leave it out"),
     ("central-dp-digits num_examples=10", "num_clients is 100, more than the 10 "),
@@ -114,7 +114,7 @@ OF_BOTH: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
-WITHOUT_DATA: list[tuple[str, str]] = [  # ``run`` misses the data first
+WITHOUT_DATA: list[tuple[str, str]] = [  # ``run`` complains about the data first
     ("quickstart dataset=covertype standardise=true", "standardise = true: .* = false$"),
     ("ldpfl-sound-digits dataset=covertype", "dataset = covertype: .* choose a data set of images"),
     ("ldpfl-digits dataset=covertype", "dataset = covertype: .* choose a data set of images"),

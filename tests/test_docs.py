@@ -50,7 +50,7 @@ def page_id(page: Path) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def guides_followed() -> Iterator[None]:
-    """Do what the guides say, as their reader does."""
+    """Follow the guides, as their reader does."""
     with guides.followed():
         yield
 
@@ -149,7 +149,7 @@ def check_command(words: list[str], where: str) -> None:
 
 
 def check_run(arguments: list[str], assignments: list[str], where: str) -> None:
-    """Check the recipe and its settings, but for KEY=VALUE, and a reader's own module:Class."""
+    """Check the recipe and its settings, except KEY=VALUE and a reader's own module:Class."""
     recipe = arguments[0] if arguments else "quickstart"
     if recipe.isupper() or recipe.endswith(".toml"):
         return
@@ -160,7 +160,7 @@ def check_run(arguments: list[str], assignments: list[str], where: str) -> None:
 
 
 class FencedParser(doctest.DocTestParser):
-    """Reads examples in Markdown: the fence that ends one is no output of it."""
+    """Reads examples in Markdown: the fence that ends an example is not part of its output."""
 
     def parse(self, string: str, name: str = "<string>") -> list[str | doctest.Example]:
         return super().parse(re.sub(r"^```.*$", "", string, flags=re.M), name)
@@ -195,7 +195,7 @@ def test_the_guides_files_are_found() -> None:
 
 
 def test_the_package_has_no_other_files_of_the_guides_names() -> None:
-    """A reader who followed the guides has these files; the package itself has none of them."""
+    """Readers who followed the guides have these files; the package itself has none of them."""
     for (package, file), source in guides.files().items():
         path = ROOT / "src" / "fedldp" / package / file
         assert not path.exists() or path.read_text() == source, f"{path} is not the guide's example"
@@ -209,7 +209,7 @@ def test_the_guides_sources_keep_to_the_line_length() -> None:
 
 
 class TestTheGuidesMechanism:
-    """What adding_a_mechanism.md claims of its example."""
+    """What adding_a_mechanism.md claims about its example."""
 
     VALUES = np.array([-1.0, -0.3, 0.0, 0.6, 1.0])
 
@@ -233,12 +233,12 @@ class TestTheGuidesMechanism:
             tuple(positions(bytes(self.stream(client).bytes(32)), 5, 2)) for client in range(count)
         )
         assert len(seen) == math.comb(5, 2)
-        # The largest of ten deviations exceeds 5 of its own with probability below 1e-5.
+        # The largest of ten errors exceeds 5 standard deviations with probability below 1e-5.
         deviation = math.sqrt(count * 0.1 * 0.9)
         assert all(abs(times - count / 10) < 5 * deviation for times in seen.values())
 
     def test_the_expectation_over_all_outputs_is_the_value(self) -> None:
-        """Exact: over the subsets with equal weight, and both bits with their probabilities."""
+        """Exact: over all subsets with equal weight, and both bits by their probabilities."""
         mechanism = self.mechanism()
         bits = mechanism.bits()
         size, sent = len(self.VALUES), mechanism.num_sent(len(self.VALUES))
@@ -259,13 +259,13 @@ class TestTheGuidesMechanism:
             aggregate.add(mechanism.encode(self.VALUES, self.stream(client)))
             estimates.append(aggregate.mean())
         stated = mechanism.variance(self.VALUES)
-        # Beyond five deviations at one of five coordinates: probability below 3e-6.
+        # More than five deviations at one of five coordinates have probability below 3e-6.
         assert np.all(np.abs(np.mean(estimates, 0) - self.VALUES) < 5 * np.sqrt(stated / count))
         np.testing.assert_allclose(np.var(estimates, 0), stated, rtol=0.1)
 
 
 def test_the_guides_system_estimates_the_mean_change() -> None:
-    """One round gives what plain averaging gives, but for noise of a known size."""
+    """One round gives the result of plain averaging, apart from noise of a known size."""
     clients, radius = 20, 0.5
     plain = fedldp.recipe(
         "fedavg-quickstart", rounds=1, num_clients=clients, model="mlp", weighting="uniform"
@@ -277,7 +277,7 @@ def test_the_guides_system_estimates_the_mean_change() -> None:
     mean, estimate = (flat(fedldp.run(config).weights) for config in (plain, noisy))
     change = mean - start
     assert np.abs(change).max() < radius
-    deviation = radius / math.sqrt(clients)  # of the error along any direction; an upper bound
+    deviation = radius / math.sqrt(clients)  # of the error in any direction; an upper bound
     for direction in (start, change):
         length = np.linalg.norm(direction)
         assert length > 10 * deviation

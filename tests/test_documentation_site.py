@@ -1,4 +1,4 @@
-"""The documentation as a site: it is built without a warning, has every page, and loads nothing."""
+"""The documentation as a site: it builds without a warning, is complete, and loads nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = ROOT / "zensical.toml"
 
 
 def pages_of(nav: list[Any]) -> list[str]:
-    """Return the pages that a navigation names, in its order."""
+    """Return the pages that a navigation lists, in order."""
     found = []
     for entry in nav:
         (target,) = entry.values()
@@ -69,7 +69,7 @@ def test_every_page_is_built(site: Path) -> None:
 
 
 class Loaded(html.parser.HTMLParser):
-    """What a page loads by itself, and the files that it shows."""
+    """Collects what a page loads by itself, and the files that it shows."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The estimator of scikit-learn: its contract, and that what the guarantee counts is the same."""
+"""The scikit-learn estimator: its contract, and that the guarantee covers the same as a run's."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def refusal(mistake: Any) -> str:
     return line
 
 
-# The contract: no check is forbidden by the guarantee. What is said of private rows is a warning.
+# The contract: the guarantee forbids no check. What concerns private rows is a warning.
 
 
 @pytest.mark.sampled(4)
@@ -204,7 +204,7 @@ def test_a_public_list_of_classes_may_hold_more_than_there_are() -> None:
 
 
 class Single(torch.nn.Module):
-    """A model that makes single precision itself, whatever it is told to compute in."""
+    """A model that always computes in single precision, whatever it is told to use."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ def test_a_model_that_knows_one_precision_keeps_it() -> None:
 
 
 def public_steps(model: FederatedClassifier) -> Any:
-    """Return a pipeline that scales by public ranges, whatever it is fitted on."""
+    """Return a pipeline that scales by public ranges, independent of the data it is fitted on."""
     ranges = FrozenEstimator(MinMaxScaler((-1, 1), clip=True).fit([[-1, -2, -3], [1, 2, 3]]))
     return make_pipeline(ranges, FunctionTransformer(np.tanh), model)
 
@@ -254,7 +254,7 @@ def test_a_score_and_every_fit_of_a_clone_are_named_as_releases(fitted: Any) -> 
     features, labels, sites = rows()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        copy.deepcopy(fitted).fit(features, labels, groups=sites)  # one fit is what it states
+        copy.deepcopy(fitted).fit(features, labels, groups=sites)  # its statement is for one fit
     with pytest.warns(ReleaseWarning, match="exact function of the rows"):
         assert fitted.score(features, labels) == np.mean(fitted.predict(features) == labels)
     with pytest.warns(ReleaseWarning, match="this classifier is a clone"):
@@ -295,7 +295,7 @@ def test_a_column_of_texts_is_refused_with_what_helps() -> None:
     assert "column 'sex' is of type" in line
     encoder = OneHotEncoder(categories=[["f", "m"]])
     encoded = make_column_transformer((encoder, ["sex"]), remainder="passthrough")
-    whole = make_pipeline(encoded, model)  # the remedy, as the line has it
+    whole = make_pipeline(encoded, model)  # the remedy, as the message gives it
     whole.fit(frame, labels, federatedclassifier__groups=sites)
     assert whole[-1].n_features_in_ == 5
 

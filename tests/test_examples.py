@@ -1,4 +1,4 @@
-"""The example programs: each runs as it stands, and its model is worth something."""
+"""The example programs: each runs unchanged, and its model is worth something."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_an_example_runs(name: str, least: float, capsys: pytest.CaptureFixture[
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::fedldp.ReleaseWarning")
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft and transformers
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # from peft and transformers
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     ("name", "least", "says"),

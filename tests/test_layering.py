@@ -1,4 +1,4 @@
-"""Arrows point from user to used: nothing imports what is built on top of it."""
+"""Arrows point from user to used: nothing imports the layers above it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import fedldp
 SOURCE = Path(inspect.getfile(fedldp)).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# From the ground up. What stands on one line does not know of each other.
+# From the ground up. Entries on one line do not know each other.
 LAYERS = [
     {"core"},
     {"accounting", "data"},
@@ -34,7 +34,7 @@ HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 
 
 def dotted(path: Path) -> str:
-    """Return the name of the module at a path: fedldp.data.formats."""
+    """Return a module's name from its path: fedldp.data.formats."""
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -44,7 +44,7 @@ NAMES = {dotted(path) for path in MODULES}
 
 @cache
 def parsed(source: str) -> ast.Module:
-    """Return a module's tree, which several tests walk."""
+    """Return a module's syntax tree, which several tests walk."""
     return ast.parse(source)
 
 
@@ -64,7 +64,7 @@ def imported(path: Path) -> set[str]:
 
 
 def part(module: str) -> str:
-    """Return the part of the package that a module belongs to; the package itself is the top."""
+    """Return the part of the package to which a module belongs; the package itself is the top."""
     return module.split(".")[1] if "." in module else "fedldp"
 
 
@@ -82,7 +82,7 @@ def test_nothing_imports_what_is_built_on_it() -> None:
         for name in own(imported(path)):
             there = part(name)
             if here == "fedldp":
-                assert there != "cli"  # the package does not need its command line
+                assert there != "cli"  # the package works without its command line
             elif there != here:
                 assert there != "fedldp", f"{dotted(path)} imports the package as a whole"
                 assert HEIGHT[there] < HEIGHT[here], f"{dotted(path)} imports {name}"
@@ -90,7 +90,7 @@ def test_nothing_imports_what_is_built_on_it() -> None:
 
 def test_no_circle_of_modules() -> None:
     graph = {dotted(path): own(imported(path)) - {dotted(path)} for path in MODULES}
-    list(TopologicalSorter(graph).static_order())  # raises at a circle
+    list(TopologicalSorter(graph).static_order())  # raises if there is a circle
 
 
 def test_the_rules_see_a_wrong_arrow(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
             assert not {name.split(".")[0] for name in imported(path)} & {"torch", "sklearn"}
 
 
-# Who opens a sensitive value: encoders, the simulator, which looks for NaN, and the audit, which
-# plays clients of its own.
+# The modules that open a sensitive value: encoders, the simulator, which looks for NaN, and the
+# audit, which plays clients of its own.
 OPENERS = {
     "fedldp.algorithms.release",
     "fedldp.audit.harness",
@@ -143,7 +143,7 @@ OPENERS = {
 
 
 def opens(source: str) -> bool:
-    """Return whether a module's text opens something without arguments, as no file is opened."""
+    """Return whether a module calls ``.open()`` without arguments, which never opens a file."""
     return any(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -159,13 +159,13 @@ def test_a_sensitive_value_is_opened_in_few_places() -> None:
     assert not opens("path.open('w')\nopen(path)\nupdate.close()")
 
 
-# A client or a server answers, and a statement is made, before torch is loaded: of it a client's
-# training alone has need.
+# A client or a server answers, and a statement is made, without loading torch: only a client's
+# training needs it.
 WITHOUT_TORCH = ("accounting", "algorithms", "core", "ledgers", "mechanisms", "protocol")
 
 
 def at_import(tree: ast.AST) -> set[str]:
-    """Return the modules that are imported when a module is: not in functions, nor for types."""
+    """Return the modules that importing a module imports: not in functions, nor for types."""
     found: set[str] = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -189,7 +189,7 @@ def graph_at_import() -> dict[str, set[str]]:
 
 
 def loaded_with(modules: set[str]) -> set[str]:
-    """Return all that is imported at once with some of the package's modules."""
+    """Return everything that is imported together with some of the package's modules."""
     graph = graph_at_import()
     found, new = set(modules), set(modules)
     while new:
@@ -206,4 +206,4 @@ def test_both_halves_and_a_statement_do_without_torch() -> None:
         "fedldp.simulation.settings",
     }
     assert "torch" not in {name.split(".")[0] for name in loaded_with(light)}
-    assert "torch" in loaded_with({"fedldp.simulation.engine"})  # it can be seen
+    assert "torch" in loaded_with({"fedldp.simulation.engine"})  # torch would be seen

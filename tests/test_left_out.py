@@ -1,4 +1,4 @@
-"""A setting that came later is written only where it is not its default."""
+"""A setting that was added later is written only if it is not at its default."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class After(Before):
 
 
 class Published(After):
-    """One that had the setting before others got it: it is written always, where it was."""
+    """A system that had the setting before others: there it is always written."""
 
     rate: Annotated[float, Field(gt=0)] = 1.0
 

@@ -1,4 +1,4 @@
-"""Models as lists of layers: their layout needs no torch, and equals that of their torch module."""
+"""Models as lists of layers: their layout needs no torch, and equals the torch module's."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from fedldp.models import (
 )
 from fedldp.protocol.wire import Layout
 
-# With torch's seed 7 and 10 classes: every parameter's name, shape, first and last number, and the
-# generator's next draw; recorded when each model was still a torch module written by hand.
+# With torch's seed 7 and 10 classes: every parameter's name, shape, first and last number, and
+# the generator's next draw, recorded when each model was still a hand-written torch module.
 STARTS = {
     "cnn": (
         (1, 28, 28),

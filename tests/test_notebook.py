@@ -21,7 +21,7 @@ def code_cells() -> list[dict[str, Any]]:
 
 
 def shown(source: str, names: dict[str, Any]) -> Any:
-    """Run a cell and return the value of its last line, where that is an expression."""
+    """Run a cell and return the value of its last line, if that is an expression."""
     tree = ast.parse(source)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, str(NOTEBOOK), "exec"), names)

@@ -1,7 +1,6 @@
-"""What a user adds, with the number of edits that the guides say: one file, and nothing else.
+"""A user's additions take the number of edits that the guides say: one file, and nothing else.
 
-The files are those of the guides, as they stand there. And parts of different publications work
-together.
+The files are those of the guides, unchanged. Parts of different publications also work together.
 """
 
 from __future__ import annotations
@@ -69,13 +68,13 @@ PRESET = "ldp_update:ldp_update"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that holds the guides' own files; what they add to the table goes with them."""
+    """A folder with the guides' own files; their entries in the table are removed with them."""
     source = guides.files()["algorithms/presets", "ldp_update.py"]
     for module, text in {**OWN, "ldp_update": source}.items():
         (tmp_path / f"{module}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for module in [*OWN, "ldp_update"]:  # of that name in another test's folder
+    for module in [*OWN, "ldp_update"]:  # modules of the same name from another test's folder
         sys.modules.pop(module, None)
     before = dict(ACCOUNTANTS)
     yield tmp_path
@@ -125,7 +124,7 @@ def test_a_file_of_ones_own_is_shown_accounted_and_run(
 
 
 def deployed(folder: Path, recipe: str, **policy: Any) -> None:
-    """Run three sites and their server in this process, and check what they have paid."""
+    """Run three sites and their server in this process, and check what they paid."""
     world = make_world(folder / "world", recipe=recipe, policy=policy, quorum=1)
     served = world.serve()
     config = world.config
@@ -135,7 +134,7 @@ def deployed(folder: Path, recipe: str, **policy: Any) -> None:
 
 
 class Everyone:
-    """In which rounds each client of a run answers."""
+    """Records in which rounds each client of a run answers."""
 
     def __init__(self, config: RunConfig) -> None:
         draws = draws_of_seed(config.seed)
@@ -154,7 +153,7 @@ def test_a_file_of_ones_own_is_deployed(address: str, folder: Path) -> None:
     if "epsilon" in type(config).model_fields:
         deployed(folder, "mine.toml", systems=[address])
         return
-    unlimited = {"kind": "zcdp", "limit": math.inf}  # nothing protects what these send
+    unlimited = {"kind": "zcdp", "limit": math.inf}  # nothing protects what they send
     deployed(folder, "mine.toml", systems=[address], allow_in_clear=True, budget=unlimited)
 
 
@@ -170,7 +169,7 @@ def test_a_site_imports_no_system_that_its_policy_does_not_name(folder: Path) ->
     [{"system": PRESET}, {"system": "composed", "mechanism": "own_mechanism:TwoPointSubset"}],
 )
 def test_a_demos_sites_may_read_what_is_of_ones_own(folder: Path, changes: dict[str, Any]) -> None:
-    """Else they would refuse every question, and the server would wait for them without end."""
+    """Otherwise they would refuse every question, and the server would wait for them forever."""
     if "mechanism" in changes:
         source = guides.files()["mechanisms", "two_point_subset.py"]
         (folder / "own_mechanism.py").write_text(source)
@@ -208,7 +207,7 @@ def test_a_preset_is_one_file(
 
 @pytest.mark.slow  # a minute
 def test_a_preset_is_audited(fedldp_command: Callable[..., Any], folder: Path) -> None:
-    """By its address alone: within the package it is the same class under a shorter name."""
+    """By its address only: within the package the same class has a shorter name."""
     (folder / "mine.toml").write_text(to_toml(config_of(PRESET)))
     found = fedldp_command("audit", "mine.toml", "--quick", "--json", "--workers", "1")
     assert found.status == 0, found.err
@@ -258,7 +257,7 @@ def test_a_transport_is_one_class(folder: Path) -> None:
         evaluate=lambda broadcast: None,
     ).go(server.initial(draws(0)), lambda state, record: found.append(record))
     assert [record.clients for record in found] == [4] * config.rounds
-    # An answer that was lost has left its client, which has paid for it.
+    # A client whose answer was lost has paid for it, because the answer left the client.
     assert ledger.releases("run") == plan(config, inputs.problem).releases
 
 
@@ -313,7 +312,7 @@ ONE_BIT: dict[str, dict[str, Any]] = {
 
 
 def test_every_preset_with_one_bit_mechanisms_is_tried_here() -> None:
-    """A preset whose mechanism is one bit with some setting: a new one gets an entry above."""
+    """Every preset whose mechanism is one bit with some setting: a new one needs an entry above."""
     tried = {settings["system"] for settings in ONE_BIT.values()}
     for recipe in recipes().values():
         if issubclass(recipe.config.composition.calibration.kind, BitMechanism):

@@ -40,7 +40,7 @@ class Mine(ldp_fl):
 """
 OWN = "own_word:Bits"
 FREE_OF_IT = re.compile(r"nothing here proves it|is not proven|infinity where nothing is proven")
-"""How the word may stand beside such a figure: denied."""
+"""The ways in which the word may stand beside such a figure: denied."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_a_statement_says_whose_word_it_is(fedldp_command: Any) -> None:
 
 
 def test_the_last_line_of_a_run_marks_both_figures(fedldp_command: Any) -> None:
-    # On own data there is no early plan, so the statement comes at the end; here it was seen.
+    # On own data there is no early plan, so the statement comes at the end; here it came earlier.
     for mechanism, setting, whole in (
         ("two_point", "epsilon 1 per weight (proven)", ", proven"),
         (OWN, "epsilon 1 per weight (claimed)", f", stated by {OWN}"),

@@ -1,4 +1,4 @@
-"""What is built: the sdist has the whole repository and nothing else, the wheel runs elsewhere."""
+"""What is built: the sdist has the whole repository and nothing else; the wheel runs elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LITTER = (
 
 
 def call(*command: object, folder: Path, first: Path | None = None) -> str:
-    """Return what a command prints, run from a folder; ``first`` is where Python looks first."""
+    """Return a command's output, run in a folder; ``first`` is where Python looks first."""
     places = [*([] if first is None else [str(first)]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     done = subprocess.run(
@@ -38,14 +38,14 @@ def call(*command: object, folder: Path, first: Path | None = None) -> str:
 
 
 def build(source: Path, kind: str, into: Path) -> Path:
-    """Build a wheel or an sdist by the backend itself: no network, no other environment."""
+    """Build a wheel or an sdist with the backend itself: no network, no other environment."""
     call(sys.executable, "-m", "hatchling", "build", "-d", into, "-t", kind, folder=source)
     (built,) = into.iterdir()
     return built
 
 
 def names_in(sdist: Path) -> set[str]:
-    """Return the files of an sdist, without the folder that they are in."""
+    """Return the files of an sdist, without the name of its top folder."""
     with tarfile.open(sdist) as archive:
         return {name.partition("/")[2] for name in archive.getnames()}
 
@@ -57,7 +57,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the tree of the sdist, with files in it that are nobody else's."""
+    """Return the tree of the sdist, with litter added that belongs to nothing."""
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
@@ -75,7 +75,7 @@ def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with fedldp alone; what it needs is taken from this environment."""
+    """Return a folder with only fedldp; its dependencies come from this environment."""
     folder = tmp_path_factory.mktemp("installed")
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps")
     call(*pip, "--target", folder, wheel, folder=folder)
@@ -120,7 +120,7 @@ def test_the_wheel_runs_outside_the_repository(installed: Path, tmp_path: Path) 
     assert found.is_relative_to(installed)
     assert fedldp("--version").startswith("fedldp ")
     assert json.loads(fedldp("account", "--json"))["claim"]["epsilon"] == 1
-    # Each of these reads a file of the package that is no module.
+    # Each of these reads a file of the package that is not a module.
     assert any(row["measured"] for row in json.loads(fedldp("reproduce", "--json"))["targets"])
     fedldp("run", "--rounds", "1", "--out", "run")
     assert "quickstart" in (tmp_path / "run" / "report.html").read_text()

@@ -1,4 +1,4 @@
-"""The table of what public data alone give is made of committed results, and of whole ones."""
+"""The table of results with public data alone comes from complete, committed results."""
 
 from __future__ import annotations
 

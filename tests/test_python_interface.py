@@ -127,7 +127,7 @@ def test_own_arrays_are_data(own_data: tuple[Any, Any]) -> None:
     assert by_pair.config.dataset == "custom"
     assert by_pair.title == "quickstart on custom"
     named = fedldp.Dataset.from_arrays(*own_data, name="patients")
-    # A recipe that standardises its images does not do so with other people's numbers.
+    # A recipe that standardises its images does not standardise other people's numbers.
     assert find_recipe("fedavg-mnist").config.standardise
     config = fedldp.run("fedavg-mnist", dataset=named, model="logistic", **SMALL).config
     assert (config.dataset, config.standardise) == ("patients", False)
@@ -231,7 +231,7 @@ def test_a_model_answers_as_its_result_does(result: fedldp.Result) -> None:
     np.testing.assert_array_equal(torch.softmax(logits.double(), 1).numpy(), shares)
     predicted = result.predict(raw.features.tolist())
     np.testing.assert_array_equal(predicted, shares.argmax(1))
-    # The quickstart standardises: without that the same weights are right less often.
+    # The quickstart standardises: without that, the same weights are right less often.
     assert np.mean(predicted == raw.labels) == result.accuracy
     torch.save(module, io.BytesIO())
     with torch.no_grad():
@@ -303,7 +303,7 @@ def test_an_account_is_the_document_of_the_command_line(fedldp_command: Any) -> 
 
 
 def test_a_notebook_shows_a_statement_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """rich, in Jupyter, shows what is printed to any console at once, and leaves its file empty."""
+    """In Jupyter, rich shows text printed to any console at once, and leaves its file empty."""
     statement = fedldp.account("quickstart")
     text = repr(statement)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
@@ -332,7 +332,7 @@ def test_an_account_counts_the_clients_of_own_data(own_data: tuple[Any, Any]) ->
     data = fedldp.Dataset.from_clients([own_data, own_data])
     ran = fedldp.run("quickstart", dataset=data, rounds=1)
     assert ran.config.num_clients == 2
-    # A crowd of the recipe's 100 would hide a client that stands beside one other.
+    # The recipe's crowd of 100 would hide a client that has only one other beside it.
     assert fedldp.account("quickstart", dataset=data, rounds=1) == ran.privacy
 
 
@@ -510,12 +510,12 @@ def test_a_model_that_another_process_gave_is_given_again(tmp_path: Path) -> Non
         found = fedldp.load(tmp_path / name, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
         weights = dict(found.trained().model.named_parameters())
         np.testing.assert_array_equal(weights["1.bias"].detach(), found.weights["1.bias"])
-    whole = fedldp.load(tmp_path / "whole")  # it is known now
+    whole = fedldp.load(tmp_path / "whole")  # it is known by now
     resumed = fedldp.resume(
         tmp_path / "cut", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    )  # other weights to begin with: those of the checkpoint count
+    )  # other initial weights: the checkpoint's count
     for label, each in whole.weights.items():
-        # That process may have had more threads.
+        # The other process may have had more threads.
         np.testing.assert_allclose(resumed.weights[label], each, atol=1e-6)
     with pytest.raises(FedldpError, match="leave model out"):
         fedldp.load(tmp_path / "whole", model=nn.Linear(64, 10))

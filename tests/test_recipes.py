@@ -148,8 +148,8 @@ def test_a_file_with_an_unknown_key_or_a_name_twice_is_refused(
         fedldp.algorithms.recipes._family.__wrapped__("x")
 
 
-# Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range; (0, 0.015) is printed for
-# Fashion-MNIST, and is a misprint (docs/reproduction.md).
+# Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range; (0, 0.015) is printed
+# for Fashion-MNIST, but is a misprint (docs/reproduction.md).
 @pytest.mark.parametrize(
     ("task", "clients", "radius"),
     [("mnist", 100, 0.075), ("fmnist", 200, 0.15), ("cifar10", 500, 1)],

@@ -1,4 +1,4 @@
-"""What stands beside the code: workflows, templates, labels and versions agree with each other."""
+"""The files beside the code agree with each other: workflows, templates, labels and versions."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_workflows_name_exists() -> None:
 
 
 def directly_needed(requirements: list[str]) -> list[Requirement]:
-    """Return what is needed, with what extras of fedldp itself need."""
+    """Return the direct requirements, including those of fedldp's own extras."""
     found = []
     for requirement in map(Requirement, requirements):
         if requirement.name == "fedldp":

@@ -1,4 +1,4 @@
-"""Rooms have one public face each: what another room imports, its ``__all__`` lists."""
+"""Each room has one public face: other rooms import only what its ``__all__`` lists."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ USES = re.compile(r"It may use ([\w, ]+)\.$")
 
 
 def parsed(path: Path) -> ast.Module:
-    """Return the tree of a module's text."""
+    """Return the syntax tree of a module."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def exported(tree: ast.Module) -> list[str]:
-    """Return what a package lists in ``__all__``, in its order."""
+    """Return the names that a package lists in ``__all__``, in order."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return [str(each) for each in ast.literal_eval(node.value)]
@@ -33,7 +33,7 @@ def exported(tree: ast.Module) -> list[str]:
 
 
 def public_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a module defines, but those that begin with an underscore."""
+    """Yield the names that a module defines, except those that begin with an underscore."""
     for node in tree.body:
         found: list[str] = []
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -46,18 +46,18 @@ def public_names(tree: ast.Module) -> Iterator[str]:
 
 
 def file_of(module: Path) -> Path | None:
-    """Return the file of a module, or of a package, whose path is given without an ending."""
+    """Return the file of a module or package from its path without an ending."""
     places = (module.with_suffix(".py"), module / "__init__.py")
     return next((place for place in places if place.exists()), None)
 
 
 def room_of(path: Path) -> str:
-    """Return the room that a file stands in; of a file at the top, its name."""
+    """Return the room to which a file belongs; for a file at the top, its name."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def taken(tree: ast.Module) -> Iterator[tuple[str, ...]]:
-    """Yield what a module imports of the package: ("accounting", "events", "Event")."""
+    """Yield what a module imports from the package: ("accounting", "events", "Event")."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             start, *way = node.module.split(".")

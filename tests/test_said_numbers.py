@@ -1,6 +1,6 @@
-"""What the README and pages say of measurements in words is what the committed results have.
+"""Measurements quoted in the README and the pages agree with the committed results.
 
-Their tables are generated, and have tests of their own; here are the sentences around them.
+Their tables are generated, and have their own tests; these tests check the sentences around them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CURVES = ("none", "low", "high", "lmh-a", "lmh-b", "lmh-c")
 
 
 def span(values: Iterable[float]) -> list[float]:
-    """Return the least and the largest."""
+    """Return the smallest and the largest value."""
     found = sorted(values)
     return [found[0], found[-1]]
 
@@ -40,7 +40,7 @@ def text(page: str) -> str:
 
 
 def of(recipe: str) -> float:
-    """Return the percent of a committed result of the reproduction."""
+    """Return the percentage in a committed result of the reproduction."""
     return 100 * published()[recipe].mean
 
 
@@ -51,7 +51,7 @@ def after(recipe: str, rounds: int) -> float:
 
 
 def noise_on_fmnist(changed: str) -> float:
-    """Return what LDP-FL's noise costs in a pair of rows of the gap."""
+    """Return the cost of LDP-FL's noise in a pair of rows of the gap."""
     twin, noisy = (f"gap-{changed}",) * 2 if changed else ("", "table1-adaptive-eps5")
     return of(f"fedavg-fmnist-{twin}".rstrip("-")) - of(f"ldp-fl-fmnist-{noisy}")
 

@@ -1,4 +1,4 @@
-"""What a user waits for: no command imports what only training needs, and help next to nothing."""
+"""What a user waits for: only training imports what it needs, and help imports next to nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = {"numpy", "scipy", "cryptography"}  # typer itself imports pydantic
 
 
 def command(*arguments: str) -> str:
-    """Return a program that is a command of the command line, as its script runs it."""
+    """Return a program that runs a command as the script of the command line does."""
     return f"""{COMMAND}
 command(*{arguments})"""
 
@@ -50,7 +50,7 @@ STEPS = {
     "account": ["repr(fedldp.account('quickstart'))"],
     "result": ["fedldp.Result"],
 }
-"""What one process does in turn: what is not loaded after all of a kind, none of them loads."""
+"""The steps of one process: what is not loaded after all steps of a kind, none of them loads."""
 
 COMMAND = """
 def command(*arguments):
@@ -65,7 +65,7 @@ def command(*arguments):
 
 @pytest.fixture(scope="module")
 def loaded() -> dict[str, dict[str, set[str]]]:
-    """Return by kind and step the packages that a fresh process has loaded after it."""
+    """Return, by kind and step, the packages that a fresh process has loaded after the step."""
     lines = ["import json, sys", COMMAND]
     for kind, steps in STEPS.items():
         for step in steps:
@@ -113,7 +113,7 @@ def test_what_is_imported_is_seen(loaded: dict[str, dict[str, set[str]]]) -> Non
 def test_a_run_shows_its_plan_before_it_imports_what_trains(
     tmp_path: Path, more: tuple[str, ...]
 ) -> None:
-    """Without torch, a run gets as far as that."""
+    """Even without torch, a run shows its plan."""
     program = f"""import sys
 class Absent:
     def find_spec(name, path, target=None):
@@ -147,7 +147,7 @@ def test_a_small_run_starts_no_other_process(
 
 
 def test_threads_may_ask_first_together() -> None:
-    """A module that one thread imports is not read half by another, and the half not kept."""
+    """While one thread imports a module, no other reads it half-finished, or keeps that half."""
     program = """import threading, fedldp
 gate, found = threading.Barrier(4), []
 def ask():

@@ -1,4 +1,4 @@
-"""Statements: the figures, that they hold for what was really released, and calibration."""
+"""Statements: their figures, that these hold for what was really released, and calibration."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_fedavg_has_no_guarantee(fedldp_command: Any) -> None:
 
 
 KINDS = one_of_a_kind({name: recipe.config for name, recipe in recipes().items()})
-"""Of the others ``tests/gate`` makes the statement, and the same runtime counts their events."""
+"""For the others ``tests/gate`` makes the statement, and the same runtime counts their events."""
 
 
 @pytest.mark.sampled(15)
@@ -186,7 +186,7 @@ def test_the_worst_off_client_is_stated() -> None:
     alone = planned(small(epsilon=2.0, num_clients=1))
     for unit in ("client-round", "client-run"):
         assert epsilons(mixed, unit) == epsilons(alone, unit)
-        # The client with epsilon 2 is the only one of its kind: the shuffler hides it not at all.
+        # The client with epsilon 2 is the only one of its kind: the shuffler gives it no cover.
         hidden = epsilons(mixed, unit, "shuffled-server")
         assert hidden["approximate"] == epsilons(alone, unit)["approximate"]
 
@@ -306,7 +306,7 @@ def test_mixed_events_add_up_what_they_cost_under_a_zcdp_budget() -> None:
     noise, large = GaussianReport(mu=1.0, rho=0.5), PureReport(epsilon=8.0)
     bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=100)
     (line,) = local_guarantees(Counter({noise: 2, large: 1, bits: 3}), "client-run", 1e-5)
-    # A pure 8 is 8-zCDP, not 32; bits count singly, not as a report of 50.
+    # A pure epsilon of 8 is 8-zCDP, not 32; bits count singly, not as one report of 50.
     assert line.epsilon == zcdp_epsilon(2 * 0.5 + 8.0 + 3 * 100 * 0.125, 1e-5)
 
 
@@ -342,7 +342,7 @@ def test_what_is_drawn_once_costs_once(rounds: int, epsilon: float) -> None:
     often = local_guarantees(Counter({kept: rounds}), "client-run", 1e-5)
     assert [line.epsilon for line in often] == [line.epsilon for line in once]
     assert all(ONCE in line.assumptions for line in often)
-    # What is sent may tell less of the input than what was drawn: nothing is known from below.
+    # The report may reveal less about the input than the draw: there is no known lower bound.
     assert once[0].lower is not None
     assert all(line.lower is None for line in often)
     more = local_guarantees(Counter({kept: rounds, PureReport(epsilon=1.0): 2}), "client-run", 0.0)
@@ -471,7 +471,7 @@ def test_a_claim_for_records_is_set_beside_what_holds_for_records() -> None:
     record, run = (lines_of(privacy, unit) for unit in ("record", "client-run"))
     assert [g["epsilon"] for g in record] == [g["epsilon"] for g in run]
     assert {(g["neighbours"], g["lower"]) for g in record} == {("replace-record", None)}
-    assert not lines_of(planned(small()), "record")  # the claim is for a weight
+    assert not lines_of(planned(small()), "record")  # the claim is about one weight
 
 
 def test_clients_with_budgets_of_their_own_are_told_so() -> None:

@@ -61,7 +61,7 @@ def test_what_is_frozen_never_changes_and_is_no_part_of_any_report(
     assert {n: w.tobytes() for n, w in saved.items()} == {
         n: w.tobytes() for n, w in result.weights.items()
     }
-    # The whole model is used: as its code makes it, with the file's weights.
+    # The whole model is used: built by its code, with the file's weights.
     assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(result.accuracy)
 
 
@@ -147,7 +147,7 @@ def test_a_run_begins_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {n: w.numpy().tobytes() for n, w in begun.items()} == {
         n: w.tobytes() for n, w in first.weights.items()
     }
-    # Trained weights that the file lacks are drawn.
+    # Trained weights that the file lacks are drawn at random.
     saved = load_file("first/model.safetensors")
     frozen = {n: w for n, w in saved.items() if n.startswith("1.")}
     save_file(frozen, "encoder.safetensors")
@@ -158,7 +158,7 @@ def test_a_run_begins_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(RunError, match="what is frozen of the model"):
         fedldp.resume("second")
     Path("encoder.safetensors").unlink()
-    assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # no longer needed
+    assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # unneeded by now
     for line in fedldp.account(config)["guarantees"]:
         assert "initial = first/model.safetensors was trained on none" in str(line["assumptions"])
 

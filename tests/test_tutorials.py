@@ -1,11 +1,11 @@
-"""The tutorials: every block is run in order, as its reader would, and what they show comes out.
+"""The tutorials: every block runs in order, as for a reader, and gives the results it shows.
 
-A block with a title is a file, and is written. One of sh is run; a text block right after it shows
-what it prints, with "..." for what is left out or differs from run to run. Examples of python are
-doctests of one session. A block that begins with TERMINAL runs on beside what follows, and the text
-after it is waited for; one that begins with EVERY_TERMINAL stands before all later ones. One that
-begins with ONCE was done by whoever runs this. Where TOLD stands, ten words are typed: those that
-were printed last.
+A block with a title is a file, and is written. A block of sh is run; a text block right after it
+shows its output, with "..." for what is left out or differs from run to run. Python examples are
+doctests of one session. A block that begins with TERMINAL keeps running beside what follows, and
+the text after it is waited for; one that begins with EVERY_TERMINAL stands before all later ones.
+A block that begins with ONCE was already done by the person who runs this. Where TOLD stands, the
+ten words that were printed last are typed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.md"))
 WITH_PROCESSES = {"three_sites.md"}
 GUIDES = {"deployment.md": "starlette", "flower.md": "flwr"}
-"""Of docs, with what they need."""
+"""Guides from docs, with the packages that they need."""
 
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)
 PLAIN = re.compile(r"fedldp [^|&;<>$]+")
@@ -50,7 +50,7 @@ PATIENCE = 180.0
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, the name of the file that it is, and what stands before it."""
+    """A fenced block: its language, the name of its file, and what stands before it."""
 
     language: str
     title: str
@@ -59,7 +59,7 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """Return the blocks of a page; a fence that is no such block fails."""
+    """Return the blocks of a page; a malformed fence fails."""
     found = list(FENCE.finditer(page))
     assert page.count("```") == 2 * len(found)
     begins = [0, *(match.end() for match in found)]
@@ -70,7 +70,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def shows(wanted: str, printed: str) -> bool:
-    """Say whether ``printed`` holds the lines that are shown, in this order."""
+    """Return whether ``printed`` holds the lines that are shown, in this order."""
     pattern = ".*".join(re.escape(part.strip()) for part in wanted.split("..."))
     plain = "\n".join(line.rstrip() for line in printed.splitlines())
     return re.search(pattern, plain, re.S) is not None
@@ -78,7 +78,7 @@ def shows(wanted: str, printed: str) -> bool:
 
 @dataclass
 class Reader:
-    """Does what a tutorial says, in a folder of its own."""
+    """Follows a tutorial in a folder of its own."""
 
     folder: Path
     one_process: bool
@@ -106,13 +106,13 @@ class Reader:
         (self.folder / block.title).write_text(block.text, encoding="utf-8")
 
     def talk(self, text: str) -> None:
-        name = f"session{len(self.names)}"  # functions of an earlier block are of another source
+        name = f"session{len(self.names)}"  # functions of an earlier block have another source
         test = doctest.DocTestParser().get_doctest(text, self.names, name, None, 0)
         assert test.examples, f"a python block needs a title, or examples:\n{text}"
         said: list[str] = []
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
         with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(self.folder)  # as for whoever starts Python there
+            patch.syspath_prepend(self.folder)  # as for a user who starts Python there
             runner.run(test, out=said.append, clear_globs=False)
         self.names = test.globs
         assert runner.failures == 0, "".join(said)
@@ -214,10 +214,10 @@ def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
 
 
 LONG = {"choosing_a_system.md", "first_run.md", "own_data.md", "own_mechanism.md"}
-"""Those that train for long."""
+"""The tutorials that train for long."""
 
 IN_A_SHELL = [page for page in TUTORIALS if page.name in WITH_PROCESSES]
-"""Those whose every line a shell runs, since no single process can."""
+"""The tutorials whose every line runs in a shell, since no single process can run them."""
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_tutorial_does_so_in_a_shell(page: Path, reader: Reader) -> None:
 def test_a_guide_to_real_sites_does_what_it_says(
     page: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The very commands; of real machines, the installation and systemd are left out."""
+    """Runs the actual commands, but leaves out installation and systemd on real machines."""
     pytest.importorskip(GUIDES[page])
     monkeypatch.setenv("HOME", str(reader.folder))
     reader.one_process = False
@@ -254,7 +254,7 @@ def test_a_guide_to_real_sites_does_what_it_says(
         summary = reader.call(
             ["fedldp", "evaluate", "server/run", "--data", "server/patients.csv", "--json"]
         )
-        assert json.loads(summary)["accuracy"] > 0.8  # 0.65 by always naming the same class
+        assert json.loads(summary)["accuracy"] > 0.8  # always predicting the same class gives 0.65
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def test_the_guide_to_comparing_does_what_it_says(reader: Reader) -> None:
 
 
 class TestTheReader:
-    """A tutorial that is wrong is found."""
+    """A wrong tutorial is detected."""
 
     def follow(self, reader: Reader, text: str) -> None:
         page = reader.folder / "page.md"

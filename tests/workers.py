@@ -1,4 +1,4 @@
-"""Worker processes that start at once, for tests of what workers do and not of how they start."""
+"""Worker processes that start at once, for tests of their work rather than of their start."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 @contextmanager
 def forked_workers() -> Iterator[None]:
-    """Let workers fork from a clean process that has imported all: else each does so for seconds.
+    """Let workers fork from a clean process with everything imported, which saves each seconds.
 
-    That process is not this one: as those of a run, workers have nothing but what they are sent.
+    That process is not this one: like those of a run, workers have only what they are sent.
     """
     context = multiprocessing.get_context("forkserver")
-    # The last two are what torch's optimisers and dp_sgd import when they are first used.
+    # torch's optimisers and dp_sgd import the last two when they are first used.
     context.set_forkserver_preload(
         ["pytest", "fedldp.simulation.engine", "torch._dynamo", "opacus"]
     )
