@@ -431,7 +431,7 @@ def compared(
         failed: why the runs of a cell could not be made; the same command tries them again.
 
     Raises:
-        ComparisonError: a run's statement has a larger epsilon than its label.
+        ComparisonError: a run's statement has a larger epsilon or delta than its label.
     """
     current = [row for row in rows if comparison.is_current(row)]
     standing = comparison.standing(current)

@@ -104,7 +104,7 @@ def compare(
         settings: changes to all recipes that have these settings.
 
     Raises:
-        ComparisonError: a run's statement has a larger epsilon than the one it was calibrated to.
+        ComparisonError: a run's statement has a larger epsilon or delta than it was calibrated to.
         FedldpError: an argument is wrong, contestants differ in data, clients or partition, or
             ``out`` holds something else.
 
