@@ -306,7 +306,7 @@ def _callback(given: Callable[[Round], None] | None) -> Callable[[Round], None]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a file of settings would hold it: numpy's numbers become Python's own."""
+    """Return a value in the form of a settings file: numpy's numbers become Python's own."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Path):

@@ -65,7 +65,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         recipe: a recipe's name, the path of a TOML file, or a configuration. By default, the
             composition that `fedldp advise` tries for the unit and the adversary, at the middle of
             its tries.
-        unit: whom the guarantee is for: "person" (``fit`` then needs ``persons``), "record" (one
+        unit: whom the guarantee protects: "person" (``fit`` then needs ``persons``), "record" (one
             row), "client-round" or "client-run"; or "weight". Neither it nor the adversary has a
             default.
         adversary: against whom: "server" (no trust in anybody), "summing-server" (a secure sum),

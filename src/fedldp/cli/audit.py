@@ -92,7 +92,7 @@ def audit(
     else:
         games = _planned_of_client(client, epsilon, delta, unit, shape, quick=quick)
     more = None
-    if page is not None and recipe is not None:  # before the games, which do not need the data
+    if page is not None and recipe is not None:  # first: it needs the data, the games do not
         more = _extra_attacks(recipe, quick=quick, seed=seed)
     found = play(
         recipe or mechanism or client or "all mechanisms and systems",
@@ -248,7 +248,7 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
     named = not of_system and any(row.setting for row in rows)
     if of_system:
         columns.insert(1, "against")
-    if named:  # nothing is claimed of it but what is stated
+    if named:  # its only claim is its statement
         columns.insert(0, "looked at")
         columns.remove("claimed")
     table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
@@ -281,7 +281,7 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
 
 
 def _finds(row: Result) -> str:
-    """Return from which epsilon on a row would have shown a bug, where it shows none."""
+    """Return the epsilon from which on the row would have shown a bug, unless it shows one."""
     if row.verdict == "bug":
         return "shown"
     return "-" if row.finds is None else f"{row.finds:.4f}"

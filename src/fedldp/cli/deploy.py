@@ -206,7 +206,7 @@ def invite(
         raise ConfigError(f"{out} is there already; remove it, or choose another file")
     config, problem = planned.resolved()
     found = Invite.new(config, problem, url, **planned.terms(config, problem))
-    expected = found.expected()  # refused here, or when all sites have joined
+    expected = found.expected()  # refuse now rather than when all sites have joined
     if (folder / "server.pem").exists():
         check_host(folder / "server.pem", host)
     else:

@@ -16,7 +16,7 @@ Settings = Mapping[str, Any]
 """Settings by name."""
 
 Try = Mapping[str, Any]
-"""One choice of hyperparameters: plain values by name, as JSON holds them.
+"""One choice of hyperparameters: plain values by name, as in JSON.
 
 Either settings as they are (``Contestant.of``), or values from which ``Contestant.configure``
 makes settings.
@@ -64,8 +64,8 @@ class Contestant:
         tries: its hyperparameters; ties in score go to the earlier one.
         guarantee: the guarantee that it is calibrated to, or that ``stated`` looks for.
         role: how it is treated.
-        data_of: the task whose data it gets in place of a cell's own, where it has features of
-            its own; None for the cell's.
+        data_of: the task whose data it gets instead of the cell's, if it has its own features;
+            None for the cell's data.
         quick_to_state: whether its statement takes milliseconds. If not, its budget is solved for
             to a thousandth only, and never above what meets the epsilon.
         code: a digest of the user's own code that it runs; when the digest changes, its runs are
@@ -108,7 +108,7 @@ class Contestant:
         guarantee: GuaranteeKind,
         role: Role = "calibrated",
     ) -> Contestant:
-        """Return a contestant whose tries are settings that change ``config``.
+        """Return a contestant with tries that change settings of ``config``.
 
         Raises:
             ConfigError: it has no tries, or has the same one twice.

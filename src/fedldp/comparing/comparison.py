@@ -128,7 +128,7 @@ class Comparison:
         """
         contestant = self.contestant(cell)
         shared = {
-            "standardise": False,  # the data are what the task loads
+            "standardise": False,  # the data stay as the task loads them
             **self.tasks[cell.task].settings,
             "num_clients": cell.clients,
             "delta": contestant.guarantee.delta,
@@ -223,7 +223,7 @@ class Comparison:
     def known(
         self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
     ) -> Row | None:
-        """Return the line of a run, if it is there."""
+        """Return the line of a run, if the results have it."""
         return results.find(self.digest(cell, attempt, seed, self._data_words(cell, purpose)))
 
     def made(self, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Row:

@@ -408,7 +408,7 @@ def measure_all(
 
 
 def _known(comparison: Comparison, results: Results, cells: Sequence[Cell]) -> int:
-    """Return how many runs of these cells need not be made again."""
+    """Return how many runs of these cells are already in the results."""
     found = 0
     for cell in cells:
         runs: list[tuple[Try, Purpose, int]]

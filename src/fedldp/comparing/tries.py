@@ -64,7 +64,7 @@ def grid_of(name: str, given: Any) -> tuple[Try, ...]:
             combination is tried.
 
     Raises:
-        ConfigError: it is neither, or has fewer than two tries.
+        ConfigError: the grid has neither form, or fewer than two tries.
     """
     match given:
         case list() if given and all(isinstance(each, Mapping) and each for each in given):

@@ -234,7 +234,7 @@ class PrivateClient:
         self._nodes: dict[str, _Node] = {}
         self._lock = threading.RLock()
         check_fits(self.config)
-        event = self.event()  # refuses what cannot be stated
+        event = self.event()  # refuses a composition without a statement
         if real_arithmetic_only(event):
             raise ConfigError(
                 f"event {type(event).__name__}: it is private for real numbers only, not for the "
@@ -439,10 +439,10 @@ def _layout(model: nn.Module | Callable[[], nn.Module] | Layout, trainable: str)
 
 
 def _check_covers(budget: Budget, event: Event, rounds: int) -> None:
-    """Refuse a budget under which no round would be answered.
+    """Refuse a budget that does not cover the answer to one round.
 
     Raises:
-        ConfigError: the budget is too small.
+        ConfigError: the budget does not cover it.
     """
     if not budget.may_cover(event):
         zcdp = Budget("zcdp", 0.0, budget.unit)
@@ -468,7 +468,7 @@ def check_fits(config: RunConfig) -> None:
     """Refuse a composition that does not fit around training in somebody else's loop.
 
     Raises:
-        ConfigError: it does not; the line names the part.
+        ConfigError: the composition does not fit; the message names the part.
     """
     parts: Composition = config.composition
     name, wrong = config.name(), None

@@ -1,6 +1,6 @@
 """A run as two documents for publication: its protection (privacy.json) and a model card.
 
-Every value comes from the run's folder. What a run cannot know is null, and listed as such.
+Every value comes from the run's folder. Values that a run cannot know are null, and are listed.
 """
 
 from __future__ import annotations

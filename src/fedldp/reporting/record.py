@@ -6,14 +6,14 @@ privacy.json       the statement, written before training starts
 metrics.jsonl      one line for each round
 checkpoint         the server's state after the last complete round, and what every client's ledger
                    holds; bound to config.json, and replaced atomically
-own_data.json      how many rows the user's own data have, until the run has finished
-clients/           what clients keep for later rounds, where they keep anything
+own_data.json      exact row counts of the user's own data, until the run has finished
+clients/           what clients keep for later rounds, if anything
 model.safetensors  the final weights
 schema.json        names of classes and features, and the shape of an example
 summary.json       the result, as `fedldp run --json` prints it
 report.html        the result as a page for people
 card/              what `fedldp card` makes for publication
-arrivals/          every message's position and time, where record_arrivals is on
+arrivals/          every message's position and time, if record_arrivals is on
 """
 
 from __future__ import annotations

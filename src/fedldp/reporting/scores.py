@@ -15,7 +15,7 @@ from fedldp.protocol.server_loop import Evaluation, Round
 from fedldp.reporting.schema import FEW, Schema
 
 CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy", "brier")
-"""The metrics by which runs may be compared and chosen. A useless model can be well calibrated."""
+"""The metrics for comparing and choosing runs. An uninformative model can be well calibrated."""
 
 FIGURES = (*CHOSEN_BY[2:], "calibration_error")
 """The figures of a round besides accuracy and loss; see ``Evaluation``."""
@@ -54,7 +54,7 @@ def figures_of(
 
     Args:
         labels: shape (n,), n of at least 1.
-        probabilities: of each class, shape (n, num_classes).
+        probabilities: the probability of each class, shape (n, num_classes).
         confusion: the number of examples of each class (row) predicted as each class (column).
     """
     ranked = [_ranked(labels == k, probabilities[:, k]) for k in _scored(probabilities.shape[1])]
@@ -91,7 +91,7 @@ def calibration_error(
 
     Args:
         labels: shape (n,), n of at least 1.
-        probabilities: of each class, shape (n, num_classes).
+        probabilities: the probability of each class, shape (n, num_classes).
         bins: the largest number of bins; each has one example at least.
 
     Source: C. Guo, G. Pleiss, Y. Sun, K. Weinberger, "On Calibration of Modern Neural Networks",
@@ -153,7 +153,7 @@ def scores(
 
     Args:
         labels: shape (n,), n of at least 1.
-        probabilities: of each class, shape (n, num_classes).
+        probabilities: the probability of each class, shape (n, num_classes).
         schema: the model's schema.
         threshold: for two classes, the probability from which class 1 is predicted; with None, the
             more probable class is. AUC, average precision and the Brier score do not depend on it.

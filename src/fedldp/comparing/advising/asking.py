@@ -46,8 +46,8 @@ def read_question(
     Args:
         table: a .csv or .parquet file; or a .toml file whose ``dataset`` is one. Only the
             declarations about the data are read from a .toml file.
-        client: the column that says at which client, or site, a row is.
-        person: the column that says whose a row is.
+        client: the column that names the client, or site, of a row.
+        person: the column that names the person of a row.
         label: the column of the classes.
         settings: settings of the data, by dotted name.
 

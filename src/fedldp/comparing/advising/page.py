@@ -89,7 +89,7 @@ def _right(epsilon: float) -> float:
     The number is rounded up.
 
     Source: P. Kairouz, S. Oh, P. Viswanath, "The Composition Theorem for Differential Privacy",
-    ICML 2015: both kinds of error are (1 - delta)/(1 + e^epsilon) at least where they are equal.
+    ICML 2015: if both kinds of error are equal, they are at least (1 - delta)/(1 + e^epsilon).
     """
     return math.ceil(1e4 * (1 - (1 - DELTA) / (1 + math.exp(epsilon)))) / 100
 

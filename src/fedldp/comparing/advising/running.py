@@ -51,7 +51,7 @@ def advise(
 
     Args:
         table: a .csv or .parquet file; or a .toml file that names one and declares its columns.
-        client: the column that says at which client, or site, a row is.
+        client: the column that names the client, or site, of a row.
         person: the column that says whose a row is; without it the unit is a row, or a whole client
             if there are 100 or more.
         label: the column of the classes; "label" by default.
