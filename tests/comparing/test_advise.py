@@ -325,6 +325,10 @@ def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
     assert [said in other.verdict(trust)[1] for trust in ("none", "sum", "central")] == [
         False, True, True,
     ]  # fmt: skip
+    refused = Figure(CENTRAL, EPSILONS[-1], [], "it diverged", 3)
+    figures = {**other.figures, (CENTRAL, EPSILONS[-1]): refused}
+    less = Advice(other.question, other.data, other.comparison, figures, None, 1.0)
+    assert said not in less.verdict("sum")[1] + less.verdict("central")[1]
     for epsilon in EPSILONS:  # what the sentence rests on
         noise = []
         for trust, shares in (("sum", 3), ("central", 1)):

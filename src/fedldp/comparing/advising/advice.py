@@ -253,7 +253,9 @@ class Advice:
         if trust not in two or self.unit == "client-run" or not self.learns:
             return ""
         states = [[self.state(each, epsilon) for epsilon in self.epsilons] for each in two]
-        if "not measured" in states[0] + states[1] or self.viable("sum") == self.viable("central"):
+        if {"not measured", "refused"} & {*states[0], *states[1]}:
+            return ""  # then a run that is missing may be why
+        if self.viable("sum") == self.viable("central"):
             return ""
         return (
             " Sums and one server have noise of the same size here: that their verdicts differ is "
