@@ -90,6 +90,11 @@ def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) ->
     if asked is not None:
         unit, adversary = asked
         found = [f"Asked for: {asked_in_words(config, privacy)}."]
+        if SIMULATED in privacy["warnings"] and line is not None and line["epsilon"] is not None:
+            found.append(
+                "This run was simulated and protects nothing itself: the guarantee holds for "
+                + ("ideal real numbers." if IDEALISED in line["assumptions"] else "a deployment.")
+            )
     else:
         if line is None or line["epsilon"] is None:
             return [
