@@ -94,6 +94,9 @@ def test_a_run_takes_them_and_its_lines_say_that_none_was_measured(table: Path) 
     for line, before in zip(found["guarantees"], known["guarantees"], strict=True):
         assert line["kind"] == "none" or line["assumptions"] == [*before["assumptions"], said]
         assert line["epsilon"] == before["epsilon"]
+    filled = plan(made.changed(fill_columns={"sex": "m"}), problem).privacy["warnings"]
+    said = "no number or text in fill_columns, scale_columns and categories was measured"
+    assert any(each.startswith(said) for each in filled)
 
 
 def test_a_public_number_stands_where_a_value_is_missing_and_a_feature_says_so(

@@ -16,6 +16,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
 from fedldp.models import build_model, layout_of_module
 from fedldp.protocol.wire import Broadcast
+from fedldp.simulation.plan import plan
 from fedldp.training.batched_sgd import GROUP
 from fedldp.training.local_sgd import LocalSgd, batches
 from fedldp.training.single_gradients import single_gradients
@@ -105,3 +106,17 @@ def test_gradients_of_people_are_weighed_too() -> None:
     update: Any = config.algorithm(Problem((1, 8, 8), 10, 1437)).local_update(CPU)
     assert update.summed.class_weights == (0.125,) * 9 + (1.0,)
     assert update.summed.clip == config.model_dump()["clip"] / 4
+
+
+def test_a_statement_assumes_that_weights_are_public() -> None:
+    """Weights that were counted on the rows are a release, which no line counts."""
+    config = find_recipe("person-dp-sgd-digits").config
+    problem = Problem((1, 8, 8), 10, 1437)
+    plain = plan(config, problem).privacy
+    weighted = plan(config.changed(class_weights=[1.0] * 9 + [4.0]), problem).privacy
+    said = "no number in class_weights was counted on the clients' rows"
+    assert not any(each.startswith(said) for each in plain["warnings"])
+    assert any(each.startswith(said) for each in weighted["warnings"])
+    for line, before in zip(weighted["guarantees"], plain["guarantees"], strict=True):
+        assert line["epsilon"] == before["epsilon"]
+        assert line["kind"] == "none" or said in line["assumptions"]

@@ -98,10 +98,14 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
         found.append(Assumed(what, "code of your own"))
     public = [name for name in ("centre_columns", "fill_columns") if getattr(config, name)]
     if public:
-        settings = f"{', '.join(public)} and scale_columns"
-        texts = any(isinstance(value, str) for value in config.fill_columns.values())
-        kind = "number or text" if texts else "number"
-        what = f"no {kind} in {settings} was measured on the clients' rows"
+        if any(isinstance(value, str) for value in config.fill_columns.values()):
+            settings = f"number or text in {', '.join(public)}, scale_columns and categories"
+        else:
+            settings = f"number in {', '.join(public)} and scale_columns"
+        what = f"no {settings} was measured on the clients' rows"
+        found.append(Assumed(what, "numbers of your own"))
+    if config.class_weights is not None:
+        what = "no number in class_weights was counted on the clients' rows"
         found.append(Assumed(what, "numbers of your own"))
     return tuple(found)
 
