@@ -223,7 +223,10 @@ class Own(KClosest):
     ("says", "line"),
     [
         (None, "a report of 640 values is not one category"),
-        ({"high": 9, "low": 1, "closest": 3, "categories": 5}, "closest = 3: give at most 2, half of the 5 categories"),
+        (
+            {"high": 9, "low": 1, "closest": 3, "categories": 5},
+            "closest = 3: give at most 2, half of the 5 categories",
+        ),
         ({"high": 9, "low": 1, "closest": 1, "categories": 1}, "closest = 1: of 1 categories give"),
         ({"high": 2, "low": 1, "closest": 1, "categories": 4}, "less than its event says"),
     ],

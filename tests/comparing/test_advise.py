@@ -34,7 +34,7 @@ from fedldp.comparing.advising.plan import (
 from fedldp.core.errors import FedldpError
 from fedldp.data.unit_norm import UnitNorm
 from fedldp.reporting.scores import calibration_error
-from fedldp.simulation.settings import assignment, resolve
+from fedldp.simulation.settings import assignment, beside, resolve, seen_from
 
 Change = Callable[[list[dict[str, Any]]], None]
 DECLARED = {"scale_columns.age": [0, 120], "categories.sex": ["f", "m"]}
@@ -313,6 +313,19 @@ def test_the_advised_run_is_read_from_anywhere(
     assert Path(resolve("advice/next.toml").dataset).resolve() == tmp_path / "t.csv"
     advice(tmp_path, {FREE: 0.9, ANY: 0.55, SUM: 0.55, CENTRAL: 0.55}).write(out)
     assert not (out / "next.toml").exists()  # that of earlier advice is not this one's
+
+
+def test_what_a_link_leads_to_stays_unsaid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration goes to all parties, and the name of a table may tell what is in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hospital").mkdir()
+    (tmp_path / "study").mkdir()
+    write(tmp_path / "hospital" / "hiv.csv", visits(40))
+    (tmp_path / "study" / "t.csv").symlink_to(tmp_path / "hospital" / "hiv.csv")
+    found = beside(Path("study/run.toml"), {"dataset": "t.csv"})
+    assert found == {"dataset": "study/t.csv"}
+    config = resolve("quickstart").changed(**found)
+    assert seen_from(tmp_path / "study", config) == {"dataset": "t.csv"}
 
 
 def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:

@@ -182,17 +182,25 @@ def beside(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     for name in _FILES:
         text = found.get(name)
         if isinstance(text, str) and _is_relative(text) and (path.parent / text).is_file():
-            found[name] = os.path.relpath((path.parent / text).resolve(), Path.cwd().resolve())
+            found[name] = _as_seen(path.parent / text, Path())
     return found
 
 
 def seen_from(folder: Path, config: RunConfig) -> dict[str, str]:
     """Return the paths of a configuration's tables as a TOML file in ``folder`` has them."""
     return {
-        name: os.path.relpath(Path(text).resolve(), folder.resolve())
+        name: _as_seen(Path(text), folder)
         for name in _FILES
         if (text := getattr(config, name)) is not None and _is_relative(text)
     }
+
+
+def _as_seen(file: Path, folder: Path) -> str:
+    """Return a file's path from a folder, by the names of links: what they lead to stays unsaid."""
+    plain = os.path.relpath(file, folder)
+    if (folder / plain).exists() and (folder / plain).samefile(file):
+        return plain
+    return os.path.relpath(file.resolve(), folder.resolve())  # a link before a ".."
 
 
 def _is_relative(text: str) -> bool:
