@@ -21,6 +21,7 @@ import fedldp.data
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError, FedldpError, RunError
+from fedldp.models import _given
 from fedldp.protocol.server_loop import Round
 from fedldp.simulation import result as results
 from fedldp.simulation.settings import to_toml
@@ -497,6 +498,17 @@ try:
 except KeyboardInterrupt:
     pass
 """
+
+
+def test_a_forked_process_gives_its_models_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its run's model would be taken for another one that its parent gave later."""
+    monkeypatch.setattr("time.time_ns", lambda: 1)
+    names = []
+    for process in (1, 2):
+        monkeypatch.setattr(_given, "_GIVEN", {})  # as both have it at the fork
+        monkeypatch.setattr("os.getpid", lambda process=process: process)
+        names.append(_given.name_of(lambda: None))
+    assert len(set(names)) == 2
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 from copy import deepcopy
@@ -13,9 +14,6 @@ from fedldp.core.registry import address_of
 
 _PLACE = "python"
 _SCRIPT = "__main__"
-_PROCESS = f"{time.time_ns():x}"
-"""Tells names of this process from those that another one has written down."""
-
 _GIVEN: dict[str, object] = {}
 """Objects without an address, by the name that each got; they live as long as the process."""
 
@@ -37,7 +35,9 @@ def name_of(model: object) -> str:
     if address is not None:
         return address
     name = getattr(model, "__qualname__", type(model).__name__)
-    label = f"{_PLACE}:{name.rpartition('.')[2]}-{len(_GIVEN) + 1}-{_PROCESS}"
+    # A forked process has the names that its parent gave, and gives others.
+    process = f"{time.time_ns():x}-{os.getpid():x}"
+    label = f"{_PLACE}:{name.rpartition('.')[2]}-{len(_GIVEN) + 1}-{process}"
     _GIVEN[label] = deepcopy(model) if _is_module(model) else model
     return label
 
