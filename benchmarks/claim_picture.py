@@ -206,8 +206,8 @@ def block(to_docs: str) -> str:
     return (
         f"![{spoken()}]({to_docs}claim.svg)\n\n"
         f"{first.name} reaches {accuracy:.0f} % accuracy on MNIST at its paper's settings and "
-        f"claims ε {first.claimed:g}. The claim is true of {UNITS[first.claimed_for]};\n"
-        f"for all that one client sends, ε is {rounded(first.proven)}. "
+        f"claims ε {first.claimed:g}. That holds for {UNITS[first.claimed_for]} of\n"
+        f"one report; for all that one client sends, the proven ε is {rounded(first.proven)}. "
         f"[Systems: claim and truth]({to_docs}systems.md) goes through them all.\n"
     )
 
