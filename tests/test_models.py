@@ -217,7 +217,7 @@ def strangers(shape, classes):
     ("name", "named"),
     [
         ("wrong_end", "(4,)"), ("not_flat", "(1, 8, 8)"), ("too_small", "2.weight"),
-        ("same_name", "one name"), ("no_layers", "(1, 8, 8)"), ("strangers", "Sequential"),
+        ("same_name", "the same name"), ("no_layers", "(1, 8, 8)"), ("strangers", "Sequential"),
     ],
 )  # fmt: skip
 def test_layers_that_cannot_be_a_model_are_refused_with_and_without_torch(

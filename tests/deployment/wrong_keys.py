@@ -31,9 +31,13 @@ def offer(port: int, hello: bytes, rate: float, seconds: float) -> Counter[str]:
             plain = socket.socket()
             plain.setblocking(False)
             plain.connect_ex((HOST, port))
-            secured = context.wrap_socket(plain, do_handshake_on_connect=False)
-            open_ones.register(secured, selectors.EVENT_WRITE)
             begun += 1
+            try:
+                secured = context.wrap_socket(plain, do_handshake_on_connect=False)
+            except BlockingIOError:  # the system's queue is full, so it is not connected
+                plain.close()
+                continue
+            open_ones.register(secured, selectors.EVENT_WRITE)
         for key, _ in open_ones.select(0.002):
             what = _goes_on(open_ones, key, hello)
             if what is not None:
