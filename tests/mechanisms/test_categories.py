@@ -249,13 +249,16 @@ def test_what_is_no_category_is_refused(mechanism: KRR | Unary, labels: Any) -> 
 
 
 def test_reports_that_no_client_sends_are_refused() -> None:
-    for mechanism, reports in (
-        (KRR(1.0, 3), np.array([3])),
-        (KRR(1.0, 3), np.array([], int)),
-        (Unary(1.0, 3), np.zeros((4, 2), np.uint8)),
-        (Unary(1.0, 3), np.zeros((0, 3), np.uint8)),
+    for mechanism, reports, message in (
+        (KRR(1.0, 3), np.array([0, 3]), "reports from 0 to 3: give categories from 0 to 2"),
+        (KRR(1.0, 3), np.array([-1, 2]), "reports from -1 to 2: give categories from 0 to 2"),
+        (KRR(1.0, 3), np.array([], int), r"shape \(0,\) and type int64: give integers"),
+        (KRR(1.0, 3), np.array([[0], [1]]), r"shape \(2, 1\) and type int64: give integers"),
+        (KRR(1.0, 3), np.array([0.0, 1.0]), r"shape \(2,\) and type float64: give integers"),
+        (Unary(1.0, 3), np.zeros((4, 2), np.uint8), r"give \(n, 3\) bits"),
+        (Unary(1.0, 3), np.zeros((0, 3), np.uint8), r"give \(n, 3\) bits"),
     ):
-        with pytest.raises(RunError):
+        with pytest.raises(RunError, match=message):
             mechanism.frequencies(reports)
     aggregate = KRR(1.0, 3).aggregate(2)
     with pytest.raises(RunError, match="unknown categories"):

@@ -86,10 +86,18 @@ class KRR(CategoryMechanism):
             reports: the result of ``randomise``, shape (n,).
 
         Raises:
-            RunError: ``reports`` is empty, or holds other categories.
+            RunError: ``reports`` is empty, of another shape or type, or holds other categories.
         """
-        if not reports.size or not 0 <= reports.min() <= reports.max() < self.categories:
-            raise RunError(f"reports of other categories than 0 to {self.categories - 1}, or none")
+        if reports.dtype.kind not in "iu" or reports.ndim != 1 or not reports.size:
+            raise RunError(
+                f"reports of shape {reports.shape} and type {reports.dtype}: give integers of "
+                "shape (n,), with n above 0"
+            )
+        if not 0 <= reports.min() <= reports.max() < self.categories:
+            raise RunError(
+                f"reports from {reports.min()} to {reports.max()}: give categories from 0 to "
+                f"{self.categories - 1}; do client and server run the same mechanism?"
+            )
         shares = np.bincount(reports, minlength=self.categories) / reports.size
         return (shares - self.window.low / self.window.total) / self.gain
 
