@@ -273,7 +273,7 @@ def _configured(
 
 
 def _give_model(config: dict[str, Any], model: Any) -> None:
-    """Let a run find a model that only another process had."""
+    """Register a model that existed only in another process, so that a run finds it."""
     if model is not None:
         give_again(str(config.get("model")), model)
 

@@ -274,8 +274,8 @@ class Preselected:
         rho: gives the inverse of each client's noise, positive, shape (n,); only someone who knows
             the settings of all clients can call it.
         rounds: the number of rounds of the run.
-        turns: in how many rounds a client is selected: a list with one number for each client, or
-            what one client is told; None until ``scheduled``.
+        turns: the number of rounds in which a client is selected: a list with one number for each
+            client, or the one number that a client is told; None until ``scheduled``.
 
     Source: the selection of Wu, Xu, Zhu 2023, Section 4.2; drawing it before the run is ours.
     """

@@ -292,7 +292,7 @@ class AdversaryView:
                     np.zeros(self.attacked.sent_size) if found is None else found.astype(np.float64)
                 )
         except Exception as error:  # the adversary may use a malformed report in any way
-            # A step may refuse a report that comes alone: its bytes are looked at all the same.
+            # A step may refuse a report that comes alone: its bytes are still examined.
             refused = self.adversary == "server" and isinstance(error, FedldpError)
             self._steps["" if refused else f"{type(error).__name__}: {first_line(error)}"] += 1
             return np.zeros(self.attacked.sent_size)

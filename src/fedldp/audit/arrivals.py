@@ -10,8 +10,8 @@ same law for every client, and no attack on times beats guessing. ``Clocks`` say
 
 Attacks; all of them know T:
 
-- ``ranks``: the message whose rank among those of its position equals the rank of the message
-  shown among those of its own. This attack knows nothing else.
+- ``ranks``: each message has a rank among the messages of its position. This attack picks the one
+  with the same rank as the message shown, and uses nothing else.
 - ``law``: the likeliest message, where the law of W is known. Given W, arrivals are independent,
   with density 1/T from W to W + T. So the ratio of the likelihoods of "of one client" and "of two"
   is P(both windows are open)/(P(the one is) P(the other is)), by that law.

@@ -30,7 +30,7 @@ class Effort:
         system_trained: most trials, for systems that train again in every trial.
         timing_trials: of each game on the arrivals of shuffled messages.
         content_trials: of the games on the bits of messages; each randomises all reports again.
-        content_clients: the most clients of such a game.
+        content_clients: the largest number of clients in such a game.
         sum_clients: clients of a secure sum.
         sum_repeats: how often its two rounds are summed.
         lying_shares: shares of clients that lie.

@@ -51,9 +51,10 @@ _TRIALS_PER_RARE_EVENT = 100
 
 
 def trials_for(epsilon: float | None, least: int, most: int) -> int:
-    """Return how many trials of each input show ``epsilon``: some hundred rare events, if it can.
+    """Return how many trials of each input show ``epsilon``: enough for about 100 rare events.
 
-    An event that proves epsilon has a probability of at most e^-epsilon under one of the inputs.
+    The result is from ``least`` to ``most``. An event that proves epsilon has a probability of at
+    most e^-epsilon under one of the inputs.
     """
     limit = math.log(most / _TRIALS_PER_RARE_EVENT) if most > _TRIALS_PER_RARE_EVENT else 0.0
     if epsilon is None or epsilon >= limit:

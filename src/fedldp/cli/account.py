@@ -19,7 +19,7 @@ def account(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a run would protect: no training, and for built-in data sets no data."""
+    """Say what a run would protect, without training and without reading built-in data sets."""
     from rich.console import Console
 
     from fedldp.accounting.statement import SIMULATED

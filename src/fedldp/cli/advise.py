@@ -63,9 +63,10 @@ def advise(
 ) -> None:
     """Say who can be protected with a table, under which trust, and what that costs.
 
-    Short runs of existing systems at epsilon 0.5 to 8, beside runs without protection; a verdict
-    for each trust, and a page for a data-protection officer. The figures are functions of private
-    rows, and not private. After an interruption, give the same command with the same --out.
+    Makes short runs of existing systems at epsilon 0.5 to 8, beside runs without protection; gives
+    a verdict for each trust, and a page for a data-protection officer. The figures are computed
+    from private rows, and are not protected. After an interruption, give the same command with the
+    same --out.
     """
     from rich.console import Console
     from rich.progress import (

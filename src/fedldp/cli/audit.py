@@ -72,7 +72,7 @@ def audit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Attack mechanisms and systems: lower bounds on epsilon beside what is claimed and proven."""
+    """Attack mechanisms and systems; show lower bounds on epsilon beside claims and proofs."""
     from rich.console import Console
 
     from fedldp.audit.playing import check_arguments, play

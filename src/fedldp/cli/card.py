@@ -31,11 +31,11 @@ def card(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make what is published with a model: a privacy document and a model card.
+    """Write the two documents to publish with a model: a privacy document and a model card.
 
     privacy.json says what the run protects, in the fields of the registry of deployments and by the
-    hazards of NIST SP 800-226; README.md is a model card for Hugging Face. What the run cannot know
-    is listed, to be filled by whoever publishes.
+    hazards of NIST SP 800-226; README.md is a model card for Hugging Face. The command lists the
+    fields that the run cannot know, for the publisher to fill in.
     """
     from fedldp.reporting import card as cards
 

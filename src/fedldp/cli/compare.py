@@ -87,10 +87,10 @@ def compare(
     """Compare recipes at an equal guarantee, with the same number of tries for each.
 
     Each is calibrated to the epsilons, and each of its runs is checked against its statement. Tries
-    are scored on clients that take no part in training, and on a seed that is not measured; what
-    was chosen is measured on the test set. Tables (text, CSV, LaTeX, JSON) and a chart (PDF, SVG)
-    are in the folder. After an interruption, give the same command with the same --out. Exit status
-    2 where a contestant was refused or failed.
+    are scored on clients that take no part in training, with a seed that is not measured; the best
+    try is then measured on the test set. Tables (text, CSV, LaTeX, JSON) and a chart (PDF, SVG) are
+    in the folder. After an interruption, give the same command with the same --out. Exit status 2
+    if any contestant was refused or failed.
     """
     from rich.console import Console
 

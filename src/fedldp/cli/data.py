@@ -15,7 +15,7 @@ data_app = typer.Typer(rich_markup_mode=None, help="The data folder.")
 
 @data_app.command("list")
 def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
-    """Show the data sets, their sources, and which are there."""
+    """Show the data sets, their sources, and which have been fetched."""
     from rich.console import Console
     from rich.table import Table
 

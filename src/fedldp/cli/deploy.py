@@ -194,7 +194,7 @@ def invite(
         str, typer.Option(metavar="https://HOST:PORT", help="where sites find the server")
     ],
 ) -> None:
-    """Write a file that invites sites to a run, and the server's keys where there are none."""
+    """Write a file that invites sites to a run, and the server's keys if there are none."""
     from rich.console import Console
 
     from fedldp.deployment.certificates import check_host, write_server_keys
@@ -320,8 +320,8 @@ def admit(
 ) -> None:
     """Admit the sites that answered an invite, and write the agreement beside it.
 
-    Of changed keys all runs of this server's folder are told, also those under way; with these
-    alone no agreement is written.
+    All runs in this server's folder learn of changed keys, including those under way. If only
+    changed keys are given, no agreement is written.
     """
     from rich.console import Console
 
@@ -399,7 +399,7 @@ def agree(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write what all parties of a run pin, and print its statement and its digest."""
+    """Write the agreement that all parties of a run pin; print its statement and digest."""
     from rich.console import Console
 
     from fedldp.deployment.agreeing import agree as agree_on
@@ -602,7 +602,7 @@ def server(
     check: Check = False,
     as_json: Json = False,
 ) -> None:
-    """Run the server's rounds; again, to go on after the last complete one."""
+    """Run the server's rounds; run it again to continue after the last complete one."""
     if check:
         from fedldp.deployment.checks import check_server
 
@@ -644,7 +644,7 @@ def enable(
         str | None, typer.Option(help="of a server: see `fedldp deploy server`")
     ] = None,
 ) -> None:
-    """Print a unit for systemd, by which a site's agent or a server runs and starts again.
+    """Print a systemd unit that runs a site's agent or a server, and restarts it.
 
     It changes nothing. The line on stderr says how to install it.
     """

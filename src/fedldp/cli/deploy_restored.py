@@ -41,9 +41,9 @@ def restored(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="charge without asking")] = False,
 ) -> None:
-    """Say that the ledger came back from an older copy: charge all that may be lost.
+    """Declare that the ledger was restored from an older copy; charge all that may be lost.
 
-    Or, with --moved, that it is whole at another place.
+    With --moved: declare that it is complete, at another place.
     """
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.listening import alone

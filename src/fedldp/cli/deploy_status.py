@@ -42,7 +42,7 @@ def status(
     place: Annotated[Path, typer.Argument(help="a server's folder, or a site's policy")],
     as_json: Json = False,
 ) -> None:
-    """Say how a run stands: of a server's folder, or at a site; it may run or not."""
+    """Show the state of a run, at its server or at a site, whether it is running or not."""
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.status import status_of_server, status_of_site
 
@@ -102,7 +102,7 @@ def retire(
     digest: Annotated[str, typer.Argument(help="an accepted agreement's, or its first digits")],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
 ) -> None:
-    """Let an agreement whose run is over not be loaded any more; accept undoes it."""
+    """Stop loading an agreement whose run is over; accept undoes it."""
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.policy import retire as retire_it
 

@@ -39,7 +39,7 @@ def evaluate(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Say how good the model of a run is: accuracy, F1, AUC, and each class."""
+    """Measure how good a run's model is: accuracy, F1, AUC, and figures for each class."""
     from fedldp.simulation.evaluating import evaluate as measure
 
     found = measure(run_dir, data, data_dir, threshold)

@@ -23,7 +23,7 @@ LedgerFile = Annotated[Path, typer.Argument(help="the ledger's file")]
 
 @ledger_app.command()
 def show(path: LedgerFile, as_json: Json = False) -> None:
-    """Show the budget, what is left of it, and what was released."""
+    """Show the budget, how much of it is left, and what was released."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -103,7 +103,7 @@ def renew(
     path: LedgerFile,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
-    """Let the whole budget be spent once more: for the owner of the data, and nobody else."""
+    """Let the whole budget be spent once more; only the owner of the data may decide this."""
     from fedldp.ledgers.sqlite import SqliteLedger, renewals, since_renewal
 
     ledger = SqliteLedger(path)

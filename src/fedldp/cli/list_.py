@@ -105,7 +105,7 @@ def list_(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Show what there is to run."""
+    """List recipes, systems, mechanisms, data sets or models."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table

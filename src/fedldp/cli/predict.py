@@ -34,7 +34,7 @@ def predict(
     threshold: Threshold = None,
     as_json: Json = False,
 ) -> None:
-    """Say the class of each example, by the model of a run."""
+    """Predict the class of each example with a run's model."""
     from fedldp.simulation.evaluating import predict as classify
 
     rows = classify(run_dir, data, out, threshold)

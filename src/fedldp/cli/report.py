@@ -35,7 +35,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make one HTML page of a run, or of several beside each other."""
+    """Make one HTML page of a run, or of several side by side."""
     from rich.console import Console
 
     from fedldp.reporting.runs import read_run

@@ -52,7 +52,7 @@ def reproduce(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Set the papers' tables and figures beside ours; nothing is run without --run."""
+    """Show the papers' tables and figures beside ours; only --run starts any runs."""
     from fedldp.data import resolve_data_dir
     from fedldp.reproduction.comparison import compare
     from fedldp.reproduction.results import Store, default_cache

@@ -61,7 +61,7 @@ def run(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a model over simulated clients, and say what that protected."""
+    """Train a model over simulated clients, and say what the run protected."""
     from rich.console import Console
 
     from fedldp.reporting import text

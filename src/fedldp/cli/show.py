@@ -28,7 +28,7 @@ def show(
     ],
     as_json: Json = False,
 ) -> None:
-    """Show what there is to set: each setting's meaning, type, limits, unit and default."""
+    """Show each setting's meaning, type, limits, unit and default."""
     found = _found(name)
     if as_json:
         print_json(found)

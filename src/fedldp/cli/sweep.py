@@ -97,10 +97,10 @@ def sweep(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run every combination of settings, recipes and seeds; a table and a chart of what came out.
+    """Run every combination of settings, recipes and seeds; write a table and a chart.
 
     Finished runs are kept: after an interruption, give the same --out, or --resume DIR. Exit status
-    2 where some run was refused or failed.
+    2 if any run was refused or failed.
     """
     from rich.console import Console
 

@@ -192,7 +192,7 @@ class Comparison:
         return self.tasks[self.contestant(cell).data_of or cell.task]
 
     def _data_words(self, cell: Cell, purpose: Purpose) -> str:
-        """Return a line's text about the data that it is of."""
+        """Return a line's text about the data behind it."""
         task, data = self._task_of(cell), self._task_of(cell).load()
         if purpose == "measured":
             return f"measured: {data.name}"

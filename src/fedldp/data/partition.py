@@ -164,7 +164,7 @@ _TOGETHER = 1024
 
 @dataclass(frozen=True)
 class DrawnShares(Sequence[NDArray[np.int64]]):
-    """The rows of clients that are drawn when they are needed, always with the same result.
+    """The rows of each client, drawn only when needed, and the same each time.
 
     Attributes:
         num_clients: the number of clients.

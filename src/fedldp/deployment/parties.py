@@ -351,7 +351,7 @@ class Running:
 
 @contextmanager
 def running_parties(world: DemoEnvironment, tell: Say) -> Iterator[Running]:
-    """Yield the processes of a demo, none of them started; end all that were started."""
+    """Yield the processes of a demo, not yet started; on exit, end all that were started."""
     agents = [policy.socket for policy in world.sites if policy.socket is not None]
     with Loopback(world.folder / "flower", agents, world.run / "server.sock") as flower:
         running = Running(world, tell, flower)

@@ -139,7 +139,7 @@ class _Placed:
     Attributes:
         agreement: of the run.
         place: the number of a site in the roster that releases no less than this site.
-        rounds: the most rounds in which the site took part.
+        rounds: the largest number of rounds in which the site can have taken part.
     """
 
     agreement: Agreement

@@ -165,7 +165,7 @@ class _Training:
         except BaseException as error:  # otherwise the process would end, which would show
             raise RunError(f"training ended with {type(error).__name__}") from error
         weights = joined(self.layout, found)
-        if not np.isfinite(weights).all():  # the answer would be the same, but not told
+        if not np.isfinite(weights).all():  # the answer would hide it; the user must see it
             raise ConfigError("the arrays hold NaN or infinity; lower the learning rate")
         return Sensitive(Update.of_one(weights, self.layout.size))
 

@@ -125,7 +125,7 @@ def layout_of(
 
 
 def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
-    """Return how often a model multiplies by a weight for the logits of one example.
+    """Return the number of multiplications by a weight that the logits of one example take.
 
     For a torch module this is its number of weights, which is too few if kernels slide.
 

@@ -80,7 +80,7 @@ def give_again(name: str, model: object) -> None:
 
 
 def _is_elsewhere(name: str) -> bool:
-    """Return whether a name is of what only another process has."""
+    """Return whether a name stands for a model that only another process has."""
     place, _, label = name.partition(":")
     return place == _PLACE or (place == _SCRIPT and not hasattr(sys.modules.get(_SCRIPT), label))
 

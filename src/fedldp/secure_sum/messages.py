@@ -33,7 +33,7 @@ class SecureSum:
     16, 32 or 64 bits that hold it.
 
     Attributes:
-        num_clients: the most clients of one sum, n; at least 2.
+        num_clients: the largest number of clients in one sum, n; at least 2.
         threshold: the number of clients needed to the end, t; n + untrusted < 2 t <= 2 n.
         size: the number of words from one client, d.
         bits: the bits of the modulus, from 1 to 64.
@@ -77,8 +77,8 @@ class SecureSum:
 
         Args:
             summing: how the reports are summed.
-            num_clients: the most clients of a round.
-            threshold: the number of clients needed to the end; None: more than two thirds, or as
+            num_clients: the largest number of clients in a round.
+            threshold: the number of clients needed until the end; None: more than two thirds, or as
                 many as the untrusted clients require.
             untrusted: participants of a round that may collude with the server or be missing.
 

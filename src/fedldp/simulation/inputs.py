@@ -61,7 +61,7 @@ class Inputs:
         The arguments are those of ``load``.
 
         Raises:
-            FedldpError: the data cannot be had, or do not fit the configuration.
+            FedldpError: the data cannot be loaded, or do not fit the configuration.
         """
         return cls.divided(config, load(config, dataset, data_dir, started_in), data_dir)
 

@@ -601,7 +601,7 @@ def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
 
 
 def whose_rows(examples: Examples) -> NDArray[np.int64]:
-    """Return for each row the place of its person among the client's people, shape (n,)."""
+    """Return, for each row, the index of its person among the client's people, shape (n,)."""
     if examples.people is None:
         return np.arange(len(examples))
     return np.unique(examples.people, return_inverse=True)[1].astype(np.int64)

@@ -133,7 +133,7 @@ def _composed(
 
 
 def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta: float) -> float:
-    """Return an epsilon that ``count`` shuffled two-valued reports certainly cost at ``delta``.
+    """Return a lower bound on the epsilon of ``count`` shuffled two-valued reports at ``delta``.
 
     It is the cost of inputs that an adversary may choose: in every coordinate all others are at one
     end, and the one client is at the same end or at the other. The server's count of ones, known to

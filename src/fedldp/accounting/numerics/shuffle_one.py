@@ -112,7 +112,7 @@ def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> floa
 
 
 def shuffled_one_lower(epsilon: float, num_reports: int, delta: float) -> float:
-    """Return an epsilon that one shuffled two-valued report certainly costs at ``delta``.
+    """Return a lower bound on the epsilon of one shuffled two-valued report at ``delta``.
 
     It is the epsilon of the worst k found by ``shuffled_one_epsilon``, rounded down throughout.
 

@@ -107,7 +107,7 @@ class AttackScenario:
             dataset: its data; None: loaded by ``config.dataset``.
             seed: of the attack.
             most_examples: of the attacked client.
-            rounds: the most rounds that are looked at.
+            rounds: the largest number of rounds that are examined.
             visits: see the attribute.
             data_dir: the data folder.
 
@@ -330,7 +330,7 @@ def persons_in(examples: Examples) -> int:
 
 
 def rows_of(examples: Examples, persons: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the rows of some persons, by their places, one person after another."""
+    """Return the positions of some persons' rows, one person after another."""
     if examples.people is None:
         return np.asarray(persons, np.int64)
     whose = whose_rows(examples)

@@ -8,10 +8,10 @@
     POST /v1/answer/N  the answer          ->  taken
 
 A site knows the server by its TLS certificate, signed by an authority that the site's policy names
-and the agreement pins. The server knows a site by the Ed25519 key in the agreement's roster. Nobody
-else is heard: for a request without a token, no body is read and nothing is kept. This link does
-not know what questions and answers mean; an unanswered question is handed out again, so messages
-may be lost and processes may die.
+and the agreement pins. The server knows a site by the Ed25519 key in the agreement's roster. The
+server ignores everyone else: for a request without a token, it reads no body and keeps nothing.
+This link does not know what questions and answers mean. It hands out an unanswered question again,
+so messages may be lost and processes may die.
 """
 
 __all__ = ["hello", "server", "site"]
