@@ -44,7 +44,7 @@ class ReleaseWarning(UserWarning):
 
 
 class DoubtWarning(UserWarning):
-    """A model may be worth little, judging by what is known without a test."""
+    """Warns that a model may be worth little, as far as can be told without a test."""
 
 
 class EstimatorError(ConfigError, ValueError):

@@ -128,7 +128,7 @@ class AdversaryView:
     )
 
     def observe(self, canary: Canary, pair: CanaryPair, draws: Draws) -> Transcript:
-        """Return what is seen of trials with one canary of a pair, each with a key of its own.
+        """Return what is seen of trials with one canary of a pair, each with its own key.
 
         Raises:
             RunError: the client answered no question of an honest server, or the server's step

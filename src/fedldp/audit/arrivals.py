@@ -201,7 +201,7 @@ def timing_hits(
 ) -> dict[TimingAttack, int]:
     """Play the game; return how often each attack was right.
 
-    Every trial has clients, clocks and rounds of its own, so trials are independent.
+    Every trial has its own clients, clocks and rounds, so trials are independent.
 
     Args:
         delays: the time model.

@@ -1,7 +1,7 @@
 """A run in which some clients lie, together.
 
 They pool their examples, train on them as an honest client would, and send the reports that
-``forged_reports`` makes of that update, each through a runtime of its own. Ledgers, wire and server
+``forged_reports`` makes of that update, each through its own runtime. Ledgers, wire and server
 are those of every run. A server drops reports that it cannot count, and those whose form no honest
 client's could have (size, chunk, budget, whether there is a weight; numbers within
 ``LARGEST_WEIGHT``): every forged report is checked to pass.

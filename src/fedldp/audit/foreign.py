@@ -201,7 +201,7 @@ class PlannedForeignGame:
 
     @property
     def setting(self) -> str:
-        """What is looked at."""
+        """What the audit examines."""
         if self.kind != "reports":
             return self.kind
         if self.client.beside:

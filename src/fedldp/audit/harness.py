@@ -58,7 +58,7 @@ _PUBLIC_ORDER = {"batches", "model"}
 
 
 def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population:
-    """Return the clients of a played run, which keep their files in a folder of its own.
+    """Return the clients of a played run, which keep their files in a separate folder.
 
     Args:
         config: the run's, with its schedule.

@@ -1,4 +1,4 @@
-"""Audits of whole trainings that run only once: many canaries, each with a coin of its own.
+"""Audits of whole trainings that run only once: many canaries, each with its own coin.
 
 Theorem (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run", Theorem 5.2).
 Let S be uniform on {-1, 1}^m, let M be (epsilon, delta)-private under a change of one coordinate of

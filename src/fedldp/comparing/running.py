@@ -96,7 +96,7 @@ def compare(
         dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; or a built-in
             data set's name, or the path of a file; by default the data that the recipes name.
         data_dir: the data folder.
-        workers: the number of runs at once, each in a process of its own; None for one on each
+        workers: the number of runs at once, each in a separate process; None for one on each
             core. With 1, they are made in this process.
         cluster: "auto" or the address of a Ray cluster, each of whose CPUs makes a run, instead of
             ``workers``; see docs/cluster.md.

@@ -50,7 +50,7 @@ class Examples:
         features: float32 of shape (N, *input_shape); images are (N, C, H, W) in [0, 1].
         labels: int64 of shape (N,), each from 0 to num_classes - 1.
         people: int64 of shape (N,), each from 0: the person of each row; a client's rows with the
-            same number belong to one person. None if every row is a person of its own.
+            same number belong to one person. None if every row is a separate person.
     """
 
     features: NDArray[np.float32]

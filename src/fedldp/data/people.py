@@ -119,7 +119,7 @@ def few_of_each(
     """Return the rows to keep, ascending: all of a person's, or ``most`` drawn from them.
 
     Args:
-        people: the person of each row, shape (N,); None if every row is a person of its own.
+        people: the person of each row, shape (N,); None if every row is a separate person.
         most: the largest number of rows of a person at a client, at least 1.
         generator: the only source of randomness; not used if nobody has more.
         owners: the client of each row, shape (N,), if there are several.

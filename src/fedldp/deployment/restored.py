@@ -1,6 +1,6 @@
 """A site whose ledger, or whole disk, came back from an older copy.
 
-What was released since the copy was made is not in its ledger, and cannot be found out: an
+What was released since the copy was made is not in its ledger, and cannot be determined: an
 untrusted server would say whatever suits it. So everything that may have been released is charged,
 in addition to what the runs still cost: for each accepted agreement, whether accepted before the
 copy or since, every round that the ledger lacks. What has left is charged whatever the limit is;

@@ -87,12 +87,12 @@ def summed_client(
 class SummedEncoder:
     """The client's encoder: its answer in each phase.
 
-    The runtime says which phase it is, charges for it, and answers each phase once in a round; the
-    broadcast does not say. This object is made anew for each phase, so the client's store holds the
-    round's secrets, what the client was told, and the words that it masks. No second vector is ever
-    sent under the same masks, not even after a restart of the client. The server does not repeat
-    what it told in a phase: later phases use what the store kept of it, and a client that has lost
-    that sends nothing more.
+    The runtime, not the broadcast, says which phase it is. The runtime also charges for the phase,
+    and answers each phase once in a round. This object is made anew for each phase, so the client's
+    store holds the round's secrets, what the client was told, and the words that it masks. No
+    second vector is ever sent under the same masks, not even after a restart of the client. The
+    server does not repeat what it told in a phase: later phases use what the store kept of it, and
+    a client that has lost that sends nothing more.
 
     What the system itself tells, above all the weights, comes only in MASKED_INPUT. A digest of it
     comes first, and all keys depend on it: clients that are told different weights cannot open each

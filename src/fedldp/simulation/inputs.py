@@ -160,7 +160,7 @@ def load(
             own files are looked for there first.
 
     Raises:
-        FedldpError: the data cannot be had, or are not those that the configuration names.
+        FedldpError: the data cannot be loaded, or are not those that the configuration names.
     """
     if dataset is None:
         return with_few_rows(config, _loaded(config, data_dir, started_in))

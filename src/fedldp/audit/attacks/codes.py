@@ -2,7 +2,7 @@
 
 Such bits stay on the client here, as in the source; but the source claims its epsilon for them,
 against anyone who has them. The adversary plays clients with public images, and fits a ridge
-regression from their bits to the images. If every client trains an encoder of its own, the bits of
+regression from their bits to the images. If every client trains its own encoder, the bits of
 one client say nothing about the meaning of another's.
 """
 

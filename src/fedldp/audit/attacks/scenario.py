@@ -286,7 +286,7 @@ class AttackScenario:
                 continue  # with these draws the server leaves the report out
             found.append(following.astype(np.float64))
             if len(found) > 1 and np.array_equal(found[0], found[1]):
-                break  # the server adds no noise of its own
+                break  # the server itself adds no noise
         return np.mean(found, axis=0) - state.weights if found else np.zeros(state.weights.size)
 
     def _summed(self, state: State, report: Report, number: int) -> Floats:

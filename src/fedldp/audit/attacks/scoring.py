@@ -90,7 +90,7 @@ class Scoring:
         return np.nan_to_num(found)
 
     def loss(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross-entropy under the weights that were loaded, for derivatives."""
+        """Return the mean cross-entropy under the loaded weights, as a differentiable tensor."""
         return functional.cross_entropy(self.module(inputs), labels)
 
     def load(self, weights: NDArray[np.floating]) -> None:

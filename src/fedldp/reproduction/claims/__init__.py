@@ -33,7 +33,7 @@ class PaperClaim:
             claim holds where it is so by more than the standard error of the seeds.
         cause: why it does not, where it does not: a cause that a run has tested, or one that begins
             with "not known". None where it holds, or nothing is measured.
-        cost: what a measurement would take, of a claim for which there is no recipe.
+        cost: what a measurement would take, for a claim that has no recipe.
     """
 
     place: str
