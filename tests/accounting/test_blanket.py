@@ -264,7 +264,7 @@ def test_where_the_shuffler_adds_nothing_the_local_guarantee_stands(delta: float
         ({"closest": 0}, "closest = 0"),
         ({"high": 1}, "high = 1: give more than low = 1"),
         ({"low": 0}, "low = 0"),
-        ({"categories": 1}, "closest = 1: give at most 0, half of the 1 categories"),
+        ({"categories": 1}, "categories = 1: give an integer of at least 2"),
     ],
 )
 def test_a_law_that_is_none_is_refused(changes: dict[str, int], match: str) -> None:

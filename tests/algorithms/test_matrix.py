@@ -227,7 +227,10 @@ class Own(KClosest):
             {"high": 9, "low": 1, "closest": 3, "categories": 5},
             "closest = 3: give at most 2, half of the 5 categories",
         ),
-        ({"high": 9, "low": 1, "closest": 1, "categories": 1}, "closest = 1: of 1 categories give"),
+        (
+            {"high": 9, "low": 1, "closest": 1, "categories": 1},
+            "categories = 1: give an integer of at least 2",
+        ),
         ({"high": 2, "low": 1, "closest": 1, "categories": 4}, "less than its event says"),
     ],
 )

@@ -24,7 +24,7 @@ from fedldp.audit.poisoning import mean_lost, poisoning
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.reports import Reports
+from fedldp.deployment.reports import ReportChecker
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import RoundRequest
@@ -96,7 +96,7 @@ def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
     halves = Halves(config, DIGITS)
     agreement = SimpleNamespace(channel="named", config=config, problem=DIGITS, budgets=())
     draws = draws_of_seed(0)
-    checks = Reports(cast(Agreement, agreement), halves.server, draws, halves.first)
+    checks = ReportChecker(cast(Agreement, agreement), halves.server, draws, halves.first)
     question = RoundRequest(run="run", phase=0, broadcast=halves.broadcast)
     client = 0
     encoder = halves.encoder(client)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -99,3 +101,14 @@ def test_a_server_that_is_killed_comes_back_without_a_hand(tmp_path: Path) -> No
         for line in (tmp_path / "agent-0.log").read_text().splitlines():
             assert list(json.loads(line)) == ["time", "level", "logger", "message"]
         assert status_of_site(policy)["sites"][0]["state"] == "stopped"
+
+
+def test_lines_are_json_although_a_library_configured_its_own() -> None:
+    program = """import logging
+logging.basicConfig(format="a library's: %(message)s")
+from fedldp.deployment.running import _log_to_stderr
+_log_to_stderr(True)
+logging.getLogger("fedldp.site").info("takes part")"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["message"] == "takes part"

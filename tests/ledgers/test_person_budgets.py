@@ -212,7 +212,7 @@ def test_the_file_of_a_client_s_budget_is_what_it_always_was(path: Path, budget:
         ("DELETE FROM budget", "its budget is damaged"),
         ("UPDATE releases SET cost = '[Infinity, 0.0]' WHERE number = 1", "release 1 was changed"),
         ("PRAGMA user_version = 2", "its budget is damaged"),
-        ("PRAGMA user_version = 4", "no ledger of version 2 or 3"),
+        ("PRAGMA user_version = 4", "this is not a ledger of version 2 or 3"),
     ],
 )
 def test_a_file_that_was_changed_is_found(path: Path, statement: str, what: str) -> None:

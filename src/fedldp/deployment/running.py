@@ -213,8 +213,11 @@ def _log_to_stderr(as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if as_json else plain)
+    root = logging.getLogger()
+    # Some libraries configure logging when they are imported, in a format of their own.
+    for other in [each for each in root.handlers if type(each) is logging.StreamHandler]:
+        root.removeHandler(other)
     logging.basicConfig(handlers=[handler], level=logging.INFO)
-    # Some libraries configure logging when they are imported: then the line above does nothing.
     logging.getLogger("fedldp").setLevel(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it has a line for every request
 

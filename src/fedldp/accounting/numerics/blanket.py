@@ -78,8 +78,9 @@ class Subset:
     categories: int
 
     def __post_init__(self) -> None:
-        for name in ("high", "low", "closest", "categories"):
+        for name in ("high", "low", "closest"):
             check_count(name, getattr(self, name), least=1)
+        check_count("categories", self.categories, least=2)
         if self.high <= self.low:
             raise ConfigError(
                 f"high = {self.high}: give more than low = {self.low}, the weight of the categories"
