@@ -432,7 +432,7 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
         (BOTH, "num_clients: privunit-fl-digits has 100, nbafl-digits has 20; data, clients and"),
         (("quickstart", "composed-digits"), "standardise: quickstart has true"),
         (("quickstart", "quickstart"), "contestant quickstart: two have this name"),
-        (("quickstart", "--tries", 1), "tries = 1: of one nothing is chosen; give 2"),
+        (("quickstart", "--tries", 1), "tries = 1: one try leaves no choice; give 2"),
         (("quickstart", "--epsilon", "4,"), "write numbers with commas between, as 1,4,16"),
         (("quickstart", "--epsilon", "0"), "epsilon = 0: give numbers above 0"),
         (("quickstart", "--guarantee", "client"), "write UNIT:ADVERSARY, such as"),

@@ -394,7 +394,7 @@ def test_of_a_model_with_frozen_weights_the_others_are_sent(tmp_path: Path) -> N
     refused = app(asked(2, whole)).error
     assert "2 trained parameters, and nothing else: 'encoder.0.bias'" in refused.reason
     assert app.calls == 1
-    with pytest.raises(ConfigError, match="which has the trained parameters alone"):
+    with pytest.raises(ConfigError, match="which has only the trained parameters"):
         PrivateMod(
             Layout(("0",), ((2, 3),)), settings(trainable="head"), folder=tmp_path,
             budget=Budget("pure", 1e6),

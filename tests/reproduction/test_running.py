@@ -332,7 +332,7 @@ def test_a_damaged_measurement_is_made_anew(store: Store, tmp_path: Path) -> Non
 
 def test_a_store_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"a measurement is kept there$"):
+    with pytest.raises(RunError, match=r"measurements are kept there$"):
         keep(Store(tmp_path / "file"), LONG, 0, 0.1, 0.5)
 
 

@@ -41,7 +41,7 @@ DataDir = Annotated[
     typer.Option(
         parser=folder,
         metavar="FOLDER",
-        help="data folder; else $FEDLDP_DATA, else the user's cache folder",
+        help="the data folder [default: $FEDLDP_DATA, or else the user's cache folder]",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout")]

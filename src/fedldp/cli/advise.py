@@ -34,29 +34,29 @@ def advise(
     ],
     client: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="says at which site, or client, a row is"),
+        typer.Option(metavar="COLUMN", help="the column that names each row's client (or site)"),
     ] = None,
     person: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="says whose a row is")
+        str | None, typer.Option(metavar="COLUMN", help="the column that names each row's person")
     ] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="the classes; else label")
+        str | None, typer.Option(metavar="COLUMN", help="the column of classes [default: label]")
     ] = None,
     set_: Settings = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="no run begins after it: 90s, 20m or 2h"),
+        typer.Option(metavar="TIME", help="start no run after this time, such as 90s, 20m or 2h"),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             parser=folder,
             metavar="FOLDER",
-            help="the folder of the advice; one that was begun is continued",
+            help="the folder of the advice; an unfinished one is continued",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="how many runs at once; else one for each core")
+        int | None, typer.Option(help="number of runs at a time [default: one for each core]")
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,

@@ -29,45 +29,56 @@ def audit(
         typer.Argument(
             autocompletion=recipe_names,
             metavar="[RECIPE|SYSTEM]",
-            help="a recipe, a .toml file, a system, or MODULE:CLASS of one's own; else everything",
+            help="a recipe, a .toml file, a system, or your own MODULE:CLASS [default: everything]",
         ),
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(metavar="NAME|MODULE:CLASS", help="one mechanism, and no system")
+        str | None,
+        typer.Option(metavar="NAME|MODULE:CLASS", help="audit one mechanism instead of a system"),
     ] = None,
     client: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="a client of somebody else's: a function of a list of arrays, and what is claimed "
-            "of it by --epsilon, --delta and --unit",
+            help="a foreign client: a function that takes a list of arrays; --epsilon, --delta "
+            "and --unit state its claim",
         ),
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="that is claimed of the client")] = None,
-    delta: Annotated[float, typer.Option(help="that is claimed of the client")] = 0.0,
+    epsilon: Annotated[float | None, typer.Option(help="the client's claimed epsilon")] = None,
+    delta: Annotated[float, typer.Option(help="the client's claimed delta")] = 0.0,
     unit: Annotated[
         str | None,
-        typer.Option(help="of the claim: client-round (all arrays) or weight (one number)"),
+        typer.Option(
+            help="the unit of the claim: client-round (all arrays) or weight (one number)"
+        ),
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(metavar="AxB", help="of an array that the client is given; several times"),
+        typer.Option(
+            metavar="AxB", help="the shape of an array that the client is given; repeatable"
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="few settings and few trials")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="try few settings with few trials")
+    ] = False,
     trials: Annotated[
-        int | None, typer.Option(help="of each input, to count by; else as many as are worth while")
+        int | None, typer.Option(help="trials of each input [default: as many as are worthwhile]")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="that all bounds hold together")] = 0.999,
-    seed: Annotated[int, typer.Option(help="of all randomness: the same again is the same")] = 0,
+    confidence: Annotated[
+        float, typer.Option(help="the probability that all bounds hold together")
+    ] = 0.999,
+    seed: Annotated[
+        int, typer.Option(help="the seed of all randomness; the same seed gives the same result")
+    ] = 0,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="processes; else as many as there are cores")
+        int | None, typer.Option(min=1, help="number of processes [default: the number of cores]")
     ] = None,
     page: Annotated[
         Path | None,
         typer.Option(
             parser=file,
             metavar="FILE",
-            help="write an HTML page; of one system with attacks that give no bound, too",
+            help="write an HTML page; for one system, it includes attacks that give no bound",
         ),
     ] = None,
     as_json: Json = False,

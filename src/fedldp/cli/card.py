@@ -20,11 +20,15 @@ def card(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(parser=folder, metavar="FOLDER", help="where to write; else DIR/card"),
+        typer.Option(
+            parser=folder, metavar="FOLDER", help="the folder to write [default: DIR/card]"
+        ),
     ] = None,
     scores: Annotated[
         bool,
-        typer.Option("--scores", help="publish scores on the clients' own rows too: a release"),
+        typer.Option(
+            "--scores", help="also publish scores on the clients' own rows, which is a release"
+        ),
     ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="print the JSON Schema of privacy.json, and stop")

@@ -31,36 +31,43 @@ def compare(
     recipes: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECIPE...", help="recipes' names or .toml files; or a compare file"
+            metavar="RECIPE...", help="names of recipes or .toml files, or one compare file"
         ),
     ],
     guarantee: Annotated[
         str | None,
         typer.Option(
             metavar="UNIT:ADVERSARY",
-            help="what all must meet, such as client-run:server; else that of their target",
+            help="the guarantee that all must meet, such as client-run:server [default: that of "
+            "their target]",
         ),
     ] = None,
     epsilon: Annotated[
-        str | None, typer.Option(metavar="E1,E2,...", help="of the guarantee, such as 1,4,16")
+        str | None,
+        typer.Option(metavar="E1,E2,...", help="epsilons of the guarantee, such as 1,4,16"),
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="of the guarantee; else 1e-5")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="delta of the guarantee [default: 1e-5]")
+    ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            help="accuracy, or loss, auc, average_precision, balanced_accuracy or brier: what is "
-            "compared, and tries are chosen by"
+            help="the score that is compared and that chooses among tries: accuracy, loss, auc, "
+            "average_precision, balanced_accuracy or brier"
         ),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="no run begins after it: 90s, 20m or 2h"),
+        typer.Option(metavar="TIME", help="start no run after this time, such as 90s, 20m or 2h"),
     ] = None,
-    tries: Annotated[int | None, typer.Option(help="for each contestant; else 8")] = None,
+    tries: Annotated[
+        int | None, typer.Option(help="number of tries of each contestant [default: 8]")
+    ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
-            metavar="SEEDS", help="0-4 or 0,2,5; else 0-2, and 0-9 at an epsilon of 1 and below"
+            metavar="SEEDS",
+            help="seeds, such as 0-4 or 0,2,5 [default: 0-2, and 0-9 for epsilons up to 1]",
         ),
     ] = None,
     set_: Settings = None,
@@ -69,16 +76,17 @@ def compare(
         typer.Option(
             parser=folder,
             metavar="FOLDER",
-            help="the comparison's folder; one that was begun is continued",
+            help="the comparison's folder; an unfinished one is continued",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="how many runs at once; else one for each core")
+        int | None, typer.Option(help="number of runs at a time [default: one for each core]")
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
-            help="auto or HOST:PORT: a Ray cluster in place of --workers, a run on each of its CPUs"
+            help="a Ray cluster instead of --workers, auto or HOST:PORT; each of its CPUs takes "
+            "one run"
         ),
     ] = None,
     data_dir: DataDir = None,

@@ -42,7 +42,7 @@ def fetch(
 
 @data_app.command()
 def verify(
-    name: Annotated[str | None, typer.Argument(help="a data set's name; else all")] = None,
+    name: Annotated[str | None, typer.Argument(help="a data set's name [default: all]")] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:

@@ -33,7 +33,7 @@ _DAYS = 365
 
 AgreementFile = Annotated[Path, typer.Argument(help="the agreement's file")]
 Check = Annotated[
-    bool, typer.Option("--check", help="say what is in order and what is not, and stop")
+    bool, typer.Option("--check", help="only check: say what is in order and what is not")
 ]
 
 
@@ -42,33 +42,39 @@ class _Planned:
     """The plan of a run, whether its sites are invited or listed: each field is an option."""
 
     recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")]
-    channel: Annotated[str, typer.Option(help="named, or sum")]
+    channel: Annotated[str, typer.Option(help="the channel of reports: named or sum")]
     quorum: Annotated[
-        int | None, typer.Option(help="sites that must take part in a round; else the fewest")
+        int | None,
+        typer.Option(
+            help="number of sites that must take part in a round [default: the fewest that the "
+            "sum and its noise allow]"
+        ),
     ] = None
-    deadline: Annotated[float, typer.Option(help="seconds to wait in one exchange")] = 600.0
+    deadline: Annotated[float, typer.Option(help="seconds to wait in one phase of a round")] = 600.0
     input_shape: Annotated[
         str | None,
         typer.Option(
-            help="of one example, as 1x8x8; of tables, the names of their features in order, "
-            "as age,sex=f,sex=m; else those of the data set"
+            help="the shape of one example, such as 1x8x8; for tables, the names of their "
+            "features in order, such as age,sex=f,sex=m [default: those of the data set]"
         ),
     ] = None
-    classes: Annotated[int | None, typer.Option(help="labels are 0 to one less")] = None
-    examples: Annotated[int | None, typer.Option(help="of all sites together, about; public")] = (
-        None
-    )
+    classes: Annotated[
+        int | None, typer.Option(help="number of classes; labels are 0 to CLASSES - 1")
+    ] = None
+    examples: Annotated[
+        int | None,
+        typer.Option(help="approximate number of examples of all sites together; public"),
+    ] = None
     people: Annotated[
         int | None,
         typer.Option(
-            help="of all sites together, about, where a person may have several rows; public"
+            help="approximate number of people of all sites together, if a person may have "
+            "several rows; public"
         ),
     ] = None
     initial: Annotated[
         Path | None,
-        typer.Option(
-            help="model.safetensors of a run folder: begin with its weights, which all may know"
-        ),
+        typer.Option(help="begin with public weights: the model.safetensors of a run folder"),
     ] = None
     set_: Settings = None
     data_dir: DataDir = None
@@ -121,27 +127,32 @@ def _of_a_plan(command: Callable[..., None]) -> Callable[..., None]:
 
 @deploy_app.command()
 def keys(
-    folder: Annotated[Path, typer.Argument(help="where to write them")],
-    site: Annotated[str | None, typer.Option(help="the name of a site: its identity")] = None,
+    folder: Annotated[Path, typer.Argument(help="the folder to write")],
+    site: Annotated[
+        str | None, typer.Option(help="make an identity key for a site of this name")
+    ] = None,
     server: Annotated[
         list[str] | None,
-        typer.Option(
-            help="a name or address of the server: its certificate; more than one is fine"
-        ),
+        typer.Option(help="make a server's certificate for this name or address; repeatable"),
     ] = None,
     renew: Annotated[
         bool,
         typer.Option(
-            "--renew", help="a new key and certificate of the server there, by the same authority"
+            "--renew",
+            help="make a new key and certificate for the server in this folder, by the same "
+            "authority",
         ),
     ] = False,
     rotate: Annotated[
         bool,
         typer.Option(
-            "--rotate", help="another key for the site there; its ledger goes on, its runs end"
+            "--rotate",
+            help="replace the key of the site in this folder; its ledger goes on and its runs end",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="with --rotate: do not ask")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="with --rotate: do not ask for confirmation")
+    ] = False,
 ) -> None:
     """Make the keys of a site, or the certificates of a server."""
     from fedldp.deployment import certificates
@@ -191,7 +202,7 @@ def invite(
         typer.Option("-o", "--out", help="the invite to write; the server's keys go beside it"),
     ],
     url: Annotated[
-        str, typer.Option(metavar="https://HOST:PORT", help="where sites find the server")
+        str, typer.Option(metavar="https://HOST:PORT", help="the server's address for sites")
     ],
 ) -> None:
     """Write a file that invites sites to a run, and the server's keys if there are none."""
@@ -232,8 +243,9 @@ def join(
         float | None,
         typer.Option(
             metavar="LIMIT",
-            help="of all that the site ever releases of these data; for each person, where the "
-            "run protects people. Without it, what such a run costs is said",
+            help="the limit on everything that the site ever releases of these data, or for each"
+            " person if the run protects people; without it, the command says what such a "
+            "run costs",
         ),
     ] = None,
     label_column: Annotated[
@@ -243,16 +255,21 @@ def join(
         str | None, typer.Option(help="of a table; else what the invite calls it")
     ] = None,
     people: Annotated[
-        int | None, typer.Option(min=1, help="how many persons the site has at least; public")
+        int | None,
+        typer.Option(min=1, help="the smallest number of people that the site has; public"),
     ] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="of a run, the site's own: all sites are told it, or nobody, as the invite says"
+            help="the site's own epsilon for a run; the invite says whether all sites are told "
+            "it or nobody"
         ),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="of the site: its keys, policy, ledger; else its name")
+        Path | None,
+        typer.Option(
+            help="the site's folder for keys, policy and ledger [default: the site's name]"
+        ),
     ] = None,
 ) -> None:
     """Make a site's keys and policy, and the file that answers an invite."""
@@ -312,10 +329,11 @@ def admit(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="NAME.join... NAME.changed...", help="sites' answers, and their changed keys"
+            metavar="NAME.join... NAME.changed...",
+            help="the answers of sites, and their changed keys",
         ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", help="the words were compared: do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask; the words were compared")] = False,
     as_json: Json = False,
 ) -> None:
     """Admit the sites that answered an invite, and write the agreement beside it.
@@ -381,20 +399,21 @@ def agree(
     out: Annotated[Path, typer.Option("-o", "--out", help="the agreement to write")],
     site: Annotated[
         list[str],
-        typer.Option(metavar="NAME=FILE", help="a site and its public key; one for each"),
+        typer.Option(metavar="NAME=FILE", help="a site and its public key; repeatable"),
     ],
-    link: Annotated[str, typer.Option(help="https, or flower")] = "https",
+    link: Annotated[str, typer.Option(help="https or flower")] = "https",
     ca: Annotated[
         list[Path] | None,
         typer.Option(
-            help="over HTTPS: the authority, by whose certificate sites know the server; more than "
-            "one is fine"
+            help="over HTTPS: the certificate of the authority by which sites recognise the "
+            "server; repeatable"
         ),
     ] = None,
     budget: Annotated[
         list[Path] | None,
         typer.Option(
-            help="a site's own budget, from `fedldp deploy budget`: one for each site, or none"
+            help="a site's own budget, made by `fedldp deploy budget`; give one for each site or"
+            " none"
         ),
     ] = None,
     as_json: Json = False,
@@ -468,14 +487,17 @@ def accept(
         list[str],
         typer.Argument(
             metavar="FILE | WORDS | DIGEST",
-            help="the agreement's file; or, over HTTPS, its ten words or its digest, as the "
-            "server's operator says them: then it is fetched from the server",
+            help="the agreement's file; over HTTPS also its ten words or its digest, as the "
+            "server's operator reads them out, to fetch it from the server",
         ),
     ],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
-    yes: Annotated[bool, typer.Option("--yes", help="accept without asking")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="accept without asking for confirmation")
+    ] = False,
     new: Annotated[
-        bool, typer.Option("--new", help="after a restore: it was never accepted here before")
+        bool,
+        typer.Option("--new", help="after a restore: state that it was never accepted here before"),
     ] = False,
 ) -> None:
     """Show what an agreement protects and costs this site; accept it."""
@@ -559,30 +581,36 @@ deploy_app.command()(status)
 
 @deploy_app.command()
 def server(
-    folder: Annotated[Path, typer.Argument(help="of the run: made, or gone on with")],
+    folder: Annotated[
+        Path, typer.Argument(help="the run's folder; an unfinished run in it is continued")
+    ],
     agreement: AgreementFile,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="over HTTPS: where sites connect")
+        str, typer.Option(metavar="HOST:PORT", help="over HTTPS: the address to listen at")
     ] = "0.0.0.0:8443",
     certificate: Annotated[
         Path | None,
         typer.Option(
-            help="PEM, of this server: else server.pem beside the agreement; over Flower the "
-            "SuperLink's, for --check"
+            help="this server's certificate (PEM) [default: server.pem beside the agreement]; "
+            "over Flower the SuperLink's, for --check"
         ),
     ] = None,
     key: Annotated[
         Path | None,
         typer.Option(
-            help="PEM, of the certificate, over HTTPS: else server.key beside the agreement"
+            help="over HTTPS: the certificate's key (PEM) [default: server.key beside the "
+            "agreement]"
         ),
     ] = None,
     socket: Annotated[
         Path | None,
-        typer.Option(help="over Flower: where its ServerApp connects; else FOLDER/server.sock"),
+        typer.Option(
+            help="over Flower: the socket to which its ServerApp connects [default: "
+            "FOLDER/server.sock]"
+        ),
     ] = None,
     socket_group: Annotated[
-        str | None, typer.Option(help="a group that may connect there: that of the SuperLink")
+        str | None, typer.Option(help="the group that may connect to the socket: the SuperLink's")
     ] = None,
     test: Annotated[
         str | None,
@@ -593,8 +621,8 @@ def server(
         int | None,
         typer.Option(
             min=1,
-            help="end when so many tries of one round found too few sites; else it is tried again "
-            "until enough answer",
+            help="end after this many tries of one round with too few sites [default: try until "
+            "enough answer]",
         ),
     ] = None,
     metrics: Metrics = None,
@@ -638,10 +666,11 @@ def server(
 def enable(
     file: Annotated[Path, typer.Argument(help="a site's policy, or a server's agreement")],
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="of a server, if not 0.0.0.0:8443")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="the address of a server [default: 0.0.0.0:8443]"),
     ] = None,
     test: Annotated[
-        str | None, typer.Option(help="of a server: see `fedldp deploy server`")
+        str | None, typer.Option(help="the tries of a server: see `fedldp deploy server`")
     ] = None,
 ) -> None:
     """Print a systemd unit that runs a site's agent or a server, and restarts it.
@@ -669,7 +698,7 @@ def enable(
 
 @deploy_app.command("flower-app")
 def flower_app(
-    folder: Annotated[Path, typer.Argument(help="where to write the app")],
+    folder: Annotated[Path, typer.Argument(help="the folder of the app to write")],
 ) -> None:
     """Write the Flower app that carries bytes between a server and its sites."""
     from fedldp.deployment import flower_app as app
@@ -684,11 +713,11 @@ def flower_app(
 @deploy_app.command()
 def demo(
     recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")] = "quickstart",
-    sites: Annotated[int, typer.Option(help="how many")] = 3,
-    channel: Annotated[str, typer.Option(help="named, or sum")] = "named",
-    rounds: Annotated[int, typer.Option(help="how many")] = 3,
-    link: Annotated[str, typer.Option(help="https, or flower")] = "https",
-    kill: Annotated[bool, typer.Option("--kill", help="kill processes as it goes")] = False,
+    sites: Annotated[int, typer.Option(help="number of sites")] = 3,
+    channel: Annotated[str, typer.Option(help="the channel of reports: named or sum")] = "named",
+    rounds: Annotated[int, typer.Option(help="number of rounds")] = 3,
+    link: Annotated[str, typer.Option(help="https or flower")] = "https",
+    kill: Annotated[bool, typer.Option("--kill", help="kill processes during the run")] = False,
     set_: Settings = None,
     data_dir: DataDir = None,
     as_json: Json = False,

@@ -18,28 +18,33 @@ def restored(
         typer.Option(help="an agreement that was accepted since the copy was made; repeatable"),
     ] = None,
     none_since: Annotated[
-        bool, typer.Option("--none-since", help="none was accepted since the copy was made")
+        bool, typer.Option("--none-since", help="no agreement was accepted since the copy was made")
     ] = False,
     restores: Annotated[
         int,
-        typer.Option(min=1, help="how often the site was restored from this copy, this one too"),
+        typer.Option(
+            min=1, help="how often the site was restored from this copy, including this time"
+        ),
     ] = 1,
     anew: Annotated[
         bool,
         typer.Option(
             "--anew",
-            help="there is no copy: begin another ledger; --since names all that was ever accepted",
+            help="there is no copy: begin a new ledger; give every agreement that was ever "
+            "accepted as --since",
         ),
     ] = False,
     moved: Annotated[
         str | None,
         typer.Option(
             metavar="HASH",
-            help="nothing is lost: the site was moved, and HASH is that of its last release as "
-            "you noted it before (none: nothing was released)",
+            help="the site was moved and lost nothing; HASH is that of its last release, as you "
+            "noted it before (none: nothing was released)",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="charge without asking")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="charge without asking for confirmation")
+    ] = False,
 ) -> None:
     """Declare that the ledger was restored from an older copy; charge all that may be lost.
 

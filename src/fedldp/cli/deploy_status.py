@@ -16,10 +16,10 @@ Metrics = Annotated[
     str | None,
     typer.Option(
         metavar="[HOST:]PORT",
-        help="answer Prometheus there with numbers; only on this machine, if HOST is not given",
+        help="serve metrics for Prometheus at this address; without HOST, on this machine only",
     ),
 ]
-Log = Annotated[str, typer.Option(help="text, or json: one JSON object a line")]
+Log = Annotated[str, typer.Option(help="text, or json for one JSON object a line")]
 
 
 @contextmanager
@@ -99,7 +99,9 @@ def _budget(budget: dict[str, Any]) -> str:
 
 
 def retire(
-    digest: Annotated[str, typer.Argument(help="an accepted agreement's, or its first digits")],
+    digest: Annotated[
+        str, typer.Argument(help="the digest of an accepted agreement, or its first digits")
+    ],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
 ) -> None:
     """Stop loading an agreement whose run is over; accept undoes it."""

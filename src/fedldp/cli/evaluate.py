@@ -20,7 +20,7 @@ Threshold = Annotated[
     float | None,
     typer.Option(
         metavar="P",
-        help="of two classes: name class 1 from this probability on, such as its public share",
+        help="with two classes: predict class 1 from this probability on, such as its public share",
     ),
 ]
 
@@ -32,7 +32,7 @@ def evaluate(
         typer.Option(
             parser=file,
             metavar="FILE",
-            help="labelled examples: .npz, .csv or .parquet; else the run's test set",
+            help="labelled examples (.npz, .csv or .parquet) [default: the run's test set]",
         ),
     ] = None,
     threshold: Threshold = None,

@@ -73,7 +73,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="of a release that was noted elsewhere, or its first 16 digits: it must be there",
+            help="require a release with this hash, or its first 16 digits, as noted elsewhere",
         ),
     ] = None,
     as_json: Json = False,
@@ -101,7 +101,7 @@ def verify(
 @ledger_app.command()
 def renew(
     path: LedgerFile,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
 ) -> None:
     """Let the whole budget be spent once more; only the owner of the data may decide this."""
     from fedldp.ledgers.sqlite import SqliteLedger, renewals, since_renewal

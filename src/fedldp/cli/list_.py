@@ -100,7 +100,9 @@ def list_(
     kind: Annotated[str | None, typer.Argument(help="one of: " + ", ".join(_KINDS))] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(help="only what has all of these in its name, system or description"),
+        typer.Argument(
+            help="list only entries with all of these words in their name, system or description"
+        ),
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,

@@ -20,7 +20,7 @@ def predict(
         typer.Option(
             parser=file,
             metavar="FILE",
-            help="examples: .npz, .csv or .parquet; they need no labels",
+            help="examples (.npz, .csv or .parquet); labels are not needed",
         ),
     ],
     out: Annotated[
@@ -28,7 +28,7 @@ def predict(
         typer.Option(
             parser=file,
             metavar="FILE",
-            help="a .csv file to write, with every class's probability",
+            help="the .csv file to write, with the probability of each class",
         ),
     ] = None,
     threshold: Threshold = None,

@@ -20,11 +20,13 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(parser=file, metavar="FILE", help="the page to write; else report.html"),
+        typer.Option(parser=file, metavar="FILE", help="the page to write [default: report.html]"),
     ] = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(parser=folder, metavar="LOGDIR", help="write the runs there for TensorBoard"),
+        typer.Option(
+            parser=folder, metavar="LOGDIR", help="write the runs into this folder for TensorBoard"
+        ),
     ] = None,
     mlflow: Annotated[
         str | None, typer.Option(metavar="URI", help="send the runs to this MLflow tracking store")

@@ -25,29 +25,40 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 def reproduce(
     target: Annotated[
-        str | None, typer.Argument(help="a table or figure, such as ldp-fl-table1; else all")
+        str | None, typer.Argument(help="a table or figure, such as ldp-fl-table1 [default: all]")
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="measure what is missing")] = False,
-    seeds: Annotated[int | None, typer.Option(help="with --run: seeds 0 to N-1; else 3")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="with --run: number of seeds, from 0 [default: 3]")
+    ] = None,
     only: Annotated[
-        str | None, typer.Option(metavar="CELL", help="cells whose recipe or row has this in it")
+        str | None,
+        typer.Option(metavar="CELL", help="only cells whose recipe or row contains this text"),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="with --run: stop by then; 90s, 30m or 2h")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="with --run: stop after this time, such as 90s, 30m or 2h"
+        ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="with --run: two rounds, one seed: does it work at all")
+        bool,
+        typer.Option(
+            "--quick", help="with --run: two rounds and one seed, to see whether it works"
+        ),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="exit 1 if a measured cell is not as it should be")
+        bool,
+        typer.Option("--check", help="exit with 1 if a measured cell is outside its tolerance"),
     ] = False,
     svg: Annotated[
         Path | None,
         typer.Option(parser=file, metavar="FILE", help="draw the target into this .svg file"),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; --run: else cpu")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cpu]")] = None,
     workers: Annotated[
-        int | None, typer.Option(help="with --run: processes; else one for each core")
+        int | None,
+        typer.Option(help="with --run: number of processes [default: one for each core]"),
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,

@@ -33,7 +33,8 @@ def run(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            autocompletion=recipe_names, help="a recipe's name or a .toml file; else quickstart"
+            autocompletion=recipe_names,
+            help="a recipe's name or a .toml file [default: quickstart]",
         ),
     ] = None,
     set_: Settings = None,
@@ -42,14 +43,16 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     workers: Annotated[
         int | None,
-        typer.Option(help="processes; else one for each core, or one alone for a small run"),
+        typer.Option(
+            help="number of processes [default: one for each core, or one for a small run]"
+        ),
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(help="auto or HOST:PORT: a Ray cluster in place of --workers"),
+        typer.Option(help="a Ray cluster instead of --workers: auto or HOST:PORT"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(parser=folder, metavar="FOLDER", help="the run folder to make")
+        Path | None, typer.Option(parser=folder, metavar="FOLDER", help="the run folder to create")
     ] = None,
     resume: Annotated[
         Path | None,

@@ -33,7 +33,7 @@ def sweep(
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RECIPE]...", help="recipes' names or .toml files; else quickstart"
+            metavar="[RECIPE]...", help="names of recipes or .toml files [default: quickstart]"
         ),
     ] = None,
     grid: Annotated[
@@ -41,12 +41,16 @@ def sweep(
         typer.Option(
             "--grid",
             metavar="KEY=V1,V2,...",
-            help="values of a setting, each read as --set reads one; again for another setting. "
-            "recipe=A,B is the same as RECIPEs. A recipe without KEY runs without it",
+            help="values of a setting, each read as by --set; repeat for other settings. "
+            "recipe=A,B is the same as RECIPEs. A recipe that lacks KEY runs once, without "
+            "it",
         ),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="SEEDS", help="0-4 or 0,2,5; else the recipe's own")
+        str | None,
+        typer.Option(
+            metavar="SEEDS", help="seeds, such as 0-4 or 0,2,5 [default: the recipe's own]"
+        ),
     ] = None,
     set_: Settings = None,
     rounds: Annotated[int | None, typer.Option(help="number of rounds of every run")] = None,
@@ -55,7 +59,7 @@ def sweep(
         typer.Option(
             parser=folder,
             metavar="FOLDER",
-            help="the sweep's folder; one that was begun is continued",
+            help="the sweep's folder; an unfinished one is continued",
         ),
     ] = None,
     resume: Annotated[
@@ -63,37 +67,40 @@ def sweep(
         typer.Option(
             parser=folder,
             metavar="FOLDER",
-            help="continue the sweep in this folder; what else is given widens it",
+            help="continue the sweep in this folder; other options widen it",
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto; else cpu")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto [default: cpu]")] = None,
     workers: Annotated[
-        int | None, typer.Option(help="how many runs at once; else one for each core")
+        int | None, typer.Option(help="number of runs at a time [default: one for each core]")
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
-            help="auto or HOST:PORT: a Ray cluster in place of --workers, a run on each of its CPUs"
+            help="a Ray cluster instead of --workers, auto or HOST:PORT; each of its CPUs takes "
+            "one run"
         ),
     ] = None,
     guarantee: Annotated[
         str | None,
         typer.Option(
             metavar="UNIT:ADVERSARY",
-            help="whose epsilon is shown, such as person:server; else that of the target",
+            help="the guarantee whose epsilon is shown, such as person:server [default: that of "
+            "the target]",
         ),
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            help="what is shown first and drawn: accuracy, loss, auc, average_precision, "
-            "balanced_accuracy or brier; else what fits the labels"
+            help="the score that is shown first and drawn: accuracy, loss, auc, "
+            "average_precision, balanced_accuracy or brier [default: the one that fits the "
+            "labels]"
         ),
     ] = None,
     data_dir: DataDir = None,
     csv: Annotated[
         Path | None,
-        typer.Option(parser=file, metavar="FILE", help="write the runs into this CSV file too"),
+        typer.Option(parser=file, metavar="FILE", help="also write the runs into this CSV file"),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -167,7 +174,9 @@ def _design(
     varied = read_grid(grid)
     if "recipe" in varied:
         if recipes:
-            raise ConfigError("grid recipe: recipes are given before it too; leave out one")
+            raise ConfigError(
+                "grid recipe: recipes are also given as arguments; give them in one place"
+            )
         recipes = [str(name) for name in varied.pop("recipe")]
     settings = dict(assignment(text) for text in set_)
     if rounds is not None:

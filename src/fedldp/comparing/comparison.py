@@ -417,8 +417,8 @@ class Comparison:
         found, delta = row.get("proven"), self.contestant(cell).guarantee.delta
         if not found or found["epsilon"] > cell.epsilon or found["delta"] > delta:
             raise ComparisonError(
-                f"run {row['digest']} of {cell.contestant}: proven is {found}, its label "
-                f"is {cell.epsilon:g}; remove the line, and measure it again"
+                f"run {row['digest']} of {cell.contestant}: {found} is proven, but its label "
+                f"is {cell.epsilon:g}; remove the line and measure it again"
             )
 
 

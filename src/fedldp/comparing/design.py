@@ -120,7 +120,7 @@ class Design:
             raise ConfigError(f"metric = {self.metric}: choose {', '.join(METRICS)}")
         if not 2 <= self.tries <= MOST_TRIES:
             raise ConfigError(
-                f"tries = {self.tries}: of one nothing is chosen; give 2 to {MOST_TRIES}"
+                f"tries = {self.tries}: one try leaves no choice; give 2 to {MOST_TRIES}"
             )
         for name, entry in self.entries.items():
             if entry.grid is not None and len(entry.grid) > self.tries:

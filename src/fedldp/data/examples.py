@@ -663,7 +663,7 @@ def _read(rows: Rows, context: str) -> Gathered:
     if is_source(rows):
         return gathered(rows, context)
     if is_clients(rows):
-        raise DataError(f"{context} it lists the examples of several; give those of one")
+        raise DataError(f"{context} it lists the examples of several clients; give those of one")
     if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
         raise DataError(
             f"{context} {type(rows).__name__} holds no examples; give features and labels, a torch "

@@ -98,7 +98,9 @@ class KeptReceipts:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise RunError(f"{self._folder}: {error.strerror}; see to the folder") from error
+            raise RunError(
+                f"{self._folder}: {error.strerror}; check its permissions and free space"
+            ) from error
         self._earlier = dict(map(_changed_to, self._folder.glob(f"*{_CHANGED}")))
         self._take_over(folder / "receipts.json")
         for site in range(len(sites)):

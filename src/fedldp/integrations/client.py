@@ -432,8 +432,8 @@ def _layout(model: nn.Module | Callable[[], nn.Module] | Layout, trainable: str)
         return layout_of_trained(model, trainable)
     if trainable != ALL:
         raise ConfigError(
-            f"trainable = {trainable}: the model is a Layout, which has the trained parameters "
-            "alone; leave trainable out, or give the torch module"
+            f"trainable = {trainable}: the model is a Layout, which has only the trained "
+            "parameters; leave trainable out, or give the torch module"
         )
     return model
 

@@ -34,8 +34,8 @@ class Sign(BitMechanism):
 
     Phi is the standard normal distribution function, so this is the sign of x plus Gaussian noise.
     It is also the two-point randomiser of y = (2 Phi(x/sigma) - 1)/(2 Phi(c/sigma) - 1) with the
-    epsilon below, and it is drawn as such. A bit stands for plus or minus c K, with K of that
-    randomiser. So a report estimates c y, which equals x at -c, 0 and c, and is further from 0 in
+    epsilon below, and is drawn by that randomiser. A bit stands for c K or -c K, where K is that
+    randomiser's. So a report estimates c y, which equals x at -c, 0 and c, and is further from 0 in
     between.
 
     Guarantee: pure ln(Phi(c/sigma)/Phi(-c/sigma)) for one coordinate, and d times that for a report

@@ -143,8 +143,8 @@ def _try_testing(
     except Exception as error:
         raise ConfigError(
             f"model = {name}: in eval mode, in which it is tested, it does not take 2 examples of "
-            f"shape {input_shape}: {type(error).__name__}: {first_line(error)}; let forward work "
-            "after model.eval(), too"
+            f"shape {input_shape}: {type(error).__name__}: {first_line(error)}; forward must "
+            "also work after model.eval()"
         ) from error
     finally:
         model.train()  # a module of the user's own may do more than note its mode

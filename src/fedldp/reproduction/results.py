@@ -176,7 +176,7 @@ class Store:
                 json.dump(asdict(measured), file)
             os.replace(file.name, path)
         except OSError as error:
-            raise RunError(f"{path}: {error.strerror}; a measurement is kept there") from error
+            raise RunError(f"{path}: {error.strerror}; measurements are kept there") from error
 
     def has(self, measured: Measured) -> bool:
         """Return whether a measurement exists that ``write`` would replace."""
@@ -199,7 +199,7 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.with_suffix(".lock").open("w")
         except OSError as error:
-            raise RunError(f"{path}: {error.strerror}; a measurement is kept there") from error
+            raise RunError(f"{path}: {error.strerror}; measurements are kept there") from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

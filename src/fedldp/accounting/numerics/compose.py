@@ -36,7 +36,7 @@ LARGEST_EPSILON = 700.0
 """The largest epsilon of one mechanism: beyond it, e^-epsilon is not a normal number."""
 
 RevealingCounts = Mapping[tuple[float, float], int]
-"""How many mechanisms there are of each pair (epsilon, revealing probability)."""
+"""The number of mechanisms with each pair (epsilon, revealing probability)."""
 
 # Up to this many joint outcomes, different epsilons are composed exactly.
 _EXACT_OUTCOMES = 1 << 18

@@ -178,7 +178,7 @@ def _family(name: str) -> dict[str, Recipe]:
     for table in document["recipe"]:
         unknown = [key for key in table if key not in _OF_RECIPE]
         if unknown:
-            raise ConfigError(f"recipes/{name}.toml: {unknown[0]} is nothing that a recipe has")
+            raise ConfigError(f"recipes/{name}.toml: {unknown[0]} is not a key of a recipe")
         defaults = {key: document[key] for key in ("paper", "tolerance") if key in document}
         for recipe in _recipes(defaults | table, found):
             if recipe.name in found:
