@@ -54,11 +54,17 @@ class Deadly(Watched):
 
 
 class Broken(Watched):
+    trained = False
+
     def forward(self, x):
-        if not self.training and len(x) > 2:  # so many are tried out before
+        Broken.trained |= self.training and len(x) > 2  # so many are tried out before
+        return super().forward(x)
+
+    def eval(self):
+        if Broken.trained:  # what fails in forward is refused in a line, without a traceback
             print("said before the end")
             raise ValueError("the model is broken")
-        return super().forward(x)
+        return super().eval()
 """
 
 

@@ -141,7 +141,7 @@ def test_a_file_with_an_unknown_key_or_a_name_twice_is_refused(
 ) -> None:
     monkeypatch.setattr(fedldp.algorithms.recipes, "__path__", [str(tmp_path)])
     (tmp_path / "x.toml").write_text(FAMILY.replace("unset =", "unsetting ="))
-    with pytest.raises(ConfigError, match=r"recipes/x\.toml: unsetting is nothing that a recipe"):
+    with pytest.raises(ConfigError, match=r"recipes/x\.toml: unsetting is not a key of a recipe"):
         fedldp.algorithms.recipes._family.__wrapped__("x")
     (tmp_path / "x.toml").write_text(FAMILY.replace("x-n{num_clients}-{label}", "x-twice"))
     with pytest.raises(ConfigError, match=r"recipes/x\.toml: there are two recipes x-twice"):

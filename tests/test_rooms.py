@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,13 @@ ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 USES = re.compile(r"It may use ([\w, ]+)\.$")
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     """Return the syntax tree of a module."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
 def exported(tree: ast.Module) -> list[str]:
     """Return the names that a package lists in ``__all__``, in order."""
     for node in tree.body:

@@ -146,6 +146,7 @@ def test_a_small_run_starts_no_other_process(
     assert plan(config, problem_of(config, None)).is_small == small
 
 
+@pytest.mark.slow
 def test_threads_may_ask_first_together() -> None:
     """While one thread imports a module, no other reads it half-finished, or keeps that half."""
     program = """import threading, fedldp

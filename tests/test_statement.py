@@ -484,6 +484,7 @@ def test_clients_with_budgets_of_their_own_are_told_so() -> None:
     assert warning.endswith("costs at most epsilon 1.0000 (delta 1e-05)")
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_was_tested_on_and_a_systems_own_figures(
     fedldp_command: Any, tmp_path: Path
 ) -> None:

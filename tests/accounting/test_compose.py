@@ -206,6 +206,7 @@ def test_the_bounds_of_mixed_epsilons_are_close(counts: dict[float, int], delta:
     assert lower <= upper <= lower * (1 + 1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.floats(-3, 1).map(lambda exponent: 10.0**exponent), st.integers(2, 10**5), DELTAS)
 def test_powers_on_the_grid_enclose_the_exact_answer(

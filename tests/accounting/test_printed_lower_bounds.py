@@ -58,6 +58,7 @@ def test_lower_bound_of_one_report_in_a_large_crowd() -> None:
     assert max(delta_of(a, n - 1 - (b - 1), at) for a, b in blocks) >= delta * (1 - 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("bits", "epsilon"), [(64, 1.0), (64, 32.0), (32, 1e-6), (32, 10.0)])
 def test_lower_bound_of_one_weight_is_what_the_integers_give(bits: Any, epsilon: float) -> None:

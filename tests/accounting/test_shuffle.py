@@ -120,6 +120,7 @@ def test_known_compositions(
     assert shuffled_composed_upper(epsilon, 100, count, 1e-5) == pytest.approx(upper, rel=relative)
 
 
+@pytest.mark.slow
 def test_a_hundred_million() -> None:
     lower = shuffled_composed_lower(0.1, 1000, 10**8, 1e-5)
     upper = shuffled_composed_upper(0.1, 1000, 10**8, 1e-5)
@@ -129,6 +130,7 @@ def test_a_hundred_million() -> None:
     assert lower == pytest.approx(mu * mu / 2 + 4.2 * mu, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("n", "count"), [(1, 3), (2, 3), (3, 3), (4, 2)])
 @pytest.mark.parametrize("delta", [1e-4, 1e-2])

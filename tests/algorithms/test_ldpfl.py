@@ -424,6 +424,7 @@ def test_scores_on_a_clients_own_examples_are_charged() -> None:
             assert "scores on own test examples" in line["method"]
 
 
+@pytest.mark.slow
 def test_a_whole_client_costs_all_of_its_training_records() -> None:
     settings = config(**COMMON, encoder="public", label_epsilon=1.0)
     per_record = 34884.836349495786 + 1.0
@@ -487,6 +488,7 @@ def test_how_many_examples_a_client_has_is_no_secret_that_anything_protects() ->
     assert "number of examples" in found["client-run"]["method"]
 
 
+@pytest.mark.slow
 def test_rounds_cost_nothing_more() -> None:
     few, many = (
         lines(config(**COMMON, encoder="public", label_epsilon=1.0, rounds=rounds))

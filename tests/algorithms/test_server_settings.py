@@ -125,6 +125,7 @@ def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(seen) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", sorted(mechanisms()))
 def test_ldp_fl_takes_adam_with_any_mechanism(name: str) -> None:
@@ -139,6 +140,7 @@ def test_ldp_fl_takes_adam_with_any_mechanism(name: str) -> None:
         assert weights_of(result) != weights_of(simulate(config.changed(send=send)))
 
 
+@pytest.mark.slow
 def test_adam_at_the_server_learns_from_one_bit_reports() -> None:
     config = fedldp.recipe("quickstart", rounds=8, num_clients=100, **ADAM)
     assert simulate(config).accuracy > 0.5

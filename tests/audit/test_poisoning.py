@@ -70,6 +70,7 @@ def test_lies_cost_accuracy_and_more_where_updates_have_no_bound(name: str, atta
     assert (lying < honest + 0.1, stopped) == (True, "")
 
 
+@pytest.mark.slow
 def test_lies_go_into_a_secure_sum() -> None:
     config = fedldp.recipe("secure-aggregation-digits", num_clients=4, rounds=1, dropout=0.0)
     inputs = inputs_of(config)

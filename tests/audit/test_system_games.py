@@ -308,6 +308,7 @@ def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None
         view.observe(pair.first, pair, Draws(bytes(2 * KEY_BYTES), False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("error", "fails"), [(TypeError, True), (ConfigError, False)])
 def test_a_game_whose_server_step_fails_is_no_pass(error: type[Exception], fails: bool) -> None:
     """A step may refuse a report that comes alone; one that breaks has a mistake."""

@@ -328,6 +328,7 @@ def test_what_a_link_leads_to_stays_unsaid(tmp_path: Path, monkeypatch: pytest.M
     assert seen_from(tmp_path / "study", config) == {"dataset": "t.csv"}
 
 
+@pytest.mark.slow
 def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9, SUM: 0.88, CENTRAL: 0.88, (CENTRAL, 2.0): 0.85})
     told = [text for text in found.costs() if text.startswith("Sums or one server")]

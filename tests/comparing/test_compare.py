@@ -189,6 +189,7 @@ def test_without_a_guarantee_it_is_that_of_the_targets() -> None:
         design_of({**both, "third": other}, {}, epsilon=2.0, tries=2, **given)
 
 
+@pytest.mark.slow
 def test_who_had_fewer_tries_is_marked_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

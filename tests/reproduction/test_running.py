@@ -545,6 +545,7 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(
     assert text == updated(text), f"run: python -m fedldp.reproduction docs/{page}.md"
 
 
+@pytest.mark.slow
 def test_the_chart_of_a_page_is_of_the_committed_results() -> None:
     # Beside each table whose rounds are known, and drawn from what is committed now.
     folder = Path(__file__).parents[2] / "docs" / "results"
