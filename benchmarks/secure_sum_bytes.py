@@ -129,12 +129,12 @@ def measure(clients: int, size: int) -> str:
     private = {u: Ed25519PrivateKey.generate() for u in range(clients)}
     public = {u: key.public_key().public_bytes_raw() for u, key in private.items()}
     roster = Roster(run=RUN, keys=public)
-    sides = {}
+    roles = {}
     for u, key in private.items():
         identity = Identity(roster=roster, index=u, private=key.private_bytes_raw())
         plain = ClientRole(local_update=None, encoder=Bits())  # type: ignore[arg-type]
-        sides[u] = summed_client(plain, summing, setup, identity)
-    transport = Counting(sides)
+        roles[u] = summed_client(plain, summing, setup, identity)
+    transport = Counting(roles)
     server = summed_server(ServerRole(initial=first, aggregate=kept), summing, setup, roster=roster)
     loop = Loop(
         run=RUN,

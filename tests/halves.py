@@ -171,18 +171,18 @@ class Told:
     def runtime(self, folder: Path, ledger: Ledgers) -> ClientRuntime:
         """Return the runtime of a client that knows only this."""
         config = from_mapping(tomllib.loads(self.config))
-        side = config.algorithm(self.problem).client(self.index, CPU)
+        role = config.algorithm(self.problem).client(self.index, CPU)
         keys: Keys = secret_keys(self.index)
         if self.seed is not None:
             keys = SimulationKeys(self.seed, self.index)
         examples = Examples(self.features, self.labels)
-        return runtime_of(config, self.problem, side, keys, folder, ledger, self.index, examples)
+        return runtime_of(config, self.problem, role, keys, folder, ledger, self.index, examples)
 
 
 def runtime_of(
     config: RunConfig,
     problem: Problem,
-    side: ClientRole,
+    role: ClientRole,
     keys: Keys,
     folder: Path,
     ledger: Ledgers,
@@ -201,7 +201,7 @@ def runtime_of(
     return ClientRuntime.of_one(
         index=index,
         examples=examples,
-        side=side,
+        role=role,
         policy=policy,
         keys=keys,
         store=FolderStore(folder / "store", RUN),
@@ -269,7 +269,7 @@ class Case:
         places = self.places(client)
         return self.examples.taken(places)
 
-    def side(self, client: int) -> ClientRole:
+    def role(self, client: int) -> ClientRole:
         return self.config.algorithm(self.problem).client(client, CPU)
 
     def start(
@@ -279,7 +279,7 @@ class Case:
         folder: Path,
         *,
         ledger: Ledgers | None = None,
-        side: ClientRole | None = None,
+        role: ClientRole | None = None,
         examples: Examples | None = None,
         failed: Callable[[Exception], None] | None = None,
     ) -> ClientRuntime:
@@ -287,7 +287,7 @@ class Case:
         return runtime_of(
             self.config,
             self.problem,
-            self.side(client) if side is None else side,
+            self.role(client) if role is None else role,
             keys,
             folder,
             MemoryLedger() if ledger is None else ledger,

@@ -109,7 +109,7 @@ class Site:
         real: whether it has keys from a secret and a ledger on disk; else it has a simulation's.
         releases: the number of releases that its budget covers.
         examples: its own examples.
-        side: the client role that its runtimes run.
+        role: the client role that its runtimes run.
         failed: see ``ClientRuntime``.
         rounds: see ``Policy``.
         phases: see ``Policy``.
@@ -141,7 +141,7 @@ class Site:
         return ClientRuntime.of_one(
             index=0,
             examples=self.examples,
-            side=ClientRole(
+            role=ClientRole(
                 local_update=self.local_update,
                 encoder=self.encoder,
                 phases=self.phases,

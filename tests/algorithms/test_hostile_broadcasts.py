@@ -160,7 +160,7 @@ def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Repo
     runtime = ClientRuntime.of_one(
         index=0,
         examples=examples_with(1.0),
-        side=ClientRole(local_update=step, encoder=both.encoder()),
+        role=ClientRole(local_update=step, encoder=both.encoder()),
         policy=Policy(run="run", rounds=both.config.rounds, phases=1, layout=both.layout),
         keys=SimulationKeys(0, 0),
         store=FolderStore(folder, "run"),

@@ -199,13 +199,13 @@ def test_the_result_is_the_mean_of_the_last_iterates_and_no_step_sees_it() -> No
 def test_a_side_tells_no_client_what_its_step_keeps() -> None:
     step = Step(optimizer="adam", rate=0.1)
     update = ServerUpdate(estimate=plain("weights"), step=step, average_from=1)
-    side = update.role(lambda draw: State(weights=START))
+    role = update.role(lambda draw: State(weights=START))
     state = go(update, [START + 1])[-1]
-    assert side.publish(state).public == {}
-    np.testing.assert_array_equal(side.publish(state).weights, state.weights)
-    np.testing.assert_array_equal(side.tested(state).weights, update.result(state))
+    assert role.publish(state).public == {}
+    np.testing.assert_array_equal(role.publish(state).weights, state.weights)
+    np.testing.assert_array_equal(role.tested(state).weights, update.result(state))
     # A reader of single reports does not use the server's memory of earlier rounds.
-    np.testing.assert_allclose(side.read(state, [sent(START * 3)], draw), START * 3)
+    np.testing.assert_allclose(role.read(state, [sent(START * 3)], draw), START * 3)
 
 
 # Estimates

@@ -89,7 +89,7 @@ def start(
         secret_keys(client) if keys is None else keys,
         folder,
         ledger=SqliteLedger(folder / "ledger", budget),
-        side=None if step is None else replace(case.side(client), local_update=step),
+        role=None if step is None else replace(case.role(client), local_update=step),
         examples=examples,
         failed=lambda error: None,
     )
@@ -114,7 +114,7 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
         "else there is nothing to go beyond"
     )
     budget = Budget("zcdp", 1e9)
-    told, side, answers = first_broadcast(case), case.side(client), list[bytes]()
+    told, role, answers = first_broadcast(case), case.role(client), list[bytes]()
 
     def ask(round: int) -> None:
         """Ask a client that is asked for the rounds before while it trains for this one."""
@@ -122,7 +122,7 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
         def train(broadcast: Broadcast, batch: Batch, group: int) -> Sensitive[Update]:
             if round > 1:
                 ask(round - 1)
-            return side.local_update(broadcast, batch, group)
+            return role.local_update(broadcast, batch, group)
 
         runtime = start(case, tmp_path, client=client, budget=budget, step=train)
         answers.append(runtime.answer(asking(told, round)))

@@ -167,7 +167,7 @@ class Watch:
     folder: Path
 
     def __post_init__(self) -> None:
-        self.side = self.case.side(self.talk.index)
+        self.role = self.case.role(self.talk.index)
         self.own = self.case.own(self.talk.index)
         self.keys = FixedKeys(self.talk.index, not deploys(self.case.config))
 
@@ -178,7 +178,7 @@ class Watch:
         def watched(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
             nonlocal in_step
             before = len(held.calls)
-            found = (self.side.local_update if step is None else step)(broadcast, batch)
+            found = (self.role.local_update if step is None else step)(broadcast, batch)
             in_step += len(held.calls) - before
             return found
 
@@ -191,7 +191,7 @@ class Watch:
                 self.talk.index,
                 self.keys,
                 self.folder,
-                side=replace(self.side, local_update=watched),  # type: ignore[arg-type]
+                role=replace(self.role, local_update=watched),  # type: ignore[arg-type]
                 examples=examples,
                 failed=lambda error: None,
             )
@@ -214,7 +214,7 @@ def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomi
     for make in OTHERS.values():
         examples = make(watch.own)
         another_number = len(examples) != len(watch.own)
-        if another_number and watch.side.most_examples is not None:
+        if another_number and watch.role.most_examples is not None:
             # What it sends is charged for a number of examples: a real client has that number.
             if not keys.simulated:
                 with pytest.raises(PrivacyError, match="charged for"):
@@ -231,8 +231,8 @@ def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomi
         return
     for step in (
         failing,
-        spoiling(watch.side.local_update, np.nan),
-        spoiling(watch.side.local_update, np.inf),
+        spoiling(watch.role.local_update, np.nan),
+        spoiling(watch.role.local_update, np.inf),
     ):
         found, _, _ = watch.answers(watch.own, step)
         for clear, one, two in zip(cleared, base, found, strict=True):

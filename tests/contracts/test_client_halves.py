@@ -108,14 +108,14 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
     assert sent.result() == answers
     assert len(answers) == 2 * config.composition.channel.phases
     payable = [cost(event, PLENTY.kind) < np.inf for event in events] * 2
-    side, paid = case.side(talk.index), list[bytes]()
-    rounds, phases = side.max_participations, config.composition.channel.phases
+    role, paid = case.role(talk.index), list[bytes]()
+    rounds, phases = role.max_participations, config.composition.channel.phases
     for at, (pays, answer, free) in enumerate(zip(payable, answers, talk.answers, strict=True)):
         if not all(payable[at - at % phases : at]):  # it is out of this round's sum
             refusal = read_reply(answer)[2]
             assert isinstance(refusal, Refusal)
             assert refusal.reason is Reason.POLICY
-        elif rounds is not None and len(paid) == rounds * side.phases:
+        elif rounds is not None and len(paid) == rounds * role.phases:
             assert answer == free
             assert isinstance(read_reply(answer)[2], Refusal), "it has had its rounds"
         elif pays:
@@ -271,7 +271,7 @@ def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
     runtime = replace(population.runtime(memory), ledgers=recording)
     for message in talk.questions:
         list(runtime.answers(message, [talk.index]))
-    most = case.side(talk.index).max_participations  # this client's, of the two rounds
+    most = case.role(talk.index).max_participations  # this client's, of the two rounds
     rounds = (1, 2) if most is None else range(1, min(2, most) + 1)
     assert len(spied.made) * 2 == len(talk.questions) * len(rounds)
     for (encoder, phase, made), (event, left) in zip(spied.made, recording.charged, strict=True):

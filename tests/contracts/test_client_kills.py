@@ -96,18 +96,18 @@ def at_commit(patch: pytest.MonkeyPatch, execute: Callable[[Any], Any]) -> None:
 
 
 STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientRole], None]] = {
-    "in training": lambda patch, side: patch.setattr(type(side.local_update), "__call__", kill),
-    "after training": lambda patch, side: patch.setattr(
-        type(side.local_update), "__call__", then_kill(type(side.local_update).__call__)
+    "in training": lambda patch, role: patch.setattr(type(role.local_update), "__call__", kill),
+    "after training": lambda patch, role: patch.setattr(
+        type(role.local_update), "__call__", then_kill(type(role.local_update).__call__)
     ),
-    "in encoding": lambda patch, side: patch.setattr(type(side.encoder), "__call__", kill),
-    "after encoding": lambda patch, side: patch.setattr(
-        type(side.encoder), "__call__", then_kill(type(side.encoder).__call__)
+    "in encoding": lambda patch, role: patch.setattr(type(role.encoder), "__call__", kill),
+    "after encoding": lambda patch, role: patch.setattr(
+        type(role.encoder), "__call__", then_kill(type(role.encoder).__call__)
     ),
-    "before the ledger commits": lambda patch, side: at_commit(patch, lambda execute: kill),
-    "after the ledger commits": lambda patch, side: at_commit(patch, then_kill),
-    "before the store keeps": lambda patch, side: patch.setattr(os, "link", kill),
-    "after the store keeps": lambda patch, side: patch.setattr(os, "link", then_kill(os.link)),
+    "before the ledger commits": lambda patch, role: at_commit(patch, lambda execute: kill),
+    "after the ledger commits": lambda patch, role: at_commit(patch, then_kill),
+    "before the store keeps": lambda patch, role: patch.setattr(os, "link", kill),
+    "after the store keeps": lambda patch, role: patch.setattr(os, "link", then_kill(os.link)),
 }
 
 
@@ -118,13 +118,13 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
 ) -> None:
     case = Case.of(config)
     talk = case.talk(secret_keys, tmp_path / "talk")
-    side = case.side(talk.index)
+    role = case.role(talk.index)
     # Fresh bytes are new at every start, so that whatever is randomised again is other bytes.
     keys = replace(secret_keys(talk.index), entropy=os.urandom)
 
     def start(folder: Path) -> ClientRuntime:
         ledger = SqliteLedger(folder / "ledger", PLENTY)
-        return case.start(talk.index, keys, folder, ledger=ledger, side=side)
+        return case.start(talk.index, keys, folder, ledger=ledger, role=role)
 
     for stage, dying in STAGES.items():
         folder = tmp_path / stage
@@ -134,7 +134,7 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
         for number, message in enumerate(talk.questions):
             left: set[bytes] = set()
             with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-                dying(patch, side)
+                dying(patch, role)
                 left.add(start(folder).answer(message))
             killed |= not left
             entries = SqliteLedger(folder / "ledger").verify()
@@ -143,16 +143,16 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
             (answer,) = left
             if isinstance(read_reply(answer)[2], Refusal):
                 question = read_request(message)
-                if cost(side.encoder.event(question.phase), "zcdp") == np.inf:
+                if cost(role.encoder.event(question.phase), "zcdp") == np.inf:
                     unpaid.add(question.broadcast.round)  # no later phase of it is answered either
-                over = answers == (side.max_participations or 0) * side.phases
+                over = answers == (role.max_participations or 0) * role.phases
                 assert over or question.broadcast.round in unpaid
                 continue
             answers += 1
             ledger = SqliteLedger(folder / "ledger").verify()
             assert ledger[: len(entries)] == entries
             assert ledger[-1].payload_sha256 == sha256(answer).hexdigest(), (stage, number)
-            assert ledger[-1].event == side.encoder.event(ledger[-1].exchange)
+            assert ledger[-1].event == role.encoder.event(ledger[-1].exchange)
             places = [(entry.round, entry.exchange) for entry in ledger]
             assert len(places) == len(set(places))
             if stage == "after the ledger commits":

@@ -237,7 +237,7 @@ def check_boundary(config: RunConfig, folder: Path) -> None:
     base, _, _ = watch.answers(watch.own)
     for name in ("other features", "other labels", "one example"):
         examples = OTHERS[name](watch.own)
-        if len(examples) != len(watch.own) and watch.side.most_examples is not None:
+        if len(examples) != len(watch.own) and watch.role.most_examples is not None:
             continue  # its price counts examples: a client has as many as it says
         found, _, _ = watch.answers(examples)
         for question, one, two in zip(talk.questions, base, found, strict=True):

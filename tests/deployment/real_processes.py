@@ -315,9 +315,9 @@ class OtherWeights:
     def apply(self) -> None:
         from fedldp.deployment import server
 
-        real = server.server_side
+        real = server.server_role
 
-        def side(*given: Any) -> ServerRole:
+        def role(*given: Any) -> ServerRole:
             honest = real(*given)
 
             def initial(draw: Any) -> State:
@@ -326,7 +326,7 @@ class OtherWeights:
 
             return replace(honest, initial=initial)
 
-        server.server_side = side
+        server.server_role = role
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,7 @@ def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
     """A label decides how bits are read: a site may not take another site's label."""
     world = own_world(tmp_path, "epsilon=[1.0,2.0,4.0]", "shuffle=false", recipe="quickstart")
     server, question = world.server(), question_of(world)
-    reports = ReportChecker(world.agreement, server._side, server._draws, server._state)
+    reports = ReportChecker(world.agreement, server._role, server._draws, server._state)
     for site, epsilon in enumerate([1.0, 2.0, 4.0]):
         report = content(ask(world.agent(site), world, question))
         assert report.epsilon == epsilon

@@ -92,7 +92,7 @@ def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Pat
     ledger = SqliteLedger(tmp_path / "ledger", world.policies[0].budgets)
     given: dict[str, Any] = {
         "index": 0,
-        "side": agreement.config.algorithm(agreement.problem).client(0, torch.device("cpu")),
+        "role": agreement.config.algorithm(agreement.problem).client(0, torch.device("cpu")),
         "store": FolderStore(tmp_path, "r"), "ledgers": ledger,
         "policy": Policy(run="r", rounds=2, phases=1, layout=agreement.layout),
         "keys": SecretKeys(bytes(32), "r"),

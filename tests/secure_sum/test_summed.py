@@ -95,7 +95,7 @@ class Channel:
         identity = None
         if self.roster is not None:
             identity = Identity(roster=self.roster, index=index, private=private_of(index))
-        side = summed_client(
+        role = summed_client(
             self.config.algorithm(problem).inside().client(index, CPU), self.summing, self.setup,
             identity,
         )  # fmt: skip
@@ -106,10 +106,10 @@ class Channel:
             else SimulationKeys(self.config.seed, index)
         )
         made = runtime_of(
-            self.config, problem, side, keys, self.folder / str(index), self.ledger,
+            self.config, problem, role, keys, self.folder / str(index), self.ledger,
             index, Examples(train.features[rows], train.labels[rows]), self.refusals.append,
         )  # fmt: skip
-        policy = replace(made.policy, phases=side.phases, trains_in=side.trains_in)
+        policy = replace(made.policy, phases=role.phases, trains_in=role.trains_in)
         return replace(made, policy=policy)
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
@@ -163,7 +163,7 @@ def test_shares_of_noise_add_up_to_the_weights_of_the_simulation_bit_for_bit(
     channel = Channel(fedldp.recipe("distributed-gaussian-digits", **settings), tmp_path)
     assert channel.run().tobytes() == simulated(channel.config).tobytes()
     released = channel.ledger.releases(RUN)
-    assert list(released.events) == [channel.site(0).members.side.encoder.event(Phase.MASKED_INPUT)]
+    assert list(released.events) == [channel.site(0).members.role.encoder.event(Phase.MASKED_INPUT)]
     assert [(s.round, s.clients, s.complete, s.dropped) for s in channel.heard] == [
         (round, tuple(range(N)), complete, {}) for round in (1, 2) for complete in (False, True)
     ]
@@ -180,8 +180,8 @@ def test_secure_aggregation_is_the_same_through_the_channel(tmp_path: Path) -> N
 def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) -> None:
     channel = Channel(config(), tmp_path)
     encoder = channel.config.algorithm(channel.inputs.problem).encoder(0)
-    side = channel.site(0).members.side
-    events = [side.encoder.event(phase) for phase in Phase]
+    role = channel.site(0).members.role
+    events = [role.encoder.event(phase) for phase in Phase]
     assert events[Phase.MASKED_INPUT] == encoder.event()
     assert all(
         isinstance(event, NoRelease)
@@ -324,8 +324,8 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
         restarted = channel.site(0)
         assert isinstance(restarted.members, OneClient)
         update = np.full((1, channel.summing.size), weights, np.float32)
-        side = replace(restarted.members.side, local_update=partial(giving, update))  # type: ignore[arg-type]
-        restarted = replace(restarted, members=replace(restarted.members, side=side))
+        role = replace(restarted.members.role, local_update=partial(giving, update))  # type: ignore[arg-type]
+        restarted = replace(restarted, members=replace(restarted.members, role=role))
         sent.add(restarted.answer(pack_request(question)))
         assert len(given) == trained + 1
     assert len(sent) == 1
@@ -374,7 +374,7 @@ def test_only_a_system_of_one_exchange_is_wrapped(tmp_path: Path) -> None:
     channel = Channel(config(), tmp_path)
     setup, summing = channel.setup, channel.summing
     with pytest.raises(ConfigError, match="one exchange"):
-        summed_client(channel.site(0).members.side, summing, setup)
+        summed_client(channel.site(0).members.role, summing, setup)
     once = summed_server(
         channel.config.algorithm(channel.inputs.problem).inside().server(), summing, setup
     )

@@ -206,7 +206,7 @@ class AdversaryView:
         # Whoever asks again gets answers from streams that are new each time.
         keys = TrialKeys(key, self.attacked.real_arithmetic_only, again=self.asked > 1)
         runtime = self.attacked.runtime(canary, keys)
-        if self.adversary == "server" and self.attacked.side.phases == 1:
+        if self.adversary == "server" and self.attacked.role.phases == 1:
             for round in self.rounds:
                 for _ in range(self.asked):
                     answer = runtime.answer(self._question(round))
@@ -342,7 +342,7 @@ class AdversaryView:
             kept=own.kept,
             store=MemoryStore(),
         )
-        return alone(attacked.side.encoder, Sensitive(None), broadcast, sender)
+        return alone(attacked.role.encoder, Sensitive(None), broadcast, sender)
 
     def _asking(self, runtime: ClientRuntime, keys: TrialKeys) -> Ask:
         """Return a function that puts a round's questions to all clients."""

@@ -129,22 +129,22 @@ class _ByzantineRun:
         """Return the runtime of a client that lies."""
         population = self.population
         own = population.client(index, self.state.round).examples
-        side = population.side(index)
+        role = population.role(index)
         match self.attack:
             case "labels":
                 own = self._shifted(own)
             case "update":
-                side = replace(side, local_update=_Pooled(self, turned=True))
+                role = replace(role, local_update=_Pooled(self, turned=True))
             case _:
                 towards = against if self.attack == "report" else partial(_anywhere, index)
                 accepts = partial(accepts_report, self.server, self.state, self._draw)
                 make = partial(self._forged, towards, accepts)
-                encoder = forging(side.encoder, make)
-                side = replace(side, local_update=_Pooled(self, turned=False), encoder=encoder)
+                encoder = forging(role.encoder, make)
+                role = replace(role, local_update=_Pooled(self, turned=False), encoder=encoder)
         return ClientRuntime.of_one(
             index=index,
             examples=own,
-            side=side,
+            role=role,
             policy=population.policy,
             keys=SimulationKeys(population.config.seed, index),
             store=population.store(index),

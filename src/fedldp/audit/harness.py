@@ -111,7 +111,7 @@ class AttackedClient:
     )
 
     @cached_property
-    def side(self) -> ClientRole:
+    def role(self) -> ClientRole:
         """The client's role, as in the run."""
         return self.config.for_client(self.index).algorithm(self.problem).client(self.index, CPU)
 
@@ -128,13 +128,13 @@ class AttackedClient:
     @cached_property
     def policy(self) -> Policy:
         """What the client agreed to."""
-        side = self.side
-        return policy_of(self.config, self.problem, phases=side.phases, trains_in=side.trains_in)
+        role = self.role
+        return policy_of(self.config, self.problem, phases=role.phases, trains_in=role.trains_in)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """What the client's answers of a round release, by phase."""
-        return tuple(self.side.encoder.event(at) for at in range(self.side.phases))
+        return tuple(self.role.encoder.event(at) for at in range(self.role.phases))
 
     @cached_property
     def real_arithmetic_only(self) -> bool:
@@ -144,7 +144,7 @@ class AttackedClient:
     @property
     def reporting(self) -> int:
         """The phase whose answer is the system's report."""
-        return self.side.reporting
+        return self.role.reporting
 
     def state(self, round: int) -> State:
         """Return the server's state in a round; the weights differ from round to round."""
@@ -198,7 +198,7 @@ class AttackedClient:
                 store=store,
             )  # fmt: skip
             try:
-                found.append(self._bytes(_train(self.side.local_update, self.broadcast(1), client)))
+                found.append(self._bytes(_train(self.role.local_update, self.broadcast(1), client)))
             except Exception:  # a step that fails on one example is not done only once
                 return False
             if store.made:
@@ -270,7 +270,7 @@ class AttackedClient:
         place = (id(canary), round, 0)
         if place not in self._known:
             with np.errstate(all="ignore"):
-                value = _train(self.side.local_update, self.broadcast(round), client)
+                value = _train(self.role.local_update, self.broadcast(round), client)
             self._known[place] = canary, self._changed(value, canary, round)
         return self._known[place][1]
 
@@ -299,7 +299,7 @@ class AttackedClient:
             fresh=lambda purpose: keys.fresh(broadcast.round, 0, purpose), kept=keys.kept,
             store=MemoryStore(),
         )  # fmt: skip
-        step = self.side.local_update if self.trains_once else self._plain
+        step = self.role.local_update if self.trains_once else self._plain
         try:
             found = self.sent(_train(step, broadcast, client))
         except Exception:  # the model's inputs are not features
@@ -329,12 +329,12 @@ class AttackedClient:
         if ledger is None:
             ledger = MemoryLedger(keeps_answers=True)
         once = not trains and (self.trains_once or canary.change is not None)
-        step: LocalUpdate = _Trained(self, canary) if once else self.side.local_update
+        step: LocalUpdate = _Trained(self, canary) if once else self.role.local_update
         return ClientRuntime.of_one(
             index=self.index,
             examples=canary.examples,
             # A copy: what an encoder remembers of one client must not reach the next.
-            side=replace(self.side, local_update=step, encoder=copy.deepcopy(self.side.encoder)),
+            role=replace(self.role, local_update=step, encoder=copy.deepcopy(self.role.encoder)),
             policy=self.policy,
             keys=keys,
             store=MemoryStore(),

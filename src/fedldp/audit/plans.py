@@ -269,7 +269,7 @@ def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
         if setting.late:
             games = [replace(game, rounds=(config.rounds,)) for game in games]
         elif small and (unit, adversary) == (of_a_round, "server"):
-            games += _dishonest(games) if setting.attacked.side.phases == 1 else []
+            games += _dishonest(games) if setting.attacked.role.phases == 1 else []
         proven = tuple(_proven(own, delta) for delta in deltas)
         for game in games:
             if game.apart and all(figure is None for figure in proven):

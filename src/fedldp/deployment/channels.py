@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedldp.deployment.agreement import Agreement
 
 
-def client_side(
+def client_role(
     agreement: Agreement, index: int, key: Ed25519PrivateKey, device: torch.device
 ) -> ClientRole:
     """Return the role that runs at one site; ``key`` is the site's identity."""
@@ -33,7 +33,7 @@ def client_side(
     return summed_client(inner, agreement.summing, agreement.setup, identity)
 
 
-def server_side(agreement: Agreement, heard: Callable[[SumOfRound], None]) -> ServerRole:
+def server_role(agreement: Agreement, heard: Callable[[SumOfRound], None]) -> ServerRole:
     """Return the role that runs on the server; it calls ``heard`` with each round's sum."""
     config, problem = agreement.config, agreement.problem
     if agreement.summing is None:

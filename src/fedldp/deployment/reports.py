@@ -28,13 +28,13 @@ class ReportChecker:
 
     Attributes:
         agreement: of the run.
-        side: the server's role.
+        role: the server's role.
         draws: the server's randomness.
         state: of the server, in the current round.
     """
 
     agreement: Agreement
-    side: ServerRole
+    role: ServerRole
     draws: Draws
     state: State
     _like: dict[int, Report] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class ReportChecker:
         """Return whether the server step accepts a report, taken alone."""
         try:
             with np.errstate(all="ignore"):
-                weights = self.side.read(self.state, iter([report]), self.draws(report.round))
+                weights = self.role.read(self.state, iter([report]), self.draws(report.round))
         except Exception:  # an attacker may cause any exception
             return False
         return within_largest_weight(weights)

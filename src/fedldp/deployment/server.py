@@ -37,7 +37,7 @@ from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, RunError
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
-from fedldp.deployment.channels import server_side
+from fedldp.deployment.channels import server_role
 from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.receipts import KeptReceipts
@@ -143,7 +143,7 @@ class Server:
         seed, run = self.agreement.test_seed, self.agreement.run
         self._draws: Draws = draws_of_secret(secret, run) if seed is None else draws_of_seed(seed)
         self._in_sum = _read_sums(folder / _SUMS)
-        self._side = server_side(self.agreement, self._heard)
+        self._role = server_role(self.agreement, self._heard)
         self._test = _Test(self.agreement, test)
         self._journal = Journal(folder / "journal")
         self._receipts = KeptReceipts(folder, run, self.agreement.sites)
@@ -211,7 +211,7 @@ class Server:
         for record in self.rounds:
             after_round(record)
         self.watch.complete(len(self.rounds))
-        reports = ReportChecker(self.agreement, self._side, self._draws, self._state)
+        reports = ReportChecker(self.agreement, self._role, self._draws, self._state)
         sites = Sites(
             self.agreement,
             pipe,
@@ -223,7 +223,7 @@ class Server:
         )
         loop = Loop(
             run=self.agreement.run,
-            server=self._side,
+            server=self._role,
             rounds=config.rounds,
             participants=self._begin,
             transport=sites,
@@ -285,7 +285,7 @@ class Server:
         Raises:
             ConfigError: the agreement has initial weights, and they are missing.
         """
-        drawn = self._side.initial(self._draws(0))
+        drawn = self._role.initial(self._draws(0))
         if self.agreement.initial is None:
             return drawn
         if initial is None:
@@ -327,12 +327,12 @@ class Server:
                 alike.setdefault(event, []).extend(group)
         for event, sent in alike.items():
             known.release(place, event, sent, lambda sent=sent: [b""] * len(sent))  # type: ignore[misc]
-        if self._side.downlink is not None:
-            known.count_downlink(self.agreement.run, round, self._side.downlink)
+        if self._role.downlink is not None:
+            known.count_downlink(self.agreement.run, round, self._role.downlink)
 
     def _finished(self) -> Served:
         agreement = self.agreement
-        trained = agreement.layout.split(self._side.result(self._state))
+        trained = agreement.layout.split(self._role.result(self._state))
         frozen = agreement.config.algorithm(agreement.problem).frozen()
         served = Served(
             agreement=self.agreement,

@@ -26,7 +26,7 @@ from fedldp.core.errors import FedldpError, LedgerLost, LedgerUnusable, PrivacyE
 from fedldp.core.formatting import number
 from fedldp.data import Examples
 from fedldp.deployment.agreement import Agreement, Link
-from fedldp.deployment.channels import client_side
+from fedldp.deployment.channels import client_role
 from fedldp.deployment.examples import begin_with, check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.key_changes import EarlierKeys
@@ -224,18 +224,18 @@ class Agent:
             keys = SimulationKeys(agreement.test_seed, own_place(agreement, self._public))
         entries = self._ledger.releases()
         opened = open_run(self.policy, agreement, self._key, self._source, keys, entries)
-        index, side, store = opened.index, opened.side, opened.store
+        index, role, store = opened.index, opened.role, opened.store
         if agreement.draws_once and not opened.noted:
             begin_with(opened.examples, store)
         runtime = ClientRuntime.of_one(
             index=index,
             examples=opened.examples,
-            side=side,
+            role=role,
             policy=Policy(
                 run=agreement.run,
                 rounds=config.rounds,
-                phases=side.phases,
-                trains_in=side.trains_in,
+                phases=role.phases,
+                trains_in=role.trains_in,
                 initial=None if agreement.initial is None else bytes.fromhex(agreement.initial),
                 layout=config.layout(problem),
             ),
@@ -392,14 +392,14 @@ class OpenedRun:
 
     Attributes:
         index: its place in the roster.
-        side: the role that computes its answers.
+        role: the role that computes its answers.
         examples: as the agreement wants them.
         store: what the site keeps for the run.
         noted: whether the examples are the ones that the run was begun with.
     """
 
     index: int
-    side: ClientRole
+    role: ClientRole
     examples: Examples
     store: FolderStore
     noted: bool
@@ -420,12 +420,12 @@ def open_run(
     """
     index = own_place(agreement, key.public_key().public_bytes_raw().hex())
     device = choose_device(policy.device)
-    side = client_side(policy.as_here(agreement), index, key, device)
-    examples = examples_for(agreement, source, policy.data, side.most_examples, keys.kept)
+    role = client_role(policy.as_here(agreement), index, key, device)
+    examples = examples_for(agreement, source, policy.data, role.most_examples, keys.kept)
     store = FolderStore(policy.state / "kept", agreement.run)
     begun = any(entry.run == agreement.run for entry in entries)
     noted = agreement.draws_once and check_unchanged(examples, store, policy.data, begun=begun)
-    return OpenedRun(index, side, examples, store, noted)
+    return OpenedRun(index, role, examples, store, noted)
 
 
 def check_randomness(agreement: Agreement) -> None:

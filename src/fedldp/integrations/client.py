@@ -406,7 +406,7 @@ class PrivateClient:
     def _runtime(self, node: _Node, run: str) -> tuple[ClientRuntime, _Training]:
         if node.latest is None or node.latest[0].policy.run != run:
             algorithm, training = self._algorithm, _Training(self.layout)
-            side = ClientRole(
+            role = ClientRole(
                 local_update=training,
                 encoder=algorithm.encoder(0),
                 max_participations=algorithm.parts.participation.max_rounds(0),
@@ -415,7 +415,7 @@ class PrivateClient:
             runtime = ClientRuntime.of_one(
                 index=0,
                 examples=_NOBODY,
-                side=side,
+                role=role,
                 policy=policy,
                 keys=SecretKeys(node.secret, run),
                 store=FolderStore(node.folder, run),

@@ -153,14 +153,14 @@ class OneClient:
     Attributes:
         index: the client's number.
         examples: the client's private examples.
-        side: the system's half that runs here.
+        role: the system's half that runs here.
         keys: the client's randomness.
         kept: the client's store.
     """
 
     index: int
     examples: Examples = field(repr=False)
-    side: ClientRole
+    role: ClientRole
     keys: Keys
     kept: Store
 
@@ -177,12 +177,12 @@ class OneClient:
     @property
     def local_update(self) -> LocalUpdate:
         """What the client computes from its examples."""
-        return self.side.local_update
+        return self.role.local_update
 
     @property
     def trains_in(self) -> int:
         """The phase of a round in which the client trains."""
-        return self.side.trains_in
+        return self.role.trains_in
 
     def check(self, policy: Policy) -> None:
         """Refuse a system, keys or examples that would leave the client unprotected.
@@ -192,14 +192,14 @@ class OneClient:
                 to another run, the client has more or fewer examples than its answers are charged
                 for, or a label is not one of the classes.
         """
-        check_count(len(self.examples), self.side.most_examples)
+        check_count(len(self.examples), self.role.most_examples)
         if not self.simulated:
             self._check_real(policy)
 
     def _check_real(self, policy: Policy) -> None:
         if getattr(self.keys, "run", policy.run) != policy.run:
             raise PrivacyError(f"keys: they belong to another run; give those of {policy.run}")
-        most, classes = self.side.most_examples, self.side.num_classes
+        most, classes = self.role.most_examples, self.role.num_classes
         if most is not None and len(self.examples) < most:
             # With fewer examples its answers would tell how many: the public, charged number is an
             # equal share.
@@ -214,8 +214,8 @@ class OneClient:
             raise PrivacyError(
                 f"examples: a label is not one of 0 to {classes - 1}; remove that example"
             )
-        for phase in range(self.side.phases):
-            event = self.side.encoder.event(phase)
+        for phase in range(self.role.phases):
+            event = self.role.encoder.event(phase)
             if real_arithmetic_only(event):
                 raise PrivacyError(
                     f"event {type(event).__name__}: it is private for real numbers only, not for "
@@ -224,7 +224,7 @@ class OneClient:
 
     def encoder_groups(self, indices: Sequence[int]) -> Sequence[EncoderGroup]:
         """Return the client."""
-        return [EncoderGroup(self.side.encoder, self.side.max_participations, [0])]
+        return [EncoderGroup(self.role.encoder, self.role.max_participations, [0])]
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
         """Return the client for its local update; training has the streams of phase 0."""
@@ -239,7 +239,7 @@ class OneClient:
 
     def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
         """Return the client for its encoder, which draws as it would in a round of one phase."""
-        streams = phase - self.side.reporting
+        streams = phase - self.role.reporting
         return Senders(
             indices=[self.index],
             num_examples=Sensitive(np.array([len(self.examples)], np.int64)),
@@ -293,7 +293,7 @@ class ClientRuntime:
         *,
         index: int,
         examples: Examples,
-        side: ClientRole,
+        role: ClientRole,
         policy: Policy,
         keys: Keys,
         store: Store,
@@ -301,7 +301,7 @@ class ClientRuntime:
         failed: Callable[[Exception], None] | None = None,
     ) -> Self:
         """Return the runtime of a single client, as a site has it; see ``OneClient``."""
-        one = OneClient(index=index, examples=examples, side=side, keys=keys, kept=store)
+        one = OneClient(index=index, examples=examples, role=role, keys=keys, kept=store)
         return cls(members=one, policy=policy, ledgers=ledgers, failed=failed)
 
     def answer(self, message: bytes) -> bytes:

@@ -217,7 +217,7 @@ class Population:
             store=self.store(index),
         )
 
-    def side(self, index: int) -> ClientRole:
+    def role(self, index: int) -> ClientRole:
         """Return the half of the system that runs on one client."""
         return ClientRole(
             local_update=self.local_update,

@@ -33,7 +33,7 @@ def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]
         images: number of images to recover.
         public: the most public images that the adversary uses.
     """
-    step = scenario.side.local_update
+    step = scenario.role.local_update
     if not isinstance(step, TrainOnBits):
         return []
     own = scenario.public.taken(np.arange(min(len(scenario.public), public)))

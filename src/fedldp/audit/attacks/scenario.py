@@ -179,7 +179,7 @@ class AttackScenario:
         return f"one client's report{'s' if rounds else ''}{rounds}{shuffled}"
 
     @cached_property
-    def side(self) -> ClientRole:
+    def role(self) -> ClientRole:
         """The client's role, without a secure sum: all its messages but the total look random."""
         return self._algorithm.client(self.client, CPU)
 
@@ -253,7 +253,7 @@ class AttackScenario:
         return ClientRuntime.of_one(
             index=self.client,
             examples=examples,
-            side=self.side,
+            role=self.role,
             policy=policy_of(self.config, self.problem),
             keys=SimulationKeys(self.number(number), self.client),
             store=MemoryStore(),
@@ -276,7 +276,7 @@ class AttackScenario:
 
     def _read(self, state: State, report: Report) -> Floats:
         """Return the server's estimate of one client's update from its report alone."""
-        if _is_plain(self.side.encoder):  # in clear, so a server need not follow its own rule
+        if _is_plain(self.role.encoder):  # in clear, so a server need not follow its own rule
             return np.frombuffer(report.payload, "<f4").astype(np.float64) - state.weights
         found: list[Floats] = []
         for number in range(_DRAWS):
