@@ -96,14 +96,11 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
     elif config.trainable != "all" and is_address(config.model):
         what = f"nothing frozen of model = {config.model} was trained on the clients' examples"
         found.append(Assumed(what, "code of your own"))
-    public = [name for name in ("centre_columns", "fill_columns") if getattr(config, name)]
+    declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes")
+    public = [name for name in declared if getattr(config, name)]
     if public:
-        if any(isinstance(value, str) for value in config.fill_columns.values()):
-            settings = f"number or text in {', '.join(public)}, scale_columns and categories"
-        else:
-            settings = f"number in {', '.join(public)} and scale_columns"
-        what = f"no {settings} was measured on the clients' rows"
-        found.append(Assumed(what, "numbers of your own"))
+        what = f"no value in {', '.join(public)} was taken from the clients' rows"
+        found.append(Assumed(what, "facts of your own"))
     if config.class_weights is not None:
         what = "no number in class_weights was counted on the clients' rows"
         found.append(Assumed(what, "numbers of your own"))
