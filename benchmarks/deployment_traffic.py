@@ -312,7 +312,7 @@ def searched(
     for tap in taps:
         for body in tap.asked:
             if isinstance(message := read_by_site(body), Ask):
-                broadcasts.append(read_request(message.question).broadcast.weights.tobytes())
+                broadcasts.append(read_request(message.request).broadcast.weights.tobytes())
         for body in tap.answered:
             if isinstance(given := read_by_server(body), Answered):
                 content = read_reply(given.answer)[2]

@@ -27,9 +27,9 @@ FORK = multiprocessing.get_context("fork")
 forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
-def asked(question: str) -> bytes:
-    """Return the digest of a question."""
-    return hashlib.sha256(question.encode()).digest()
+def asked(request: str) -> bytes:
+    """Return the digest of a request."""
+    return hashlib.sha256(request.encode()).digest()
 
 
 @dataclass(frozen=True)
@@ -44,26 +44,26 @@ class One:
     ledgers: Ledgers
     client: int = 0
 
-    def recall(self, run: str, round: int, exchange: int, question: bytes) -> bytes | None:
-        """Return the earlier answer to the same question, or raise."""
-        return self._found(Place(run, round, exchange, question), KEYS)
+    def recall(self, run: str, round: int, phase: int, request: bytes) -> bytes | None:
+        """Return the earlier answer to the same request, or raise."""
+        return self._found(Place(run, round, phase, request), KEYS)
 
-    def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
+    def admit(self, run: str, round: int, phase: int, event: Event) -> None:
         """Return if ``event`` may be released and nothing was released yet; else raise."""
-        assert self._found(Place(run, round, exchange, asked("?")), event) is None
+        assert self._found(Place(run, round, phase, asked("?")), event) is None
 
     def release(
         self,
         run: str,
         round: int,
-        exchange: int,
-        question: bytes,
+        phase: int,
+        request: bytes,
         event: Event,
         make: Callable[[], bytes],
         most_rounds: int | None = None,
     ) -> bytes:
         """Return the bytes to send, or raise."""
-        place = Place(run, round, exchange, question)
+        place = Place(run, round, phase, request)
         (row,) = self.ledgers.release(place, event, [self.client], lambda: [make()], most_rounds)
         if isinstance(row, PrivacyError):
             raise row
@@ -83,12 +83,12 @@ def release(
     event: Event,
     make: Callable[[], bytes],
     *,
-    exchange: int = 0,
-    question: str = "?",
+    phase: int = 0,
+    request: str = "?",
 ) -> bytes:
     """Release, with default values for arguments that most tests ignore."""
     one = ledger if isinstance(ledger, One) else One(ledger)
-    return one.release(run, round, exchange, asked(question), event, make)
+    return one.release(run, round, phase, asked(request), event, make)
 
 
 def fresh() -> bytes:

@@ -161,7 +161,7 @@ class Site:
         """Return the round, phase, event and SHA-256 of everything that was released."""
         ledger = self.ledger()
         assert isinstance(ledger, SqliteLedger)
-        return [(e.round, e.exchange, e.event, e.payload_sha256) for e in ledger.releases()]
+        return [(e.round, e.phase, e.event, e.payload_sha256) for e in ledger.releases()]
 
 
 def question(

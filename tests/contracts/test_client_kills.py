@@ -152,8 +152,8 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
             ledger = SqliteLedger(folder / "ledger").verify()
             assert ledger[: len(entries)] == entries
             assert ledger[-1].payload_sha256 == sha256(answer).hexdigest(), (stage, number)
-            assert ledger[-1].event == role.encoder.event(ledger[-1].exchange)
-            places = [(entry.round, entry.exchange) for entry in ledger]
+            assert ledger[-1].event == role.encoder.event(ledger[-1].phase)
+            places = [(entry.round, entry.phase) for entry in ledger]
             assert len(places) == len(set(places))
             if stage == "after the ledger commits":
                 assert ledger == entries, "charged before it was asked again"

@@ -428,7 +428,7 @@ def place_of(asked: bytes) -> Place | None:
     with contextlib.suppress(WireError):
         message = read_by_site(asked)
         if isinstance(message, Ask):
-            question = read_request(message.question)
+            question = read_request(message.request)
             return question.broadcast.round, question.phase
     return None
 

@@ -99,7 +99,7 @@ class Stage:
         """
         ledger, agreement = self.world.ledger(site), self.world.agreement
         entries = ledger.verify()
-        found = [(e.round, e.exchange) for e in entries if e.run == agreement.run]
+        found = [(e.round, e.phase) for e in entries if e.run == agreement.run]
         assert found == self.places(rounds)
         price, _run = self.world.policies[site].costs(agreement)
         assert price > 0

@@ -24,7 +24,7 @@ def summing(privacy: Any) -> list[dict[str, Any]]:
 def gone(nodes: set[int], phase: int) -> Any:
     def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         message = read_by_site(asked)
-        lost = isinstance(message, Ask) and read_request(message.question).phase >= phase
+        lost = isinstance(message, Ask) and read_request(message.request).phase >= phase
         return [None if lost and node - 100 in nodes else answer]
 
     return meddle

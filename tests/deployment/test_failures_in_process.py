@@ -155,7 +155,7 @@ def once(change: Meddle) -> Meddle:
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
         message = read_by_site(asked)  # greetings always differ, and questions never do
-        place = node, message.question if isinstance(message, Ask) else b""
+        place = node, message.request if isinstance(message, Ask) else b""
         if place in seen:
             return [answer]
         seen.add(place)
@@ -257,7 +257,7 @@ def test_a_server_killed_in_any_exchange_asks_the_same_and_ends_as_if_it_had_not
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
         if asks(asked, round, phase):
-            asked_before.append(read_by_site(asked).question)  # type: ignore[union-attr]
+            asked_before.append(read_by_site(asked).request)  # type: ignore[union-attr]
             if len(asked_before) > answered:
                 raise Killed
         return [answer]
@@ -268,7 +268,7 @@ def test_a_server_killed_in_any_exchange_asks_the_same_and_ends_as_if_it_had_not
     again = FakePipe(pipe.agents, seen=pipe.seen)
     assert bits(world.serve(again)) == expected
     assert_each_once(world, again)
-    later = {read_by_site(a).question for _, a, _ in again.seen if asks(a, round, phase)}  # type: ignore[union-attr]
+    later = {read_by_site(a).request for _, a, _ in again.seen if asks(a, round, phase)}  # type: ignore[union-attr]
     assert later == set(asked_before)
     assert not list((world.folder / "server" / "journal").glob("round-*"))
 

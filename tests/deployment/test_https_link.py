@@ -54,7 +54,7 @@ def test_a_long_question_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> Non
     alike = bytes(range(256)) * 2000
     asked = [b"%d" % node * 100 + alike for node in (0, 1)]
     tags = [pipe.ask(node, body, 30) for node, body in enumerate(asked)]
-    near, far = (site.questions[0].parts[1] for site in pipe._sites)
+    near, far = (site.pending[0].parts[1] for site in pipe._sites)
     assert near is far
     with ends.link(0), ends.link(1):
         expected = {tag: body[::-1] for tag, body in zip(tags, asked, strict=True)}
@@ -69,7 +69,7 @@ def test_what_questions_of_a_secure_sum_end_alike_with_is_held_twice_at_most(
     bodies = [box + weights for box in boxes]
     tags = [pipe.ask(0, body, 30) for body in bodies]
     again = [pipe.ask(0, body, 30) for body in bodies]  # nobody has answered yet
-    asked = list(pipe._sites[0].questions)
+    asked = list(pipe._sites[0].pending)
     assert [b"".join(question.parts) for question in asked] == bodies
     assert len({id(question.parts[1]) for question in asked}) == 2
     with ends.link(0):

@@ -65,7 +65,7 @@ def test_a_run_begins_where_another_ended(tmp_path: Path, layout: Layout, channe
     for _, asked, _ in pipe.seen:
         message = read_by_site(asked)
         if isinstance(message, Ask):
-            broadcast = read_request(message.question).broadcast
+            broadcast = read_request(message.request).broadcast
             told += [broadcast.weights] if broadcast.round == 1 and broadcast.weights.size else []
     assert len(told) >= 3
     for vector in told:

@@ -248,7 +248,7 @@ def test_a_restore_after_a_change_charges_by_what_the_site_had_told(
     (lost,) = charge_lost(policy, [])
     assert lost.rounds == 2
     entries = world.ledger(0).verify()
-    assert {entry.question for entry in entries} == {LOST.hex()}
+    assert {entry.request for entry in entries} == {LOST.hex()}
     assert world.ledger(0).spent() == pytest.approx(2 * (true if noted else largest))
     later = next_run(world)
     later.folder = tmp_path / "later"

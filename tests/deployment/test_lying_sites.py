@@ -50,7 +50,7 @@ def test_a_second_and_different_answer_is_noticed_and_the_first_counts(
         return [answer, other_bits(answer)]
 
     assert bits(world.serve(world.pipe(meddle=meddle))) == expected
-    assert "site-1 gave another answer to a question that it had answered" in caplog.text
+    assert "site-1 gave another answer to a request that it had answered" in caplog.text
 
 
 def other_bits(answer: Body, **changes: Any) -> bytes:

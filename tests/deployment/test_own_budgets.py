@@ -423,7 +423,7 @@ def test_noise_of_one_epsilon_is_never_charged_as_anothers(
     add, full = SqliteLedger._add, [True]
 
     def on_a_full_disk(self: SqliteLedger, db: Any, past: Any, place: Any, *more: Any) -> Any:
-        if full and place.exchange == 2 and self.path == world.policies[0].ledger:
+        if full and place.phase == 2 and self.path == world.policies[0].ledger:
             full.clear()
             raise LedgerUnusable("the disk is full")
         return add(self, db, past, place, *more)

@@ -76,7 +76,7 @@ def test_a_report_does_not_tell_how_many_examples_its_site_has(
         # With no example in a round, the report would equal what the server sent.
         ask = read_by_site(asked)
         assert isinstance(ask, Ask)
-        told = read_request(ask.question).broadcast.weights
+        told = read_request(ask.request).broadcast.weights
         assert report.payload != told.tobytes()
         assert len(report.payload) == told.nbytes
         reports += 1

@@ -51,7 +51,7 @@ def test_a_demo_in_which_all_are_killed_ends_as_its_simulation(
         assert ledger["spent"] > 0
     events = document["events"]
     assert events == [line for line in command.errors().splitlines() if line in events]
-    assert "the server saw no site give two different answers to one question" in events
+    assert "the server saw no site give two different answers to one request" in events
     assert {"killed agent-0", "killed server"} <= set(events)
     nothing_is_left(short_path)
 

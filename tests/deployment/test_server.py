@@ -173,7 +173,7 @@ def gone_from(phase: int, index: int) -> Any:
         message = read_by_site(asked)
         if node != 100 + index or not isinstance(message, Ask):
             return [answer]
-        return [None if read_request(message.question).phase >= phase else answer]
+        return [None if read_request(message.request).phase >= phase else answer]
 
     return meddle
 

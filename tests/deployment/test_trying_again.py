@@ -67,7 +67,7 @@ def knowing(world: World) -> Knowing:
 def places(pipe: FakePipe) -> list[tuple[int, int]]:
     """Return the round and the phase of every question."""
     found = [read_by_site(asked) for _node, asked, _answer in pipe.seen]
-    asked = [read_request(each.question) for each in found if isinstance(each, Ask)]
+    asked = [read_request(each.request) for each in found if isinstance(each, Ask)]
     return [(each.broadcast.round, each.phase) for each in asked]
 
 
@@ -89,7 +89,7 @@ def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
         message = read_by_site(asked)
         if node != 101 or not isinstance(message, Ask):
             return [answer]
-        question = read_request(message.question)
+        question = read_request(message.request)
         place = question.broadcast.round, question.phase
         if lost[place] == 0:
             lost[place] += 1
@@ -184,7 +184,7 @@ def test_a_site_that_takes_its_acceptance_back_is_neither_asked_nor_waited_for(
     world.server().serve(pipe, after_round, None)
     assert clients == [3, 2, 2, 2, 3]
     asked = [read_by_site(asked) for node, asked, _answer in pipe.seen if node == 101]
-    rounds = [read_request(a.question).broadcast.round for a in asked if isinstance(a, Ask)]
+    rounds = [read_request(a.request).broadcast.round for a in asked if isinstance(a, Ask)]
     assert rounds == [1, 2, 5]
     assert world.releases(1) == [(1, 0), (5, 0)]
 

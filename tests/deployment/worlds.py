@@ -118,7 +118,7 @@ class World:
 
     def releases(self, index: int) -> list[tuple[int, int]]:
         """Return the round and the phase of all that a site released in the run."""
-        return [(e.round, e.exchange) for e in self.ledger(index).verify()]
+        return [(e.round, e.phase) for e in self.ledger(index).verify()]
 
     def ledger(self, index: int) -> SqliteLedger:
         return SqliteLedger(self.policies[index].ledger)
@@ -128,7 +128,7 @@ def asks(asked: bytes, round: int = 1, phase: int = 0) -> bool:
     message = read_by_site(asked)
     if not isinstance(message, Ask):
         return False
-    question = read_request(message.question)
+    question = read_request(message.request)
     return (question.broadcast.round, question.phase) == (round, phase)
 
 

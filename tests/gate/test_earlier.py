@@ -169,7 +169,7 @@ def test_its_ledger_is_read(policy: SitePolicy) -> None:
         {
             "run": entry.run,
             "round": entry.round,
-            "exchange": entry.exchange,
+            "exchange": entry.phase,
             "event": to_record(entry.event),
             "cost": entry.cost,
             "hash": entry.hash,

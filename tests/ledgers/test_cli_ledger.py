@@ -88,7 +88,7 @@ def test_show_and_verify_for_people(path: Path, fedldp: Callable[..., Outcome]) 
         0,
         BinaryRandomizedResponse(epsilon=0.1, coordinates=3),
         fresh,
-        exchange=7,
+        phase=7,
     )
     status, out, err = fedldp("ledger", "show", path)
     assert (status, err) == (0, "")

@@ -49,11 +49,11 @@ def test_a_release_is_charged_and_kept(path: Path) -> None:
     ledger = SqliteLedger(path, Budget("pure", 3.0))
     sent = [release(ledger, "run", round, ONE, fresh) for round in range(2)]
     entries = SqliteLedger(path).verify()
-    assert [(e.number, e.run, e.round, e.exchange, e.event, e.cost) for e in entries] == [
+    assert [(e.number, e.run, e.round, e.phase, e.event, e.cost) for e in entries] == [
         (1, "run", 0, 0, ONE, 1.0),
         (2, "run", 1, 0, ONE, 1.0),
     ]
-    assert {e.question for e in entries} == {asked("?").hex()}
+    assert {e.request for e in entries} == {asked("?").hex()}
     assert [e.payload_sha256 for e in entries] == list(map(digest, sent))
     assert (ledger.spent(), ledger.remaining()) == (2.0, 1.0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -70,16 +70,16 @@ def test_a_retry_sends_the_same_bytes_at_no_cost(path: Path) -> None:
 
 def test_a_retry_as_another_event_is_refused(path: Path) -> None:
     ledger = filled(path)
-    with pytest.raises(AskedOtherwise, match="run run round 3 exchange 0 was released as PureRep"):
+    with pytest.raises(AskedOtherwise, match="run run round 3 phase 0 was released as PureRep"):
         release(ledger, "run", 3, PureReport(epsilon=0.5), never)
 
 
 def test_only_the_latest_rounds_bytes_of_each_run_are_kept(path: Path) -> None:
     ledger = filled(path)
-    more = [release(ledger, "run", 3, ONE, fresh, exchange=exchange) for exchange in (2, 1)]
+    more = [release(ledger, "run", 3, ONE, fresh, phase=phase) for phase in (2, 1)]
     other = release(ledger, "other", 0, ONE, fresh)
-    for exchange, sent in ((2, more[0]), (1, more[1])):
-        assert release(ledger, "run", 3, ONE, never, exchange=exchange) == sent
+    for phase, sent in ((2, more[0]), (1, more[1])):
+        assert release(ledger, "run", 3, ONE, never, phase=phase) == sent
     release(ledger, "run", 4, ONE, fresh)
     with pytest.raises(NoLongerKept, match="run run round 3: round 4 was released since"):
         release(ledger, "run", 3, ONE, never)

@@ -57,7 +57,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def answer(*place: object) -> bytes:
-    """Return a client's answer; it follows from the question, as in a simulation."""
+    """Return a client's answer; it follows from the request, as in a simulation."""
     return hashlib.sha256(repr(place).encode()).digest()
 
 
@@ -79,9 +79,9 @@ def test_the_same_question_gives_the_same_bytes_at_no_cost(store: Store) -> None
 def test_another_question_in_the_same_place_is_refused(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
     ledger.release("run", 1, 4, asked("?"), ONE, fresh)
-    with pytest.raises(AskedOtherwise, match=r"run run round 1 exchange 4 .* another question"):
+    with pytest.raises(AskedOtherwise, match=r"run run round 1 phase 4 .* another request"):
         ledger.recall("run", 1, 4, asked("!"))
-    with pytest.raises(AskedOtherwise, match="another question"):
+    with pytest.raises(AskedOtherwise, match="another request"):
         ledger.release("run", 1, 4, asked("!"), ONE, never)
     with pytest.raises(AskedOtherwise, match="was released as PureReport"):
         ledger.release("run", 1, 4, asked("?"), PureReport(epsilon=0.0), never)
@@ -90,11 +90,11 @@ def test_another_question_in_the_same_place_is_refused(store: Store) -> None:
 
 def test_exchanges_of_a_round_and_runs_stand_apart(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
-    for run, exchange in (("run", 2), ("run", 0), ("other", 0)):
-        assert ledger.recall(run, 1, exchange, asked("?")) is None
-        ledger.release(run, 1, exchange, asked("?"), ONE, lambda: b"x")
-    for run, exchange in (("run", 2), ("run", 0), ("other", 0)):
-        assert ledger.release(run, 1, exchange, asked("?"), ONE, lambda: b"x") == b"x"
+    for run, phase in (("run", 2), ("run", 0), ("other", 0)):
+        assert ledger.recall(run, 1, phase, asked("?")) is None
+        ledger.release(run, 1, phase, asked("?"), ONE, lambda: b"x")
+    for run, phase in (("run", 2), ("run", 0), ("other", 0)):
+        assert ledger.release(run, 1, phase, asked("?"), ONE, lambda: b"x") == b"x"
     assert spent() == 3.0
 
 
@@ -102,11 +102,11 @@ def test_rounds_do_not_go_back(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
     ledger.release("run", 3, 0, asked("?"), ONE, fresh)
     ledger.release("run", 5, 0, asked("?"), ONE, fresh)
-    for round, question in ((3, "?"), (3, "!"), (4, "?")):
+    for round, request in ((3, "?"), (3, "!"), (4, "?")):
         with pytest.raises(NoLongerKept, match=f"round {round}: round 5 was released since"):
-            ledger.recall("run", round, 0, asked(question))
+            ledger.recall("run", round, 0, asked(request))
         with pytest.raises(NoLongerKept):
-            ledger.release("run", round, 0, asked(question), ONE, never)
+            ledger.release("run", round, 0, asked(request), ONE, never)
     ledger.release("other", 3, 0, asked("?"), ONE, fresh)
     assert spent() == 3.0
 
@@ -153,9 +153,9 @@ def test_an_error_while_it_is_made_costs_nothing(store: Store) -> None:
 
 def test_messages_without_data_are_free_and_kept_apart(store: Store) -> None:
     ledger, spent = store(Budget("pure", 0.0))
-    for exchange in range(3):
+    for phase in range(3):
         ledger.admit("run", 10**5, 0, KEYS)
-        ledger.release("run", 1, exchange, asked("?"), KEYS, lambda: b"keys")
+        ledger.release("run", 1, phase, asked("?"), KEYS, lambda: b"keys")
     with pytest.raises(AskedOtherwise):
         ledger.release("run", 1, 1, asked("!"), KEYS, never)
     assert spent() == 0.0
@@ -226,10 +226,10 @@ def test_what_one_record_draws_once_is_one_event_too(store: Store) -> None:
         (("run", -1, 0, asked("?")), "round = -1"),
         (("run", True, 0, asked("?")), "round = True"),
         (("run", 2**63, 0, asked("?")), "round = "),
-        (("run", 1, -1, asked("?")), "exchange = -1"),
-        (("run", 1, 2**63, asked("?")), "exchange = "),
-        (("run", 1, 0, b"short"), "question: give the 32 bytes"),
-        (("run", 1, 0, "x" * 32), "question: give the 32 bytes"),
+        (("run", 1, -1, asked("?")), "phase = -1"),
+        (("run", 1, 2**63, asked("?")), "phase = "),
+        (("run", 1, 0, b"short"), "request: give the 32 bytes"),
+        (("run", 1, 0, "x" * 32), "request: give the 32 bytes"),
     ],
 )
 def test_malformed_places_are_refused(store: Store, place: Any, what: str) -> None:
@@ -269,8 +269,8 @@ calls = st.tuples(
 
 def outcome(ledger: One, call: Any) -> Any:
     """Return the result of a call: bytes, nothing, or the kind of its error."""
-    what, run, round, exchange, question, event = call
-    place = run, round, exchange, asked(question)
+    what, run, round, phase, request, event = call
+    place = run, round, phase, asked(request)
     try:
         if what == "recall":
             return ledger.recall(*place)

@@ -230,12 +230,12 @@ def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -
 @pytest.mark.sampled(1)
 @forks
 @pytest.mark.parametrize(
-    ("before", "round", "exchange"),
+    ("before", "round", "phase"),
     [(2, 2, 0), (2, 1, 3), (0, 0, 0)],
-    ids=["next round", "next exchange", "first"],
+    ids=["next round", "next phase", "first"],
 )
 def test_killed_at_any_statement_it_never_undercounts(
-    path: Path, monkeypatch: pytest.MonkeyPatch, before: int, round: int, exchange: int
+    path: Path, monkeypatch: pytest.MonkeyPatch, before: int, round: int, phase: int
 ) -> None:
     outcomes = []
     for place in range(100):
@@ -253,13 +253,13 @@ def test_killed_at_any_statement_it_never_undercounts(
                     os.kill(os.getpid(), signal.SIGKILL)
 
             patched(monkeypatch, lambda db: db.set_trace_callback(die))
-            release(SqliteLedger(path, PLENTY), "run", round, ONE, fresh, exchange=exchange)
+            release(SqliteLedger(path, PLENTY), "run", round, ONE, fresh, phase=phase)
 
         process = apart(client)
         process.join()
         ledger = SqliteLedger(path, PLENTY)
         entries = ledger.verify()
-        retried = release(ledger, "run", round, ONE, fresh, exchange=exchange)
+        retried = release(ledger, "run", round, ONE, fresh, phase=phase)
         outcomes.append(len(entries) - before)
         assert digest(retried) == ledger.verify()[-1].payload_sha256
         assert ledger.spent() == before + 1

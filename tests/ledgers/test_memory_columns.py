@@ -56,12 +56,12 @@ EVENTS: list[Event] = [
 
 
 class Step(NamedTuple):
-    """A question to several clients at once."""
+    """A request to several clients at once."""
 
     run: str
     round: int
-    exchange: int
-    question: str
+    phase: int
+    request: str
     event: Event
     clients: list[int]
     max_rounds: int | None
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
     @property
     def place(self) -> Place:
-        return Place(self.run, self.round, self.exchange, asked(self.question))
+        return Place(self.run, self.round, self.phase, asked(self.request))
 
     def check(self, ledger: MemoryLedger) -> list[Verdict]:
         return ledger.check(
@@ -82,11 +82,11 @@ class Step(NamedTuple):
         return ledger.release(self.place, self.event, self.clients, make, self.max_rounds)
 
     def answer(self, client: int) -> bytes:
-        """Return a client's answer; it follows from the question."""
+        """Return a client's answer; it follows from the request."""
         return hashlib.sha256(repr((self[:4], client)).encode()).digest()
 
     def of(self, *clients: int) -> Step:
-        """Return the same question, put to these clients."""
+        """Return the same request, put to these clients."""
         return self._replace(clients=list(clients))
 
     def answers(self) -> Any:
@@ -139,10 +139,10 @@ def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
     if step.round < history.round:
         return NoLongerKept
     if step.round == history.round:
-        for there, question, event in history.answered:
-            if there == step.exchange and question != asked(step.question):
+        for there, request, event in history.answered:
+            if there == step.phase and request != asked(step.request):
                 return AskedOtherwise
-            again |= there == step.exchange and event == step.event
+            again |= there == step.phase and event == step.event
     for bits in run.rounds(row):
         done |= bits & ((1 << step.round) - 1)
     if step.max_rounds is not None and not again and done.bit_count() >= step.max_rounds:
@@ -165,9 +165,9 @@ def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
 def state(ledger: MemoryLedger) -> Any:
     """Return everything that a ledger holds."""
     answers = {
-        (name, exchange, client): int(column[run.row(client)])
+        (name, phase, client): int(column[run.row(client)])
         for name, run in ledger._runs.items()
-        for exchange, column in run.answers.items()
+        for phase, column in run.answers.items()
         for client in run.known()[0].tolist()
         if column[run.row(client)]
     }
@@ -266,11 +266,11 @@ def test_what_two_ledgers_have_counted_is_counted_once(some: Any, others: Any) -
     ledgers = []
     for releases in (some, others):
         ledger, table = MemoryLedger(), {}
-        for client, round, exchange, event in sorted(releases, key=lambda each: each[:3]):
-            step = Step("run", round, exchange, "?", event, [client], None)
-            if (client, round, exchange) not in table:
+        for client, round, phase, event in sorted(releases, key=lambda each: each[:3]):
+            step = Step("run", round, phase, "?", event, [client], None)
+            if (client, round, phase) not in table:
                 step.release(ledger)
-                table[client, round, exchange] = event
+                table[client, round, phase] = event
         ledgers.append(ledger)
         tables.append(table)
     agree = all(tables[1].get(place, event) == event for place, event in tables[0].items())
@@ -321,7 +321,7 @@ def test_clients_are_indices_each_once(clients: Any) -> None:
      ("run", 1, True, asked("?")), ("run", 1, 0, b"short")],
 )  # fmt: skip
 def test_a_malformed_place_is_refused(place: Any) -> None:
-    with pytest.raises(ConfigError, match=r"run = |round = |exchange = |question: "):
+    with pytest.raises(ConfigError, match=r"run = |round = |phase = |request: "):
         MemoryLedger().check(Place(*place), ONE, [0])
 
 
@@ -345,7 +345,7 @@ def test_an_error_while_they_are_made_costs_nothing() -> None:
     with pytest.raises(RuntimeError, match="bound"):
         ledger.release(PLACE, ONE, range(3), fail)
     assert ledger.runs() == []
-    assert ledger.check(PLACE._replace(question=asked("!")), ONE, range(3)) == [None] * 3
+    assert ledger.check(PLACE._replace(request=asked("!")), ONE, range(3)) == [None] * 3
 
 
 def test_one_client_that_cannot_pay_is_told_apart() -> None:
@@ -369,7 +369,7 @@ def test_one_client_that_would_answer_otherwise_is_refused_alone() -> None:
     again = ledger.release(PLACE, ONE, [6, 4, 5], lambda: [b"three", b"other", b"two"])
     assert again[0] == b"three"
     assert isinstance(again[1], NoLongerKept)
-    assert "client 4, run run round 1 exchange 0" in str(again[1])
+    assert "client 4, run run round 1 phase 0" in str(again[1])
     assert again[2] == b"two"
     assert ledger.to_record() == before
 
@@ -391,9 +391,9 @@ def test_shapes_that_no_client_has_any_more_are_forgotten() -> None:
     ledger, plain = MemoryLedger(), MemoryLedger()
     for round in range(40):
         for client in range(100):
-            question = f"{round} {client}"  # each client gets a different question
+            request = f"{round} {client}"  # each client gets a different request
             for each in (ledger, plain) if round == 39 else (ledger,):
-                step = Step("run", round, 0, question, ONE, [client], None)
+                step = Step("run", round, 0, request, ONE, [client], None)
                 step.release(each)
     assert len(ledger._runs["run"].histories) <= 1001
     record = ledger.to_record()["runs"][0]

@@ -140,10 +140,10 @@ def test_some_of_many_send_again_what_was_kept() -> None:
 def test_only_answers_of_the_latest_round_are_known() -> None:
     ledger = MemoryLedger()
     for round in (1, 2):
-        for exchange in (0, 1) if round == 1 else (0,):
-            release(One(ledger, 3), "run", round, ONE, fresh, exchange=exchange)
+        for phase in (0, 1) if round == 1 else (0,):
+            release(One(ledger, 3), "run", round, ONE, fresh, phase=phase)
     run = ledger._runs["run"]
-    assert [np.count_nonzero(run.answers[exchange]) for exchange in (0, 1)] == [1, 0]
+    assert [np.count_nonzero(run.answers[phase]) for phase in (0, 1)] == [1, 0]
 
 
 def test_a_budget_is_each_clients_own() -> None:
@@ -172,13 +172,13 @@ def test_a_simulations_rounds_are_limited() -> None:
 def test_two_priced_events_of_a_client_in_one_round_have_no_statement() -> None:
     ledger = MemoryLedger()
     for round in (1, 2):
-        release(One(ledger, 0), "run", round, KEYS, fresh, exchange=0)
-        release(One(ledger, 0), "run", round, ONE, fresh, exchange=1)
+        release(One(ledger, 0), "run", round, KEYS, fresh, phase=0)
+        release(One(ledger, 0), "run", round, ONE, fresh, phase=1)
     assert ledger.releases("run") == released({1: {0: ONE}, 2: {0: ONE}})
     for event in (ONE, OTHER):
         both = again(ledger)
-        release(One(both, 0), "run", 3, ONE, fresh, exchange=0)
-        release(One(both, 0), "run", 3, event, fresh, exchange=1)
+        release(One(both, 0), "run", 3, ONE, fresh, phase=0)
+        release(One(both, 0), "run", 3, event, fresh, phase=1)
         with pytest.raises(ConfigError, match="in one round; count them as one event"):
             both.releases("run")
 
@@ -213,11 +213,11 @@ def test_a_resumed_simulation_answers_nothing_again() -> None:
     ledger = MemoryLedger()
     charge(ledger, 1, 3, ONE)
     resumed = One(again(ledger), 1)
-    for question, error in (("!", AskedOtherwise), ("?", NoLongerKept)):
+    for request, error in (("!", AskedOtherwise), ("?", NoLongerKept)):
         with pytest.raises(error):
-            resumed.recall("run", 3, 0, asked(question))
+            resumed.recall("run", 3, 0, asked(request))
         with pytest.raises(error):
-            release(resumed, "run", 3, ONE, never, question=question)
+            release(resumed, "run", 3, ONE, never, request=request)
     with pytest.raises(NoLongerKept, match="round 3 was released since"):
         release(resumed, "run", 2, ONE, never)
     once = Memoized(drawn=ONE, identity="bits")
@@ -344,9 +344,9 @@ def test_a_worker_goes_on_with_its_clients_and_the_parent_takes_over() -> None:
                 ledger.absorb(pickle.loads(pickle.dumps(worker)))
             assert ledger.to_record() == plain.to_record()
     assert [ledger.spent(client) for client in range(3)] == [3.0, 2.0, 3.0]
-    # Questions and answers were transferred too.
+    # Requests and answers were transferred too.
     with pytest.raises(AskedOtherwise):
-        release(One(ledger, 2), "run", 3, ONE, never, question="!")
+        release(One(ledger, 2), "run", 3, ONE, never, request="!")
     charge(ledger, 2, 3, ONE)
     with pytest.raises(NoLongerKept, match="randomised again"):
         release(One(ledger, 2), "run", 3, ONE, fresh)
@@ -377,8 +377,8 @@ def test_workers_that_disagree_are_refused(other: tuple[int, Event, str]) -> Non
     worker = ledger.extract([0])
     for round in (2, 3):
         charge(ledger, 0, round, ONE)
-    round, event, question = other
-    release(One(worker), "run", round, event, fresh, question=question)
+    round, event, request = other
+    release(One(worker), "run", round, event, fresh, request=request)
     with pytest.raises(AskedOtherwise):
         ledger.absorb(worker)
     assert ledger.history("run", 0)[ONE] == 3

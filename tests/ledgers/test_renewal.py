@@ -38,7 +38,7 @@ def test_a_renewed_budget_is_spent_once_more_and_the_total_stays(tmp_path: Path)
     entry = ledger.renew()
     assert (entry.number, entry.renews, entry.costs) == (3, True, (0.0,))
     assert (ledger.spent(), ledger.remaining()) == (2.0, 2.0)
-    assert release(SqliteLedger(ledger.path), 2) == b"answer 2"  # a repeated question: no cost
+    assert release(SqliteLedger(ledger.path), 2) == b"answer 2"  # a repeated request: no cost
     release(ledger, 3)
     release(ledger, 4, "two")
     assert (ledger.spent(), ledger.remaining()) == (4.0, 0.0)
@@ -62,7 +62,7 @@ def test_nothing_can_be_renewed_in_store(tmp_path: Path) -> None:
 
 
 def test_no_server_renews_by_a_question(tmp_path: Path) -> None:
-    """Neither the name of a run nor a question of the server's makes such an entry."""
+    """Neither the name of a run nor a request of the server's makes such an entry."""
     ledger = spent(tmp_path / "ledger")
     with pytest.raises(Exception, match="printable"):
         ledger.release(Place("", 1, 0, RENEWED), ONE, [0], lambda: [b""])

@@ -53,9 +53,9 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
     if entries:
         heads = [f"{UNITS[budget.kind]}{budget.of_one}" for budget in ledger.budgets]
-        table = Table("release", "run", "round", "exchange", "event", *heads)
+        table = Table("release", "run", "round", "phase", "event", *heads)
         for entry in entries:
-            place = (entry.number, entry.run, entry.round, entry.exchange)
+            place = (entry.number, entry.run, entry.round, entry.phase)
             if entry.renews:
                 table.add_row(str(entry.number), *("",) * 3, "the budget was renewed by its owner")
                 continue
@@ -183,7 +183,18 @@ def _row(entry: Release) -> dict[str, Any]:
     from fedldp.accounting.events import to_record
 
     costs = [_finite(cost) for cost in entry.costs]
-    return {**vars(entry), "event": to_record(entry.event), "cost": costs[0], "costs": costs}
+    return {
+        "number": entry.number,
+        "run": entry.run,
+        "round": entry.round,
+        "exchange": entry.phase,  # these two keys are older than the words phase and request
+        "question": entry.request,
+        "event": to_record(entry.event),
+        "costs": costs,
+        "payload_sha256": entry.payload_sha256,
+        "hash": entry.hash,
+        "cost": costs[0],
+    }
 
 
 def _finite(number: float) -> float | None:

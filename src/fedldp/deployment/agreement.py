@@ -2,7 +2,7 @@
 
 It holds the configuration, public facts about the data, the roster of sites with their public keys,
 the channel, how many sites must take part, and the run's name: 128 random bits, so that a ledger
-never confuses it with another run. A site that accepts the digest answers questions of this run
+never confuses it with another run. A site that accepts the digest answers requests of this run
 only.
 """
 
@@ -49,7 +49,7 @@ Channel = Literal["named", "sum"]
 """``named``: each report comes with its sender. ``sum``: the server sees only a round's sum."""
 
 Link = Literal["https", "flower"]
-"""What carries questions and answers: fedldp's own HTTPS, or Flower."""
+"""What carries requests and answers: fedldp's own HTTPS, or Flower."""
 
 _VERSION = 1
 SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"

@@ -1,8 +1,8 @@
 """What a server asked and received, kept on its disk so that it can go on after a restart.
 
-Every question is stored and synced before it is sent: after a crash the very same question is asked
-again, and a site gives the same bytes. Where a round has several phases, and later questions follow
-from earlier answers, the answers of a phase are stored and synced before the next question is sent:
+Every request is stored and synced before it is sent: after a crash the very same request is asked
+again, and a site gives the same bytes. Where a round has several phases, and later requests follow
+from earlier answers, the answers of a phase are stored and synced before the next request is sent:
 so the clients that were counted before the crash are counted again. When a round is complete, its
 files are removed.
 """
@@ -21,7 +21,7 @@ _ANSWER = struct.Struct("<IQ")
 
 
 class Journal:
-    """The questions and answers of a server's current round.
+    """The requests and answers of a server's current round.
 
     Args:
         folder: created when it is needed.
@@ -31,20 +31,20 @@ class Journal:
         self._folder = folder
 
     def begun(self, round: int, phase: int = 0) -> bool:
-        """Return whether a phase's question may have been put to sites."""
+        """Return whether a phase's request may have been put to sites."""
         return (self._place(round) / f"{phase}.question").exists()
 
-    def ask(self, round: int, phase: int, question: bytes) -> None:
-        """Store a question that is about to be asked.
+    def ask(self, round: int, phase: int, request: bytes) -> None:
+        """Store a request that is about to be asked.
 
         Raises:
-            RunError: another question was asked in this phase before; sites would refuse this one.
+            RunError: another request was asked in this phase before; sites would refuse this one.
         """
         path = self._place(round) / f"{phase}.question"
         if path.exists():
-            if path.read_bytes() != question:
+            if path.read_bytes() != request:
                 raise RunError(
-                    f"round {round}: {path} holds another question than this version would ask, "
+                    f"round {round}: {path} holds another request than this version would ask, "
                     "and sites answer only one; go on with the version of fedldp that asked it"
                 )
             return
@@ -54,7 +54,7 @@ class Journal:
             raise RunError(
                 f"cannot make {path.parent}: {error.strerror}; check the folder"
             ) from error
-        replace_file(path, question)
+        replace_file(path, request)
 
     def close(self, round: int, phase: int, answers: Mapping[int, bytes]) -> None:
         """Store the answers of a phase, by client; the phase accepts no more answers."""

@@ -1,4 +1,4 @@
-"""The socket of a site agent: one question and one answer for each connection.
+"""The socket of a site agent: one request and one answer for each connection.
 
 Only the agent's own user may connect, or a group that its operator names: the SuperNode's, because
 a SuperNode runs code that others sent and must not run as the agent's user.

@@ -1,7 +1,7 @@
-"""What travels between a server and a site, around the questions and answers of ``wire``.
+"""What travels between a server and a site, around the requests and answers of ``wire``.
 
     server -> site   CHALLENGE  digest, challenge                    who are you, in this agreement?
-                     ASK        digest, receipt, question
+                     ASK        digest, receipt, request
     site -> server   HELLO      index, signature, receipt
                      ANSWER     receipt, answer
                      STRANGER   the agreement is not accepted here, or the message is malformed
@@ -54,17 +54,17 @@ class Challenge:
 
 @dataclass(frozen=True)
 class Ask:
-    """The server asks a question.
+    """The server asks a request.
 
     Attributes:
         digest: of the agreement.
         receipt: the last one that the site gave in any run, or ``NO_RECEIPT``.
-        question: as ``wire`` packs it.
+        request: as ``wire`` packs it.
     """
 
     digest: bytes
     receipt: bytes
-    question: bytes = field(repr=False)
+    request: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
 _START = len(_MAGIC) + 1
 """Where a message's content begins, in bytes."""
 ENVELOPE = _START + _ASK.size
-"""Bytes around a question; an answer has fewer around it."""
+"""Bytes around a request; an answer has fewer around it."""
 
 
 def to_sign(digest: bytes, challenge: bytes, index: int) -> bytes:
@@ -124,7 +124,7 @@ def pack(message: Challenge | Ask | Hello | Answered | Stranger) -> bytes:
             return (
                 _head(MessageKind.ASK)
                 + _ASK.pack(message.digest, message.receipt)
-                + message.question
+                + message.request
             )
         case Hello():
             content = _HELLO.pack(message.index, message.signature, message.receipt)

@@ -177,7 +177,7 @@ def of_server(known: dict[str, Any]) -> list[Metric]:
         ),
         Metric("site_rounds", "Rounds that the site answered.", each(lambda site: site["rounds"])),
         Metric(
-            "site_sent_bytes_total", "Bytes of questions.", each(lambda site: site["sent_bytes"])
+            "site_sent_bytes_total", "Bytes of requests.", each(lambda site: site["sent_bytes"])
         ),
         Metric(
             "site_received_bytes_total",
@@ -207,9 +207,7 @@ def of_site(
 
     return [
         Metric("connected", "1: the server is reached.", _one(known["connected"])),
-        Metric(
-            "refuses", "1: the agent refuses all questions.", _one(known["refuses"] is not None)
-        ),
+        Metric("refuses", "1: the agent refuses all requests.", _one(known["refuses"] is not None)),
         Metric(
             "server_last_seen_seconds",
             "When the server was heard of, in seconds since 1970.",
@@ -220,7 +218,7 @@ def of_site(
         Metric("budget_spent", "What is spent of the site's budget.", each("spent")),
         Metric("budget_left", "What is left of the site's budget.", each("left")),
         Metric("sent_bytes_total", "Bytes of answers.", _one(known["sent_bytes"])),
-        Metric("received_bytes_total", "Bytes of questions.", _one(known["received_bytes"])),
+        Metric("received_bytes_total", "Bytes of requests.", _one(known["received_bytes"])),
     ]
 
 

@@ -303,11 +303,11 @@ class Running:
                 return  # a restart takes a minute; then look again for others
 
     def check_answers(self) -> None:
-        """Check that no site gave two answers to one question, as far as the server saw."""
+        """Check that no site gave two answers to one request, as far as the server saw."""
         log = (self.world.folder / "server.log").read_text(errors="replace")
         if RELEASED_TWICE in log:
-            raise RunError("a site gave two different answers to one question; please report it")
-        self._tell("the server saw no site give two different answers to one question")
+            raise RunError("a site gave two different answers to one request; please report it")
+        self._tell("the server saw no site give two different answers to one request")
 
     def close(self) -> None:
         """End agents and server."""

@@ -243,7 +243,7 @@ class FlowerPipe:
             self._settle(_ANSWER.unpack_from(frame)[1], frame[_ANSWER.size :])
         elif kind == b"F" and len(frame) == _FAILURE.size:
             _kind, tag, code = _FAILURE.unpack(frame)
-            _log.info("Flower gave up a question: its error %d", code)
+            _log.info("Flower gave up a request: its error %d", code)
             self._settle(tag, None)
         else:
             raise WireError(f"a frame of {len(frame)} bytes, which no pipe of fedldp sends")

@@ -157,7 +157,7 @@ class SitePolicy(FrozenConfig):
         False, description="whether unprotected values may leave: they have no finite cost"
     )
     answer_after_seconds: float = Field(
-        0.0, ge=0, le=1e6, description="no answer leaves earlier after its question"
+        0.0, ge=0, le=1e6, description="no answer leaves earlier after its request"
     )
     budget: BudgetTable | None = Field(None, description="of the site's whole input")
     person_budget: PersonBudgetTable | None = Field(
@@ -331,7 +331,7 @@ class SitePolicy(FrozenConfig):
             ) from error
 
     def _check_link(self, agreement: Agreement) -> None:
-        """Refuse an agreement whose questions could not arrive, or could come from anyone."""
+        """Refuse an agreement whose requests could not arrive, or could come from anyone."""
         if agreement.link == "flower":
             if self.socket is None:
                 raise PrivacyError(

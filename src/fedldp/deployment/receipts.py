@@ -3,7 +3,7 @@
 Only the site can make a receipt, or tell which release it stands for: it is sealed with a key
 derived from the site's identity. So a server cannot invent a release that the site's ledger lacks,
 and shut the site out with it: the site can tell an invented receipt, and refuses only that server's
-question. What a server can do is show no receipt or an old one: then the site notices nothing, as
+request. What a server can do is show no receipt or an old one: then the site notices nothing, as
 if there were no receipts.
 """
 

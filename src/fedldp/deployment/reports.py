@@ -39,7 +39,7 @@ class ReportChecker:
     state: State
     _like: dict[int, Report] = field(default_factory=dict)
 
-    def check(self, question: RoundRequest, report: Report, client: int) -> None:
+    def check(self, request: RoundRequest, report: Report, client: int) -> None:
         """Refuse a report that reads differently from an honest site's, or that cannot be read.
 
         Raises:
@@ -49,7 +49,7 @@ class ReportChecker:
             size = self.agreement.setup.size
             like = Report(round=report.round, size=size, payload=b"", chunk=size)
         else:
-            like = self._of_no_examples(question, client if self.agreement.budgets else 0)
+            like = self._of_no_examples(request, client if self.agreement.budgets else 0)
         for name in ("size", "chunk", "epsilon"):
             found, expected = getattr(report, name), getattr(like, name)
             if found != expected:
@@ -61,10 +61,10 @@ class ReportChecker:
         if self.agreement.channel == "named" and not self._counts(report):
             raise WireError("it cannot be counted: it is malformed, or its numbers are too large")
 
-    def _of_no_examples(self, question: RoundRequest, client: int) -> Report:
+    def _of_no_examples(self, request: RoundRequest, client: int) -> Report:
         """Return what a site would send if its training failed."""
         found = self._like.get(client)
-        if found is None or found.round != question.broadcast.round:
+        if found is None or found.round != request.broadcast.round:
             encoder = self.agreement.config.algorithm(self.agreement.problem).encoder(client)
             with tempfile.TemporaryDirectory() as folder:
                 sender = Sender(
@@ -72,9 +72,9 @@ class ReportChecker:
                     num_examples=Sensitive(1),
                     fresh=lambda purpose: Stream(bytes(32), simulated=True),
                     kept=lambda purpose: Stream(bytes(32), simulated=True),
-                    store=FolderStore(Path(folder), question.run, lasting=False),
+                    store=FolderStore(Path(folder), request.run, lasting=False),
                 )
-                found = alone(encoder, Sensitive(None), question.broadcast, sender)
+                found = alone(encoder, Sensitive(None), request.broadcast, sender)
             self._like[client] = found
         return found
 

@@ -194,7 +194,7 @@ class Server:
         Args:
             pipe: to the sites' nodes.
             after_round: is called with every record, also those of earlier rounds.
-            tries: how often a round is tried that too few sites answer, with the same question: a
+            tries: how often a round is tried that too few sites answer, with the same request: a
                 site that answered before gives the same bytes and pays nothing. None: until enough
                 sites answer; then the deadline runs only while the quorum is there and has
                 accepted.

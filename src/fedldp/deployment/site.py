@@ -158,13 +158,13 @@ class Agent:
         self._unknown.discard(message.digest)
         if link not in (None, run.agreement.link):
             self._rate_limited(
-                f"a question over {link} was refused: its agreement is for {run.agreement.link}"
+                f"a request over {link} was refused: its agreement is for {run.agreement.link}"
             )
             return pack(Stranger())
         if isinstance(message, Challenge):
             return pack(self._hello(run, message))
         with self._answering:
-            # Each answer is timed and held on its own until it leaves: if questions came together
+            # Each answer is timed and held on its own until it leaves: if requests came together
             # and shared a time, the last one's wait would tell how long all the others took.
             asked = time.monotonic()
             answered, left, entries = self._answered(run, message)
@@ -185,7 +185,7 @@ class Agent:
                 digest.hex()[:16],
             )
             return
-        self._rate_limited("a question of an agreement that is not accepted here was refused")
+        self._rate_limited("a request of an agreement that is not accepted here was refused")
 
     def _run(self, digest: bytes) -> _Run | None:
         """Return the run of an accepted agreement; it is looked up once."""
@@ -269,7 +269,7 @@ class Agent:
             before = self._kept.check()
             self._check_receipt(run, shown, before)
             with one_thread():
-                answer = run.runtime.answer(message.question)
+                answer = run.runtime.answer(message.request)
             entries = self._kept.keep()
             own = self._receipt(run, entries)
             self._tell(run, answer, entries, len(before))
@@ -379,11 +379,11 @@ class Agent:
 
     def _refused_for_ledger(self, run: _Run, message: Ask) -> bytes:
         try:
-            question = read_request(message.question)
+            request = read_request(message.request)
         except WireError:
             return pack_reply(Refusal(round=0, reason=Reason.MALFORMED), run="", phase=0)
-        refusal = Refusal(round=question.broadcast.round, reason=Reason.LEDGER)
-        return pack_reply(refusal, run=run.agreement.run, phase=question.phase)
+        refusal = Refusal(round=request.broadcast.round, reason=Reason.LEDGER)
+        return pack_reply(refusal, run=run.agreement.run, phase=request.phase)
 
 
 @dataclass(frozen=True)
@@ -457,7 +457,7 @@ def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
     Raises:
         LedgerLost: the secret is gone.
     """
-    drawn = any(entry.question != LOST.hex() for entry in entries)
+    drawn = any(entry.request != LOST.hex() for entry in entries)
     if drawn and not (policy.state / "secret").exists():
         raise LedgerLost(
             f"state {policy.state}: the secret is gone, and ledger {policy.ledger} has releases "

@@ -1,11 +1,11 @@
 """The transport to the sites of an agreement, through a pipe that carries bytes to nodes.
 
-    question -> journal -> nodes that said who they are -> answers, until all are in or the deadline
+    request -> journal -> nodes that said who they are -> answers, until all are in or the deadline
 
-A site that does not answer, or cannot, is asked the same question again until the deadline; it
+A site that does not answer, or cannot, is asked the same request again until the deadline; it
 gives the same bytes. An answer counts once, for the site whose identity signed for its node.
 
-Before the first question, and after a round that too few sites answered, nobody is asked until the
+Before the first request, and after a round that too few sites answered, nobody is asked until the
 quorum is there and has accepted the agreement: a report costs its site something, and would be
 wasted. Once the quorum has answered, the round does not wait for a site that was silent in the last
 rounds; that site is asked all the same, and waited for again as soon as it says who it is or
@@ -61,7 +61,7 @@ log = logging.getLogger("fedldp.server")
 _PAUSE = 2.0
 """Seconds before a site that could not be reached is asked again."""
 _AGAIN = 60.0
-"""Seconds after which an unanswered question is asked again while the first still waits; a third of
+"""Seconds after which an unanswered request is asked again while the first still waits; a third of
 the deadline, where that is shorter."""
 _LOOK = 2.0
 """Seconds between looks for nodes."""
@@ -87,7 +87,7 @@ _STRANGER_AGAIN = 5.0
 """Seconds before a node is greeted again whose site had not accepted the agreement."""
 
 RELEASED_TWICE = "it may have released twice"
-"""What a log says of a site that gave two different answers to one question."""
+"""What a log says of a site that gave two different answers to one request."""
 
 
 _NOTHING_RELEASED = {
@@ -97,7 +97,7 @@ _NOTHING_RELEASED = {
     Reason.OVER_BUDGET,
     Reason.OTHER_WEIGHTS,
 }
-"""Refusals for these reasons mean that the question was never answered."""
+"""Refusals for these reasons mean that the request was never answered."""
 
 
 _FOR_GOOD = {
@@ -108,7 +108,7 @@ _FOR_GOOD = {
     Reason.WRONG_ROUND,
     Reason.OTHER_WEIGHTS,
 }
-"""Refusals for these reasons are final, because a question is repeated unchanged."""
+"""Refusals for these reasons are final, because a request is repeated unchanged."""
 
 
 class QuorumMissed(RunError):
@@ -157,9 +157,9 @@ class Pipe(Protocol):
 class _Waiting:
     """One phase while it lasts."""
 
-    question: RoundRequest
+    request: RoundRequest
     message: bytes | None
-    """The packed question; None where each site gets its own."""
+    """The packed request; None where each site gets its own."""
     open: set[int]
     answers: dict[int, bytes] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
@@ -217,11 +217,11 @@ class Sites:
         self._looked, self._see_again = -_LOOK, -math.inf
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
-        """Which site each question of a finished phase went to, by the question's tag."""
+        """Which site each request of a finished phase went to, by the request's tag."""
         self._released: dict[int, set[int]] = {}
         self._round = 0
         self._gathers = True
-        """Whether the next question waits until the quorum is there."""
+        """Whether the next request waits until the quorum is there."""
         self.waited = 0.0
         """Seconds in which nobody was asked, because the quorum was not there."""
         self._unfit: set[int] = set()
@@ -235,26 +235,26 @@ class Sites:
         """Return who may have answered in a phase of the last round, in ascending order.
 
         An answer that comes late, or is lost, was still released: so these are all sites that the
-        question was sent to, except those that say that they released nothing.
+        request was sent to, except those that say that they released nothing.
         """
         return sorted(self._released.get(phase, ()))
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Ask sites; yield their answers as they come, once for each site.
 
         Raises:
             RunError: fewer than the quorum sent a report before the deadline.
         """
-        round, phase = question.broadcast.round, question.phase
+        round, phase = request.broadcast.round, request.phase
         if round != self._round:
             self._round = round
             self._released.clear()
-        message = None if question.own else pack_request(question)
+        message = None if request.own else pack_request(request)
         asked_before = self._journal.begun(round, phase)
-        self._journal.ask(round, phase, _kept(question) if message is None else message)
+        self._journal.ask(round, phase, _kept(request) if message is None else message)
         # Before a restart, nobody knows who was asked.
         self._released.setdefault(phase, set(clients) if asked_before else set())
-        waiting = _Waiting(question, message, set(clients))
+        waiting = _Waiting(request, message, set(clients))
         closed = self._journal.closed(round, phase)
         if closed is not None:
             for client, answer in closed.items():
@@ -337,7 +337,7 @@ class Sites:
 
     def _waits_for(self, waiting: _Waiting) -> str:
         """Return what a round waits for, in words."""
-        round, quorum = waiting.question.broadcast.round, self._agreement.quorum
+        round, quorum = waiting.request.broadcast.round, self._agreement.quorum
         if not self._gathers:
             return f"round {round}: waits for {self._named(waiting.open)}"
         there = waiting.open & self._nodes.keys()
@@ -353,7 +353,7 @@ class Sites:
 
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
         """Return whether the quorum is there, and every open site has been silent for long."""
-        phase = waiting.question.phase
+        phase = waiting.request.phase
         given_up = all(
             client in self._left or self._unanswered[client][phase] >= _GIVEN_UP
             for client in waiting.open
@@ -420,7 +420,7 @@ class Sites:
             self._has_other_key(hello.index)
             return
         if hello.index not in self._known_by and self._receipts.last(hello.index) == NO_RECEIPT:
-            # From the first greeting only: a question is repeated unchanged.
+            # From the first greeting only: a request is repeated unchanged.
             self._receipts.keep(hello.index, hello.receipt)
         self._heard_of(hello.index)
         if tag < self._known_by.get(hello.index, tag):
@@ -459,9 +459,9 @@ class Sites:
                 self._has_other_key(client)
                 continue
             receipt = self._receipts.last(client)
-            message = waiting.message or pack_request(waiting.question.to(client))
+            message = waiting.message or pack_request(waiting.request.to(client))
             body = pack(Ask(self._agreement.digest, receipt, message))
-            self._released[waiting.question.phase].add(client)
+            self._released[waiting.request.phase].add(client)
             tag = self._pipe.ask(self._nodes[client], body, max(1, int(left) + 1))
             self._watch.passed(client, sent=len(body))
             self._watch.is_now(client, "asked")
@@ -519,7 +519,7 @@ class Sites:
             self._heard_of(client)
 
     def _compare(self, waiting: _Waiting, client: int, body: bytes | None) -> None:
-        """Report a site that answers a question a second time, and differently."""
+        """Report a site that answers a request a second time, and differently."""
         try:
             message = read_by_server(body) if body else None
         except WireError:
@@ -529,16 +529,16 @@ class Sites:
         if isinstance(message, Answered) and message.answer != waiting.answers[client]:
             name = self._agreement.sites[client].name
             self._rate_limited(
-                f"site {name} gave another answer to a question that it had answered: the first "
+                f"site {name} gave another answer to a request that it had answered: the first "
                 f"counts, and {RELEASED_TWICE}"
             )
 
     def _counted(self, waiting: _Waiting, client: int, answer: bytes) -> Report | Refusal:
-        content = read_reply_to(waiting.question, answer)
+        content = read_reply_to(waiting.request, answer)
         if isinstance(content, Report):
             if content.client not in (None, client):
                 raise WireError(f"it claims to come from client {content.client}")
-            self._check(waiting.question, content, client)
+            self._check(waiting.request, content, client)
         if isinstance(content, Refusal):
             waiting.refused[client] = content
             self._watch.is_now(client, "refused", content.reason.value)
@@ -548,7 +548,7 @@ class Sites:
                     "used, or is an older copy; its operator's log says what to do"
                 )
             if content.reason in _NOTHING_RELEASED:
-                self._released[waiting.question.phase].discard(client)
+                self._released[waiting.request.phase].discard(client)
         else:
             waiting.reported.add(client)
             self._watch.is_now(client, "answered")
@@ -571,7 +571,7 @@ class Sites:
         must = "must" if self._agreement.config.committee is None else "of one committee must"
         within = f" within {self._agreement.deadline_seconds:g} s" if waiting.open else ""
         what = (
-            f"round {waiting.question.broadcast.round}: {len(waiting.reported)} of {asked} sites "
+            f"round {waiting.request.broadcast.round}: {len(waiting.reported)} of {asked} sites "
             f"took part{within}, and "
             f"{self._agreement.quorum} {must} ({'; '.join(why[:_NAMED])}{_and_more(len(why))})"
         )
@@ -595,10 +595,10 @@ def _and_more(sites: int) -> str:
     return f", and {sites - _NAMED:,} more" if sites > _NAMED else ""
 
 
-def _kept(question: RoundRequest) -> bytes:
-    """Return what a journal stores of a question that differs by site, with a digest of that."""
+def _kept(request: RoundRequest) -> bytes:
+    """Return what a journal stores of a request that differs by site, with a digest of that."""
     own = hashlib.sha256()
-    for client in sorted(question.own):
-        parts = question.own[client]
+    for client in sorted(request.own):
+        parts = request.own[client]
         own.update(pack_arrays({f"{client}/{name}": array for name, array in parts.items()}))
-    return pack_request(replace(question, own={})) + own.digest()
+    return pack_request(replace(request, own={})) + own.digest()

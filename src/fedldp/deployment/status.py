@@ -222,7 +222,7 @@ def _run(
     answered = {
         entry.round
         for entry in of_run
-        if entry.question != LOST.hex() and sent_of_nothing(entry.event) is None
+        if entry.request != LOST.hex() and sent_of_nothing(entry.event) is None
     }
     done = len(answered)
     over = "all rounds answered" if done >= of else "under way"

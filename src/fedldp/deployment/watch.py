@@ -206,11 +206,11 @@ class SiteWatch:
         self._set(amiss=why)
 
     def refuses(self, why: str | None) -> None:
-        """Note why the agent refuses all questions; None: it does not."""
+        """Note why the agent refuses all requests; None: it does not."""
         self._set(refuses=why)
 
     def passed(self, *, sent: int, received: int) -> None:
-        """Count bytes of answers and questions."""
+        """Count bytes of answers and requests."""
         with self._lock:
             self._sent += sent
             self._received += received

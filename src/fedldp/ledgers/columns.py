@@ -1,7 +1,7 @@
 """The privacy ledgers of a simulation's clients, in columns: a few bytes for each client.
 
 A client needs the number of its ``ClientHistory`` (clients with equal histories share one), a bit
-for each round of each kind of event that it releases, and 8 bytes for each exchange, to recognise
+for each round of each kind of event that it releases, and 8 bytes for each phase, to recognise
 its answer. So what many clients do at once is counted at once.
 """
 
@@ -28,7 +28,7 @@ from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, Privac
 from fedldp.core.numbers import check_count
 from fedldp.ledgers.budget import Budget, admit_by_all, each_of
 from fedldp.ledgers.protocol import (
-    QUESTION_BYTES,
+    DIGEST_BYTES,
     Clients,
     Holds,
     Place,
@@ -68,14 +68,14 @@ class MemoryLedger:
     """What the clients of a simulation have released: their ``Ledgers``.
 
     It keeps who took part in which round, with which event, but no bytes: a simulated client's
-    answer follows from its seed and the question. If the same question is asked again, ``check``
+    answer follows from its seed and the request. If the same request is asked again, ``check``
     lets the client train, and ``release`` makes the answer again at no cost. It refuses the new
     answer if it differs from the old one. It is not thread-safe.
 
     Args:
         budget: the budget of each client, or several of different units; None only counts.
         keeps_answers: whether to keep bytes too, as a site's ledger does, and to answer a repeated
-            question with them. This is for clients whose answers do not follow from a seed. The
+            request with them. This is for clients whose answers do not follow from a seed. The
             bytes live only as long as this object, and ``extract`` leaves them out.
     """
 
@@ -177,7 +177,7 @@ class MemoryLedger:
     ) -> Released:
         """Charge ``event`` to each client, and return the rows of ``make``: see ``Ledgers``.
 
-        The same question again calls ``make`` again, and costs nothing. If a client's new answer
+        The same request again calls ``make`` again, and costs nothing. If a client's new answer
         differs from its earlier one, its row holds the bytes that were kept, or else a
         NoLongerKept: sending the new answer would be a second release.
 
@@ -198,7 +198,7 @@ class MemoryLedger:
         if not digests:
             return made
         kept = self._run(place.run)
-        answer = AnswerRecord(place.round, place.exchange, place.question, event)
+        answer = AnswerRecord(place.round, place.phase, place.request, event)
         if not any(before):
             kept.count(places, answer, digests)
             self._keep(place, places, made)
@@ -207,7 +207,7 @@ class MemoryLedger:
         kept.count(places[~known], answer, np.array(digests, np.uint64)[~known].tolist())
         new = np.flatnonzero(~known)
         self._keep(place, places[new], (made[at] for at in new.tolist()))
-        sent = kept.answers[place.exchange][kept.rows(places)].tolist()
+        sent = kept.answers[place.phase][kept.rows(places)].tolist()
         return [
             bytes(row) if one == other else self._again(place, client)
             for client, row, one, other in zip(places.tolist(), flat, digests, sent, strict=True)
@@ -270,7 +270,7 @@ class MemoryLedger:
             return False  # ask it alone, which is quicker
         known = self._runs.get(place.run) or RunHistory()
         rows = known.rows(clients)
-        if not known.await_answers(rows, place.round, place.exchange):
+        if not known.await_answers(rows, place.round, place.phase):
             return False
         once = holds is not always and draws_once(event)
         if once or max_rounds is not None:
@@ -304,13 +304,12 @@ class MemoryLedger:
         Raises:
             PrivacyError: the client may not; see ``Ledgers.check``.
         """
-        run, round, exchange, _ = place
+        run, round, phase, _ = place
         known = self._known(place, client)
         if known is not None and anew is not None:
             if known != anew:
                 raise AskedOtherwise(
-                    f"run {run} round {round} exchange {exchange} was released as {known}, "
-                    f"not as {anew}"
+                    f"run {run} round {round} phase {phase} was released as {known}, not as {anew}"
                 )
             return True
         kept = self._runs.get(run) or RunHistory()
@@ -328,26 +327,25 @@ class MemoryLedger:
         return known is not None
 
     def _known(self, place: Place, client: int) -> Event | None:
-        """Return the event with which this question was answered before; None if it was not."""
+        """Return the event with which this request was answered before; None if it was not."""
         kept = self._runs.get(place.run)
         if kept is None:
             return None
-        run, round, exchange, question = place
+        run, round, phase, request = place
         row = kept.row(client)
         history = kept.client_history(row)
         if round < history.round:
             raise went_back(run, round, history.round)
         for there, asked, event in history.answered if round == history.round else ():
-            if there == exchange:
-                if asked != question:
+            if there == phase:
+                if asked != request:
                     raise AskedOtherwise(
-                        f"run {run} round {round} exchange {exchange} was released for another "
-                        "question"
+                        f"run {run} round {round} phase {phase} was released for another request"
                     )
-                digests = kept.answers.get(exchange)
+                digests = kept.answers.get(phase)
                 if digests is None or not digests[row]:
                     raise NoLongerKept(
-                        f"run {run} round {round} exchange {exchange} was released before a "
+                        f"run {run} round {round} phase {phase} was released before a "
                         "resume, and its bytes are no longer kept"
                     )
                 return event
@@ -363,7 +361,7 @@ class MemoryLedger:
             self._sent[place.run, client] = {**latest, place: bytes(row)}
 
     def _kept(self, place: Place, client: int) -> bytes | None:
-        """Return a client's earlier answer to this question, if bytes are kept."""
+        """Return a client's earlier answer to this request, if bytes are kept."""
         return None if self._sent is None else self._sent.get((place.run, client), {}).get(place)
 
     def _again(self, place: Place, client: int) -> bytes | NoLongerKept:
@@ -408,7 +406,7 @@ def _check_rows(made: Rows, count: int) -> None:
 
 def _another(place: Place, client: int) -> NoLongerKept:
     return NoLongerKept(
-        f"client {client}, run {place.run} round {place.round} exchange {place.exchange}: the "
+        f"client {client}, run {place.run} round {place.round} phase {place.phase}: the "
         "answer differs from before, and would be randomised again; nothing was released"
     )
 
@@ -426,38 +424,38 @@ class ClientHistory(NamedTuple):
 
     Attributes:
         round: the latest round.
-        answered: the answers in that round: (exchange, question, event), sorted by exchange.
-        kinds: what it released in all rounds: (event, exchange), in the order of first release.
+        answered: the answers in that round: (phase, request, event), sorted by phase.
+        kinds: what it released in all rounds: (event, phase), in the order of first release.
     """
 
     round: int
     answered: tuple[tuple[int, bytes, Event], ...]
     kinds: tuple[tuple[Event, int], ...]
 
-    def awaits(self, round: int, exchange: int) -> bool:
+    def awaits(self, round: int, phase: int) -> bool:
         """Return whether an answer there would be new, and not in an earlier round."""
         if self.round != round:
             return self.round < round
-        return all(there != exchange for there, _, _ in self.answered)
+        return all(there != phase for there, _, _ in self.answered)
 
     def after(
-        self, round: int, exchange: int, question: bytes, event: Event
+        self, round: int, phase: int, request: bytes, event: Event
     ) -> tuple[ClientHistory, int]:
         """Return the history after one more answer, and the place of its kind among ``kinds``.
 
         Args:
             round: the latest round, or a later one.
-            exchange: an exchange of that round that is not answered yet.
-            question: the question that is answered.
+            phase: a phase of that round that is not answered yet.
+            request: the request that is answered.
             event: what the answer releases.
         """
-        answered: tuple[tuple[int, bytes, Event], ...] = ((exchange, question, event),)
+        answered: tuple[tuple[int, bytes, Event], ...] = ((phase, request, event),)
         if self.round == round:
             answered = tuple(sorted(self.answered + answered, key=lambda each: each[0]))
         kinds = self.kinds
-        if (event, exchange) not in kinds:
-            kinds = (*kinds, (event, exchange))
-        return ClientHistory(round, answered, kinds), kinds.index((event, exchange))
+        if (event, phase) not in kinds:
+            kinds = (*kinds, (event, phase))
+        return ClientHistory(round, answered, kinds), kinds.index((event, phase))
 
     def merged(self, other: ClientHistory) -> tuple[ClientHistory, list[int]]:
         """Return the history of a client that two ledgers know, and the places of its kinds.
@@ -467,7 +465,7 @@ class ClientHistory(NamedTuple):
             its place among them.
 
         Raises:
-            AskedOtherwise: they answered an exchange of their latest round differently.
+            AskedOtherwise: they answered a phase of their latest round differently.
         """
         kinds = (*self.kinds, *(kind for kind in other.kinds if kind not in self.kinds))
         latest = max(self, other, key=lambda history: history.round)
@@ -475,8 +473,8 @@ class ClientHistory(NamedTuple):
         if self.round == other.round:
             for each in (*self.answered, *other.answered):
                 if answered.setdefault(each[0], each) != each:
-                    raise AskedOtherwise(f"round {self.round} was released for two questions")
-        in_order = tuple(answered[exchange] for exchange in sorted(answered))
+                    raise AskedOtherwise(f"round {self.round} was released for two requests")
+        in_order = tuple(answered[phase] for phase in sorted(answered))
         return ClientHistory(latest.round, in_order, kinds), [
             kinds.index(kind) for kind in other.kinds
         ]
@@ -487,11 +485,11 @@ NOTHING = ClientHistory(-1, (), ())
 
 
 class AnswerRecord(NamedTuple):
-    """A release: ``event``, as the answer to ``question`` at this round and exchange."""
+    """A release: ``event``, as the answer to ``request`` at this round and phase."""
 
     round: int
-    exchange: int
-    question: bytes
+    phase: int
+    request: bytes
     event: Event
 
 
@@ -499,7 +497,7 @@ class KindGroup(NamedTuple):
     """Clients that released the same kinds, possibly in different rounds.
 
     Attributes:
-        kinds: pairs (event, exchange).
+        kinds: pairs (event, phase).
         clients: their indices, ascending.
         words: the rounds of each kind.
     """
@@ -521,7 +519,7 @@ class RunHistory:
         history_of: the number of each row's history.
         words: for each place among the kinds of a client's history: the rounds in which that kind
             was released, by row.
-        answers: by exchange and row: the beginning of a digest of what was sent in the latest
+        answers: by phase and row: the beginning of a digest of what was sent in the latest
             round; 0 if nothing was sent or it is no longer known.
     """
 
@@ -572,10 +570,10 @@ class RunHistory:
             for words in self.words[: len(self.client_history(row).kinds)]
         ]
 
-    def await_answers(self, rows: Places, round: int, exchange: int) -> bool:
+    def await_answers(self, rows: Places, round: int, phase: int) -> bool:
         """Return whether an answer there would be new for every one of these clients."""
         numbers = set(self.history_of[rows].tolist())
-        return all(self.histories[number].awaits(round, exchange) for number in numbers)
+        return all(self.histories[number].awaits(round, phase) for number in numbers)
 
     def rounds_before(self, rows: Places, round: int) -> NDArray[np.int64]:
         """Return the number of rounds before ``round`` in which each client released something."""
@@ -642,7 +640,7 @@ class RunHistory:
                 each[rows] = 0
         self.history_of[rows] = new
         self.word(kind, answer.round // WORD)[rows] |= np.uint32(1 << answer.round % WORD)
-        self._answers(answer.exchange)[rows] = digests
+        self._answers(answer.phase)[rows] = digests
 
     def kind_groups(self) -> Iterator[KindGroup]:
         """Yield the clients that released something, grouped by the kinds that they released."""
@@ -668,8 +666,8 @@ class RunHistory:
             [small.number(self.histories[number]) for number in numbers.tolist()], np.int32
         )[places]
         small.words = [self.words_of(kind, rows) for kind in range(len(self.words))]
-        answers = {exchange: each[rows] for exchange, each in self.answers.items()}
-        small.answers = {exchange: each for exchange, each in answers.items() if each.any()}
+        answers = {phase: each[rows] for phase, each in self.answers.items()}
+        small.answers = {phase: each for phase, each in answers.items() if each.any()}
         return small
 
     def absorb(self, other: RunHistory) -> None:
@@ -731,29 +729,29 @@ class RunHistory:
             self.histories.append(history)
         return number
 
-    def _answers(self, exchange: int) -> NDArray[np.uint64]:
-        if exchange not in self.answers:
-            self.answers[exchange] = np.zeros(self.history_of.size, np.uint64)
-        return self.answers[exchange]
+    def _answers(self, phase: int) -> NDArray[np.uint64]:
+        if phase not in self.answers:
+            self.answers[phase] = np.zeros(self.history_of.size, np.uint64)
+        return self.answers[phase]
 
     def _check_rounds(
         self, mine: ClientHistory, rows: Places, theirs: ClientHistory, words: list[RoundWords]
     ) -> None:
-        """Raise AskedOtherwise if a client released two events in one exchange of a round."""
-        for kind, (event, exchange) in enumerate(mine.kinds):
+        """Raise AskedOtherwise if a client released two events in one phase of a round."""
+        for kind, (event, phase) in enumerate(mine.kinds):
             for (other, there), of_other in zip(theirs.kinds, words, strict=True):
-                if there == exchange and other != event:
+                if there == phase and other != event:
                     done = self.words_of(kind, rows)
                     if any((done[word] & of_other[word]).any() for word in done.keys() & of_other):
                         raise AskedOtherwise(f"a round was released as {event}, and as {other}")
 
     def _check_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
-        """Refuse another run in which a question of the latest rounds has a different answer."""
+        """Refuse another run in which a request of the latest rounds has a different answer."""
         same = _rounds(self)[self.history_of[mine]] == _rounds(other)[other.history_of[theirs]]
-        for exchange in self.answers.keys() & other.answers.keys():
-            one, two = self.answers[exchange][mine], other.answers[exchange][theirs]
+        for phase in self.answers.keys() & other.answers.keys():
+            one, two = self.answers[phase][mine], other.answers[phase][theirs]
             if (same & (one > 0) & (two > 0) & (one != two)).any():
-                raise AskedOtherwise(f"exchange {exchange} of a round has two different answers")
+                raise AskedOtherwise(f"phase {phase} of a round has two different answers")
 
     def _take_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
         """Take over the answers of another run's latest rounds; call it before histories change."""
@@ -761,10 +759,10 @@ class RunHistory:
         latest = _rounds(other)[other.history_of[theirs]]
         for answers in self.answers.values():
             answers[mine[latest > ours]] = 0
-        for exchange, digests in other.answers.items():
+        for phase, digests in other.answers.items():
             there = (latest >= ours) & (digests[theirs] > 0)
             if there.any():
-                self._answers(exchange)[mine[there]] = digests[theirs[there]]
+                self._answers(phase)[mine[there]] = digests[theirs[there]]
 
     def _forget_histories(self) -> None:
         """Drop the histories that no client has any more, once there are many."""
@@ -913,7 +911,7 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
             {
                 "round": history.round,
                 "answered": [[x, asked.hex(), place(e)] for x, asked, e in history.answered],
-                "kinds": [[place(event), exchange] for event, exchange in history.kinds],
+                "kinds": [[place(event), phase] for event, phase in history.kinds],
             }
             for history in histories
         ],
@@ -931,7 +929,7 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
 
 
 def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> RunHistory:
-    """Return the run of a record. It knows which questions were answered, but not the answers.
+    """Return the run of a record. It knows which requests were answered, but not the answers.
 
     Raises:
         ConfigError, LookupError, ValueError, TypeError: the record is damaged.
@@ -964,14 +962,14 @@ def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> R
 
 def _history_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> ClientHistory:
     answered = tuple((x, bytes.fromhex(asked), events[e]) for x, asked, e in record["answered"])
-    kinds = tuple((events[event], exchange) for event, exchange in record["kinds"])
-    for exchange in (*(x for x, _, _ in answered), *(x for _, x in kinds)):
-        check_count("exchange", exchange)
+    kinds = tuple((events[event], phase) for event, phase in record["kinds"])
+    for phase in (*(x for x, _, _ in answered), *(x for _, x in kinds)):
+        check_count("phase", phase)
     check_count("round", record["round"])
     if record["round"] > LARGEST_ROUND:
         raise ConfigError("a round is beyond the last")
-    if any(len(question) != QUESTION_BYTES for _, question, _ in answered):
-        raise ConfigError("a question's digest is truncated")
+    if any(len(request) != DIGEST_BYTES for _, request, _ in answered):
+        raise ConfigError("a request's digest is truncated")
     once = len({x for x, _, _ in answered}) == len(answered) and len(set(kinds)) == len(kinds)
     if not (answered and once and {(event, x) for x, _, event in answered} <= set(kinds)):
         raise ConfigError("what was answered last is damaged")

@@ -16,27 +16,27 @@ from fedldp.accounting.events import Event
 from fedldp.core.errors import ConfigError, NoLongerKept, OutOfTurn, PrivacyError
 from fedldp.core.numbers import check_count
 
-QUESTION_BYTES = 32
-"""A question is identified by its SHA-256 digest."""
+DIGEST_BYTES = 32
+"""A request is identified by its SHA-256 digest."""
 
 LARGEST_RUN = 200
-LARGEST_ROUND = 2**63 - 1  # SQLite's largest integer; an exchange has the same limit
+LARGEST_ROUND = 2**63 - 1  # SQLite's largest integer; a phase has the same limit
 
 
 class Place(NamedTuple):
-    """The place of an answer: the question, and the round and run in which it was asked.
+    """The place of an answer: the request, and the round and run in which it was asked.
 
     Attributes:
         run: identifies the run; 1 to 200 printable characters.
         round: the round of that run, at least 0.
-        exchange: the exchange of that round, at least 0.
-        question: the SHA-256 digest of the question.
+        phase: the phase of that round, at least 0.
+        request: the SHA-256 digest of the request.
     """
 
     run: str
     round: int
-    exchange: int
-    question: bytes
+    phase: int
+    request: bytes
 
 
 Clients: TypeAlias = "Sequence[int] | NDArray[np.integer]"
@@ -64,12 +64,12 @@ class Ledgers(Protocol):
     """The ledgers of one client, or of many.
 
     Guarantee: whatever ``release`` has returned for a client is counted, and the sum of its costs
-    never exceeds the client's budget. For one (run, round, exchange) it returns the same bytes
+    never exceeds the client's budget. For one (run, round, phase) it returns the same bytes
     every time.
 
-    A question is asked at (run, round, exchange) and identified by the SHA-256 digest of its bytes.
+    A request is asked at (run, round, phase) and identified by the SHA-256 digest of its bytes.
     Rounds of a run only move forward: only the answers of the latest round are kept, of all its
-    exchanges, and a question of an earlier round is refused. What is drawn once (``Memoized``)
+    phases, and a request of an earlier round is refused. What is drawn once (``Memoized``)
     costs once in each run.
 
     Both methods raise ``ConfigError`` for a malformed argument; nothing is released in that case.
@@ -95,9 +95,9 @@ class Ledgers(Protocol):
         Returns:
             One verdict for each client, in their order. None: it may release. That includes an
             earlier release in a store that keeps no bytes: ``release`` then makes the bytes again
-            and checks that they are the same. Bytes: its earlier answer to the same question.
+            and checks that they are the same. Bytes: its earlier answer to the same request.
             Otherwise the first of these that applies. AskedOtherwise: the place was released for
-            another question, or the run drew another event under the same identity. NoLongerKept:
+            another request, or the run drew another event under the same identity. NoLongerKept:
             the round is before the run's latest one, or the client has lost the bytes or what it
             drew once. OutOfTurn: ``max_rounds`` earlier rounds were answered. OverBudget: the
             budget does not cover the event. LedgerUnusable: the store cannot be used.
@@ -113,7 +113,7 @@ class Ledgers(Protocol):
     ) -> Released:
         """Charge ``event`` to each client, and return the rows to send once all are synced.
 
-        The same question again gets the same bytes, at no further cost.
+        The same request again gets the same bytes, at no further cost.
 
         Args:
             place: the place of the answer.
@@ -131,14 +131,14 @@ class Ledgers(Protocol):
 
 def check_place(place: Place) -> None:
     """Raise ConfigError unless ``place`` can identify a release."""
-    run, round, exchange, question = place
+    run, round, phase, request = place
     check_run(run)
-    for name, value in (("round", round), ("exchange", exchange)):
+    for name, value in (("round", round), ("phase", phase)):
         check_count(name, value)
         if value > LARGEST_ROUND:
             raise ConfigError(f"{name} = {value}: give at most {LARGEST_ROUND}")
-    if not isinstance(question, bytes) or len(question) != QUESTION_BYTES:
-        raise ConfigError(f"question: give the {QUESTION_BYTES} bytes of its SHA-256 digest")
+    if not isinstance(request, bytes) or len(request) != DIGEST_BYTES:
+        raise ConfigError(f"request: give the {DIGEST_BYTES} bytes of its SHA-256 digest")
 
 
 def check_run(run: str) -> None:

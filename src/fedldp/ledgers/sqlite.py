@@ -54,6 +54,7 @@ _COLUMNS = {
     _OF_CLIENTS: ('kind TEXT NOT NULL, "limit" REAL NOT NULL', "REAL"),
     _OF_UNITS: ('unit TEXT NOT NULL, kind TEXT NOT NULL, "limit" REAL NOT NULL', "TEXT"),
 }
+# A file calls the phase ``exchange`` and the request ``question``: the words of its first version.
 _SCHEMA = """
 BEGIN;
 PRAGMA user_version = {version};
@@ -78,10 +79,10 @@ _ENTRY = "number, run, round, exchange, question, event, cost, payload_sha256, h
 
 
 LOST = hashlib.sha256(b"questions that were lost with a ledger").digest()
-"""Stands for the unknown question of a possible release that no ledger holds any more."""
+"""Stands for the unknown request of a possible release that no ledger holds any more."""
 
 RENEWED = hashlib.sha256(b"the owner of this ledger has renewed its budget").digest()
-"""Stands for the question of an entry by which the owner renews the budget. No message has this
+"""Stands for the request of an entry by which the owner renews the budget. No message has this
 digest, and no run has the entry's name, which is empty."""
 
 
@@ -93,8 +94,8 @@ class Release:
         number: 1, 2, 3 and so on.
         run: identifies the run.
         round: the round of that run.
-        exchange: the exchange of that round.
-        question: SHA-256 of the question, in hexadecimal.
+        phase: the phase of that round.
+        request: SHA-256 of the request, in hexadecimal.
         event: what was released.
         costs: what it added to each budget.
         payload_sha256: SHA-256 of the released bytes, in hexadecimal.
@@ -104,8 +105,8 @@ class Release:
     number: int
     run: str
     round: int
-    exchange: int
-    question: str
+    phase: int
+    request: str
     event: Event
     costs: tuple[float, ...]
     payload_sha256: str
@@ -119,7 +120,7 @@ class Release:
     @property
     def renews(self) -> bool:
         """Whether this entry is not a release: by it, the owner renewed the budget."""
-        return self.run == "" and self.question == RENEWED.hex()
+        return self.run == "" and self.request == RENEWED.hex()
 
 
 def since_renewal(entries: Sequence[Release]) -> Sequence[Release]:
@@ -146,23 +147,23 @@ def rounds_before(releases: list[Release], run: str, round: int) -> int:
 
 
 def known_release(past: list[Release], place: Place) -> Release | None:
-    """Return the entry of an earlier release for this same question, or None."""
-    run, round, exchange, question = place
+    """Return the entry of an earlier release for this same request, or None."""
+    run, round, phase, request = place
     of_run = [entry for entry in past if entry.run == run]
     latest = max((entry.round for entry in of_run), default=round)
     if round < latest:
         raise went_back(run, round, latest)
     for entry in of_run:
-        if (entry.round, entry.exchange) == (round, exchange):
-            if entry.question != question.hex():
-                raise AskedOtherwise(f"{place_of(entry)} was released for another question")
+        if (entry.round, entry.phase) == (round, phase):
+            if entry.request != request.hex():
+                raise AskedOtherwise(f"{place_of(entry)} was released for another request")
             return entry
     return None
 
 
 def place_of(entry: Release) -> str:
     """Return the place of an entry's release, for people."""
-    return f"run {entry.run} round {entry.round} exchange {entry.exchange}"
+    return f"run {entry.run} round {entry.round} phase {entry.phase}"
 
 
 class SqliteLedger:
@@ -171,7 +172,7 @@ class SqliteLedger:
     Guarantee: whatever ``release`` has returned is in the file. So the sum of its costs never
     under-counts, even if the process is killed at any point, the machine loses power, the disk is
     full, or several processes release at once. Nothing is released that would push the sum since
-    the owner's last renewal beyond the budget. For one (run, round, exchange) it returns the same
+    the owner's last renewal beyond the budget. For one (run, round, phase) it returns the same
     bytes every time. If any of this is in doubt, it refuses. It also refuses events that are
     private only for real numbers.
 
@@ -280,7 +281,7 @@ class SqliteLedger:
             self._add(db, past, place, event, costs, payload)
         return [payload]
 
-    def charge_lost(self, run: str, round: int, exchange: int, event: Event) -> None:
+    def charge_lost(self, run: str, round: int, phase: int, event: Event) -> None:
         """Charge a possible release that no ledger holds any more: see ``LOST``.
 
         It is charged whatever the budget, because it may have left already. If that pushes the
@@ -291,7 +292,7 @@ class SqliteLedger:
             past = self._releases(db)
             paid = [entry.event for entry in past if entry.run == run]
             costs = tuple(budget.price(event, paid) for budget in self.budgets)
-            self._add(db, past, Place(run, round, exchange, LOST), event, costs, b"")
+            self._add(db, past, Place(run, round, phase, LOST), event, costs, b"")
 
     def renew(self) -> Release:
         """Let the whole budget be spent once more from now on; return the entry that says so.
@@ -385,7 +386,7 @@ class SqliteLedger:
         ends = [place for place, entry in enumerate(entries) if entry.renews]
         for end in (*ends, len(entries)):
             past = entries[:end]
-            released = [n for n, entry in enumerate(past, 1) if entry.question != LOST.hex()]
+            released = [n for n, entry in enumerate(past, 1) if entry.request != LOST.hex()]
             until = past[: released[-1]] if released else []
             for budget, left in zip(self.budgets, self.all_remaining(until), strict=True):
                 if left < 0:
@@ -402,11 +403,11 @@ class SqliteLedger:
         payload: bytes,
     ) -> None:
         """Add an entry and commit; stop keeping the bytes of the run's earlier rounds."""
-        run, round, exchange, question = place
+        run, round, phase, request = place
         digest = hashlib.sha256(payload).hexdigest()
         number = len(past) + 1
         cell = costs[0] if _version(self.budgets) == _OF_CLIENTS else json.dumps(costs)
-        entry = (number, run, round, exchange, question.hex(), _text(event), cell, digest)
+        entry = (number, run, round, phase, request.hex(), _text(event), cell, digest)
         chained = _chain(past[-1].hash if past else _genesis(self.budgets), *entry)
         db.execute("UPDATE releases SET payload = NULL WHERE run = ? AND round < ?", (run, round))
         db.execute(
@@ -493,7 +494,7 @@ class SqliteLedger:
         self, row: tuple[Any, ...], past: list[Release], drawn: defaultdict[str, dict[Event, None]]
     ) -> Release:
         """Return the entry that a row holds, given the entries before it."""
-        number, run, round, exchange, question, text, cell, digest, stored = row
+        number, run, round, phase, request, text, cell, digest, stored = row
         previous = past[-1].hash if past else _genesis(self.budgets)
         if stored != _chain(previous, *row[:-1]) or number != len(past) + 1:
             raise self._damaged(f"release {len(past) + 1} was changed or removed")
@@ -514,7 +515,7 @@ class SqliteLedger:
             )
         if draws_once(event):
             drawn[run][event] = None
-        return Release(number, run, round, exchange, question, event, costs, digest, stored)
+        return Release(number, run, round, phase, request, event, costs, digest, stored)
 
     def _kept(self, db: sqlite3.Connection, known: Release) -> bytes:
         payload = self._payload(db, known)

@@ -27,7 +27,7 @@ LONGEST_VERSION = 64
 LONGEST = NONCE_BYTES + PUBLIC_BYTES + SIGNATURE_BYTES + LONGEST_VERSION
 """The largest hello, in bytes."""
 TAG = "fedldp-question"
-"""The header with a question's number."""
+"""The header with a round request's number."""
 TOKEN_BYTES = 32
 """Length of a session's token, which the server returns for a hello."""
 _SECONDS = 60.0

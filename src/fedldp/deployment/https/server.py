@@ -1,8 +1,8 @@
-"""The server's end: lets sites in, hands them questions, and takes their answers.
+"""The server's end: lets sites in, hands them round requests, and takes their answers.
 
-It runs in a thread of its own, beside the round loop, which uses it as a pipe to nodes: a node is a
-site's number in the roster. A question waits until its site has answered it, its time is over, or
-the server ends; so a site that was cut off or restarted gets it again.
+It runs in its own thread, beside the round loop, which uses it as a pipe to nodes: a node is a
+site's number in the roster. A round request waits until its site answers it, its time is over, or
+the server ends, so a site that was cut off or restarted gets it again.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from fedldp.deployment.watch import Presence
 log = logging.getLogger("fedldp.server")
 
 POLL_SECONDS = 20.0
-"""How long a site's request for a question waits, in seconds."""
+"""How long a site's poll for a round request waits, in seconds."""
 _ALIVE_SECONDS = 60.0
-"""A site that was silent for more seconds, and is not working on a question, counts as absent."""
+"""A site that is silent for longer and is not working on a round request counts as absent."""
 _PART_SECONDS = 60.0
 """How long the next part of a site's answer may take, in seconds."""
 _HEAD = 256
-"""The most bytes at the beginning of a question to all sites that may differ by site. A secure sum
-has more: what others sealed for the site. The weights come last."""
+"""How many bytes at the beginning of a round request may differ by site. In a secure sum more do:
+what other sites sealed for this one. The weights come last."""
 _TLS_BUFFER = 1 << 14
 """Bytes of a connection's buffer: one TLS record."""
 _HELLO_SECONDS = 10.0
 _GIVE_UP_SECONDS = 0.5
-"""Seconds between two checks for questions whose time is over."""
+"""Seconds between two checks for round requests whose time is over."""
 _IDLE_SECONDS = 75
 _LOOK_AT_TLS_SECONDS = 2.0
 """Seconds between two checks whether the certificate was renewed."""
@@ -61,10 +61,10 @@ _PIECE = 1 << 18
 
 
 @dataclass
-class _Question:
-    """A question that a site has not answered; ``tags`` wait for it, each until its own time.
+class _PendingRequest:
+    """A round request that a site has not answered; ``tags`` wait for it, each until its own time.
 
-    A long question has two parts; sites whose questions end alike share the second.
+    A long one has two parts; requests with equal ends share the second.
     """
 
     number: int
@@ -76,7 +76,7 @@ class _Question:
 class _Site:
     """What is known of one site of the roster."""
 
-    questions: deque[_Question] = field(default_factory=deque)
+    pending: deque[_PendingRequest] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     token: bytes | None = None
     polls: int = 0
@@ -86,7 +86,7 @@ class _Site:
     version: str = ""
 
     def is_there(self, now: float) -> bool:
-        """Return whether it was heard of lately, or is working on a question."""
+        """Return whether it was heard of lately, or is working on a round request."""
         return self.token is not None and (self.at_work or now - self.heard < _ALIVE_SECONDS)
 
 
@@ -138,7 +138,7 @@ class HttpsPipe:
         self._last = 0
         self._given_up = -_GIVE_UP_SECONDS
         self._rest = b""
-        """The end of the last question, which other sites' questions share."""
+        """The end of the last round request, which the requests of other sites share."""
         self._over = False
         connections = Connections(len(sites), self._crowded)
         self._listener = connections.listener(listening)
@@ -213,32 +213,32 @@ class HttpsPipe:
             ]
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
-        """Put a question to a site; return a tag, which comes back once from :meth:`take`.
+        """Put a round request to a site; return a tag, which comes back once from :meth:`take`.
 
         Args:
             node: its number.
-            body: the question.
+            body: the round request.
             ttl: seconds after which it is given up.
         """
         site = self._sites[node]
         with self._changed:
             self._last += 1
             tag, until = self._last, time.monotonic() + ttl
-            for question in site.questions:
-                if b"".join(question.parts) == body:  # asked again: one answer serves both
-                    question.tags[tag] = until
+            for pending in site.pending:
+                if b"".join(pending.parts) == body:  # asked again: one answer serves both
+                    pending.tags[tag] = until
                     return tag
-            site.questions.append(_Question(tag, self._in_parts(body), {tag: until}))
+            site.pending.append(_PendingRequest(tag, self._in_parts(body), {tag: until}))
         self._wake(site)
         return tag
 
     def _in_parts(self, body: bytes) -> tuple[bytes, bytes]:
-        """Return a question's head, and the rest, which questions that end alike share."""
+        """Return a round request's head, and the rest, which requests with equal ends share."""
         if len(body) <= 4 * _HEAD:
             return body, b""
         if not (self._rest and body.endswith(self._rest)):
             alike = _alike(self._rest, body)
-            # If less than half is shared, it is another round's question, or not worth the search.
+            # If less than half is shared, the round is another, or sharing is not worth the search.
             self._rest = body[-alike:] if 2 * alike >= len(body) else body[_HEAD:]
         return body[: -len(self._rest)], self._rest
 
@@ -263,12 +263,12 @@ class HttpsPipe:
             return
         self._given_up = now
         for site in self._sites:
-            for question in list(site.questions):
-                for tag in [each for each, until in question.tags.items() if until < now]:
-                    del question.tags[tag]
+            for pending in list(site.pending):
+                for tag in [each for each, until in pending.tags.items() if until < now]:
+                    del pending.tags[tag]
                     self._taken.append((tag, None))
-                if not question.tags:
-                    site.questions.remove(question)
+                if not pending.tags:
+                    site.pending.remove(pending)
 
     def _wake(self, *sites: _Site) -> None:
         """Make sites' waiting requests check again, from any thread."""
@@ -309,7 +309,7 @@ class HttpsPipe:
                 Route("/v1/nonce", self._nonce, methods=["GET"]),
                 Route("/v1/hello", self._hello, methods=["POST"]),
                 Route("/v1/agreement", self._hand_agreement, methods=["POST"]),
-                Route("/v1/question", self._question, methods=["POST"]),
+                Route("/v1/question", self._next_request, methods=["POST"]),
                 Route("/v1/answer/{number:int}", self._answer, methods=["POST"]),
             ],
             exception_handlers={Exception: self._not_served},
@@ -396,7 +396,7 @@ class HttpsPipe:
                 return index
         return None
 
-    async def _question(self, request: Request) -> Response:
+    async def _next_request(self, request: Request) -> Response:
         index = self._site(request)
         if index is None:
             return _refused(401)
@@ -410,10 +410,10 @@ class HttpsPipe:
         while not self._over and poll == site.polls and token == site.token:
             site.wake.clear()
             with self._changed:
-                question = site.questions[0] if site.questions else None
-            if question is not None:
+                pending = site.pending[0] if site.pending else None
+            if pending is not None:
                 site.at_work = True
-                return _InPieces(question.parts, {TAG: str(question.number)})
+                return _InPieces(pending.parts, {TAG: str(pending.number)})
             try:
                 async with asyncio.timeout(until - time.monotonic()):
                     await site.wake.wait()
@@ -433,7 +433,7 @@ class HttpsPipe:
         if site.receiving:
             return _refused(409)
         with self._changed:
-            asked = any(question.number == number for question in site.questions)
+            asked = any(pending.number == number for pending in site.pending)
         if not asked:
             return _refused(404)
         site.receiving, token = True, site.token
@@ -448,9 +448,9 @@ class HttpsPipe:
             return _refused(400)
         site.heard, site.at_work = time.monotonic(), False
         with self._changed:
-            for question in [each for each in site.questions if each.number == number]:
-                site.questions.remove(question)
-                self._taken.extend((tag, body) for tag in question.tags)
+            for pending in [each for each in site.pending if each.number == number]:
+                site.pending.remove(pending)
+                self._taken.extend((tag, body) for tag in pending.tags)
             self._changed.notify_all()
         return Response(status_code=204)
 

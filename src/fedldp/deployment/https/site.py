@@ -1,4 +1,4 @@
-"""The site's end: asks the server for questions, without end, and returns the agent's answers.
+"""The site's end: asks the server for round requests, without end, and returns the agent's answers.
 
 Only the site opens connections, through the environment's proxy if there is one. After any failure
 it starts again, soon at first and then ever later: a server that is away for a weekend is found
@@ -33,7 +33,7 @@ _KEPT = httpx.Limits(keepalive_expiry=None)
 """Seconds for which a connection is kept, as long as an answer takes: otherwise all sites of a
 fleet that trains for some seconds would open new ones at the same moment."""
 _TRIES = 5
-"""How often an answer is sent when its connection breaks, before asking for the question again."""
+"""How often to send an answer whose connection breaks, before polling for the request again."""
 _NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
 """Status: the answer came in part, or the server still waits for the rest of an earlier try."""
 _OTHER = "it is not a fedldp server, or has another version"
@@ -53,8 +53,8 @@ class HttpsLink:
         url: of the server: https://HOST:PORT.
         ca: PEM: the authorities that may vouch for the server's certificate.
         key: the site's identity.
-        answer: returns the site's answer to a question.
-        largest: returns how many bytes a question may have now.
+        answer: returns the site's answer to a round request.
+        largest: returns how many bytes a round request may have now.
         tell: is called with None each time the server was heard of, or with why it cannot be
             reached.
 
@@ -107,18 +107,18 @@ class HttpsLink:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _one(self, client: httpx.Client, token: bytes) -> None:
-        """Wait for a question, and answer it."""
+        """Wait for a round request, and answer it."""
         shown = {"authorization": f"Bearer {token.hex()}"}
         with client.stream("POST", "/v1/question", headers=shown) as response:
             if response.status_code == httpx.codes.NO_CONTENT:
                 response.read()  # otherwise its connection is closed
                 return
-            question = _read(response, self._largest())
+            request = _read(response, self._largest())
             number = response.headers.get(TAG, "")
         if not (number.isascii() and number.isdigit()):
-            raise WireError("a question without its number")
+            raise WireError("a round request without its number")
         try:
-            answer = self._answer(question)
+            answer = self._answer(request)
         except Exception as error:  # the log never has its content
             self._rate_limited(f"a message could not be answered: {type(error).__name__}")
             answer = b""
@@ -127,7 +127,7 @@ class HttpsLink:
     def _send(self, client: httpx.Client, place: str, shown: dict[str, str], answer: bytes) -> None:
         """Send an answer, and send it again if its connection breaks.
 
-        This happens within its session, because the question's number belongs to that session only.
+        This happens within the session, because a round request's number belongs to one session.
         """
         for left in reversed(range(_TRIES)):
             try:
