@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from fedldp.models import build_model
 from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.local_sgd import LocalSgd, evaluate
+from fedldp.training.losses import one_vs_rest
 from fedldp.training.portions import PortionSgd, check_portions, optimal_rate, scale_features
 from fedldp.training.tensors import read_weights
 
@@ -44,6 +45,21 @@ def sampled(step: PortionSgd, count: int, round: int, *, seed: int = 0) -> list[
 
 
 # The rate
+
+
+def test_one_against_the_rest_with_a_penalty_is_scikit_learns() -> None:
+    """One example at a time, without biases; scikit-learn penalises none."""
+    generator = np.random.default_rng(0)
+    x, y = generator.random((60, 5), np.float32), generator.integers(0, 3, 60)
+    theirs = SGDClassifier(loss="log_loss", alpha=0.05, fit_intercept=False)
+    for row, label in zip(x, y, strict=True):
+        theirs.partial_fit(row[None], [label], classes=[0, 1, 2])
+    weights = torch.zeros(3, 5, requires_grad=True)
+    for step, (row, label) in enumerate(zip(torch.from_numpy(x), torch.from_numpy(y), strict=True)):
+        loss = one_vs_rest((weights @ row)[None], label[None]).sum()
+        (slope,) = torch.autograd.grad(loss + 0.05 / 2 * weights.square().sum(), weights)
+        weights = (weights - optimal_rate(step, 0.05) * slope).detach().requires_grad_()
+    np.testing.assert_allclose(weights.detach().numpy(), theirs.coef_, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("alpha", [1e-4, 1e-3, 0.05, 0.7])
@@ -116,31 +132,47 @@ def test_too_few_examples_in_all_for_the_rounds_are_refused() -> None:
     check_portions(30, 3, 10)
 
 
-def gradient_descent(weights: np.ndarray, examples: Examples, steps: int) -> np.ndarray:
+def gradient_descent(
+    weights: np.ndarray, examples: Examples, steps: int, *, rest: bool = False, decay: float = 0.0
+) -> np.ndarray:
     """Return W after Algorithm 1, lines 11 to 13, written out: W of shape (classes, pixels + 1)."""
     x = np.hstack([examples.features.reshape(len(examples), -1), np.ones((len(examples), 1))])
     x = x.astype(np.float64)
     for step in range(steps):
         odds = np.exp(x @ weights.T)
-        slopes = odds / odds.sum(1, keepdims=True)
+        slopes = odds / (1 + odds if rest else odds.sum(1, keepdims=True))
         slopes[np.arange(len(x)), examples.labels] -= 1
         rate = 1 / (1e-4 * (1000 + step))
-        weights = weights - rate * slopes.T @ x / len(x)
+        weights = weights - rate * (slopes.T @ x / len(x) + decay * weights)
     return weights
 
 
-def test_a_client_step_is_gradient_descent_on_its_sample(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rest", [False, True])
+def test_a_client_step_is_gradient_descent_on_its_sample(rest: bool) -> None:
     train = load_dataset("digits").train
     own = Examples(train.features[:60], train.labels[:60])
     model = build_model("logistic", (1, 8, 8), 10)
-    step = PortionSgd(LocalSgd(model, 4, 100, 1.0, CPU), 3, 0.8, 1e-4)
+    given: dict[str, Any] = {"losses": one_vs_rest, "weight_decay": 0.01} if rest else {}
+    step = PortionSgd(LocalSgd(model, 4, 100, 1.0, CPU, **given), 3, 0.8, 1e-4)
     start = (np.arange(650) % 13 - 6).astype(np.float32) / 50
     client = client_of(own, 1, round=2)
     found = trained(step, Broadcast(round=2, weights=start), client)
     matrix = np.hstack([start[:640].reshape(10, 64), start[640:, None]]).astype(np.float64)
-    expected = gradient_descent(matrix, step.sample(client, 2), 4)
+    decay = 0.01 if rest else 0.0
+    expected = gradient_descent(matrix, step.sample(client, 2), 4, rest=rest, decay=decay)
     np.testing.assert_allclose(found[:640].reshape(10, 64), expected[:, :-1], atol=1e-4)
     np.testing.assert_allclose(found[640:], expected[:, -1], atol=1e-4)
+
+
+def test_a_schedule_of_rounds_multiplies_the_rate() -> None:
+    own = Examples(np.ones((40, 1), np.float32), np.zeros(40, np.int64))
+    found = []
+    for schedule in (None, lambda round: {1: 1.0, 2: 0.25}[round]):
+        step = PortionSgd(LocalSgd(nn.Linear(1, 2), 1, 100, 1.0, CPU, schedule=schedule), 2, 1, 0.1)
+        start = Broadcast(round=2, weights=np.zeros(4, np.float32))
+        found.append(trained(step, start, client_of(own, 1, round=2)))
+    np.testing.assert_allclose(found[1], found[0] / 4, rtol=1e-6)
+    assert np.abs(found[1]).min() > 0.01
 
 
 def test_scaled_features_are_scaled_in_training_and_in_evaluation() -> None:

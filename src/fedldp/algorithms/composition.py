@@ -125,7 +125,7 @@ class Local(ABC):
     Attributes:
         tested_on: the test data of a run's accuracy, in words.
         weighs_classes: whether its loss uses ``class_weights``.
-        plain_sgd: whether every round is the same SGD on batches, to which ``SGD_SETTINGS`` apply.
+        plain_sgd: whether every round is SGD on batches alone, to which ``SGD_SETTINGS`` apply.
         trains_part: whether it can train any subset of the parameters from any start: a model with
             frozen parameters, or one that begins with a file.
         uses_rounds: whether what a round computes depends on the number of rounds.

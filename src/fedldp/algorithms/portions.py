@@ -42,6 +42,7 @@ class Portions(Local):
         alpha: the alpha of the learning rate's schedule.
     """
 
+    plain_sgd: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
     uses_rounds: ClassVar[bool] = True

@@ -31,6 +31,22 @@ def cross_entropies(class_weights: Tensor | None = None, smoothing: float = 0.0)
     return losses
 
 
+def one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the loss of each example under one logistic regression for each class, their sum.
+
+    As a setting it is ``loss = fedldp.training.losses:one_vs_rest``, with ``weight_decay`` as the
+    alpha of an L2 penalty, which here takes the biases, too.
+
+    Source: scikit-learn, ``SGDClassifier``, loss="log_loss", where each class has its own problem.
+
+    >>> one_vs_rest(torch.zeros(1, 10), torch.tensor([3]))
+    tensor([6.9315])
+    """
+    right = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    each = functional.binary_cross_entropy_with_logits(logits, right, reduction="none")
+    return each.sum(1)
+
+
 def own_losses(address: str, num_classes: int, class_weights: Tensor | None = None) -> Losses:
     """Return the user's own losses, times the weight of each example's class.
 

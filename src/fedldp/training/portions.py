@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,8 @@ def optimal_rate(step: int, alpha: float) -> float:
 
     It is 1/(alpha (t0 + step)). By Bottou's heuristic the first rate, 1/(alpha t0), is a typical
     weight, alpha^(-1/4), divided by the loss's slope there, or by 1 if that is larger.
-    Cross-entropy's slope is below 1, so t0 = alpha^(-3/4). Alpha only sets the schedule here: no
-    penalty is added.
+    The slope of a logistic loss is below 1, so t0 = alpha^(-3/4). Alpha only sets the schedule
+    here: a penalty is the setting ``weight_decay``.
 
     Source: scikit-learn, ``SGDClassifier``, learning_rate="optimal"; their t counts from 1.
 
@@ -109,18 +110,20 @@ class PortionSgd:
         """Return the clients' weights after training, float32, shape (n, d)."""
         from fedldp.training.batched_sgd import train_alone
 
+        rate = self._rate(broadcast.round)
         if group > 1:
             sampled = self.sampled(batch, broadcast.round)
-            return self.training.train_together(broadcast, batch, sampled, self._rate)
+            return self.training.train_together(broadcast, batch, sampled, rate)
 
         def train(client: Client) -> Vector:
             sampled = replace(client, examples=self.sample(client, broadcast.round))
-            return self.training.train(broadcast, sampled, self._rate)
+            return self.training.train(broadcast, sampled, rate)
 
         return train_alone(batch, train)
 
-    def _rate(self, step: int) -> float:
-        return self.training.learning_rate * optimal_rate(step, self.alpha)
+    def _rate(self, round: int) -> Callable[[int], float]:
+        factor = self.training.rate(round)
+        return lambda step: factor(step) * optimal_rate(step, self.alpha)
 
     def sample(self, client: Client, round: int) -> Examples:
         """Return the examples that ``client`` trains on in ``round``; there may be none."""
