@@ -94,8 +94,8 @@ def test_a_run_folder_beyond_measure_is_one_line(fedldp_command: Any) -> None:
 RECIPES = {
     "": "recipe '' is empty: give a recipe's name",
     " ": "recipe ' ' is empty",
-    "mine.json": "recipe mine.json: a file of settings is TOML, and its name ends in .toml",
-    "here": "recipe here: it is the folder of a run; go on with it by --resume here",
+    "mine.json": "recipe mine.json: the name of a settings file ends in .toml",
+    "here": "recipe here: it is the folder of a run; continue it with --resume here",
     "missing.toml": "recipe missing.toml: No such file",
 }
 

@@ -124,7 +124,7 @@ def test_a_run_goes_on_only_with_the_same_frozen_weights(
     assert noted == config.algorithm(problem_of(config, None)).frozen_digest()
     with monkeypatch.context() as patch:
         patch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
-        with pytest.raises(RunError, match=r"what is frozen of the model has .* same file"):
+        with pytest.raises(RunError, match=r"the model's frozen part has .* same file"):
             fedldp.resume(tmp_path / "run")
     resumed = fedldp.resume(tmp_path / "run")
     whole = fedldp.run(config)
@@ -134,7 +134,7 @@ def test_a_run_goes_on_only_with_the_same_frozen_weights(
     weights = load_file(tmp_path / "run" / "model.safetensors")
     save_file({**weights, "encoder.1.bias": weights["encoder.1.bias"] + 1},
               tmp_path / "run" / "model.safetensors")  # fmt: skip
-    with pytest.raises(RunError, match="what is frozen of the model"):
+    with pytest.raises(RunError, match="the model's frozen part"):
         load_trained(tmp_path / "run")
 
 
@@ -155,7 +155,7 @@ def test_a_run_begins_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, value in frozen.items():
         assert second.weights[name].tobytes() == value.tobytes()
     save_file({n: w + 1 for n, w in frozen.items()}, "encoder.safetensors")
-    with pytest.raises(RunError, match="what is frozen of the model"):
+    with pytest.raises(RunError, match="the model's frozen part"):
         fedldp.resume("second")
     Path("encoder.safetensors").unlink()
     assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # unneeded by now

@@ -51,7 +51,7 @@ def test_what_a_target_is_solved_for_may_be_left_out(
     found = read_toml(path)
     assert plan(found, problem_of(found, None)).config == whole
     assert getattr(whole, config.calibrated) != 1
-    says = f"{config.calibrated} is solved for the target, whatever it is here"
+    says = f"{config.calibrated} is solved for the target, whatever its value here"
     printed = to_toml(found)
     assert printed.startswith(f"# {says}\n")
     assert from_mapping(tomllib.loads(printed)) == found

@@ -142,7 +142,9 @@ def test_a_run_is_not_resumed_with_another_file(folder: Path) -> None:
 
 
 def test_a_cluster_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^cluster = head:1: .* the file net\.pt2, which its"):
+    with pytest.raises(
+        ConfigError, match=r"^cluster = head:1: .* read from net\.pt2, and the cluster"
+    ):
         fedldp.run(small(features=ENCODER, rounds=1), cluster="head:1")
 
 

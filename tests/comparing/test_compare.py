@@ -404,9 +404,9 @@ def test_scores_through_encoders_of_the_clients_own_are_named(made: Any) -> None
     )  # fmt: skip
     data = load_dataset("digits")
     notes = table(design, design.comparison(data), [], data).notes()
-    (own,) = [note for note in notes if "a release of their own" in note]
-    assert own.startswith("of own, scores on own test examples, through an encoder trained on")
-    assert not any("a release of their own" in note for note in made.notes())
+    (own,) = [note for note in notes if "a separate release" in note]
+    assert own.startswith("own: scores on own test examples, through an encoder trained on")
+    assert not any("a separate release" in note for note in made.notes())
 
 
 def test_a_try_is_chosen_by_the_metric(tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
         (("quickstart", "--set", "seed=3"), "give the seeds that are measured as --seeds"),
         (("quickstart", "--set", "num_clients=1"), "clients is held out"),
         (("quickstart", "--out", "taken"), "out = taken: it exists already"),
-        (("quickstart", "--workers", "1", "--cluster", "auto"), "its nodes say how many there are"),
+        (("quickstart", "--workers", "1", "--cluster", "auto"), "set the number of workers"),
         (("no-such-recipe",), "no-such-recipe"),
     ],
 )  # fmt: skip

@@ -344,5 +344,5 @@ def test_a_checkpoint_whose_ledger_was_emptied_is_not_resumed(tmp_path: Path) ->
     document["ledger"] = {"events": [], "runs": []}
     arrays["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
     replace_file(out / "checkpoint", pack_arrays(arrays))
-    with pytest.raises(FedldpError, match="something else than its ledgers hold"):
+    with pytest.raises(FedldpError, match="its rounds and its ledgers disagree"):
         simulate(config, resume=RunFolder(out))

@@ -272,7 +272,7 @@ def test_a_run_may_go_untested(tmp_path: Path) -> None:
     assert (made.confusion, made.doubts, made.rounds[-1].accuracy) == (None, (), None)
     assert "not tested" in repr(made)
     assert repr(fedldp.load(tmp_path / "run")) == repr(made)
-    with pytest.raises(FedldpError, match="the data set has no test set"):
+    with pytest.raises(FedldpError, match="the run had no test set"):
         made.accuracy  # noqa: B018
     for comparing in (
         lambda: fedldp.sweep("quickstart", grid={"epsilon": [1]}, dataset=data),

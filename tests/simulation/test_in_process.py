@@ -203,7 +203,7 @@ def test_rows_with_columns_that_differ_elsewhere_are_refused(columns: dict[str, 
 def test_answers_are_as_many_as_clients(clients: list[int]) -> None:
     sent = Reports(round=3, size=4, payloads=np.zeros((2, 1), np.uint8), chunk=2)
     rows = pack_reports(sent, run="run", phase=1)
-    with pytest.raises(RunError, match=f"2 answers of {len(clients)} clients"):
+    with pytest.raises(RunError, match=f"2 answers from {len(clients)} clients"):
         list(InProcess(lambda message, asked: iter([(clients, rows)])).exchange(QUESTION, [0]))
 
 

@@ -180,7 +180,9 @@ class Compared:
             most = max(line.of_tries for line in self.lines)
             found.append(f"* fewer than {most} tries: {', '.join(fewer)}")
         if ideal := dict.fromkeys(line.name for line in self.lines if line.idealised):
-            found.append(f"of {', '.join(ideal)} it holds in idealised arithmetic: simulation only")
+            found.append(
+                f"for {', '.join(ideal)} it holds only in idealised arithmetic: in simulation"
+            )
         own = dict.fromkeys(line.stated_by for line in self.lines if line.stated_by != HOUSE)
         if own:
             found.append(f"what {' or '.join(own)} states is an assumption: nothing here proves it")
@@ -199,7 +201,7 @@ class Compared:
         """Return warnings of what no epsilon of the table covers: scores on private rows."""
         return [
             *(
-                f"of {name}, {what} are a release of their own, which no epsilon covers"
+                f"{name}: {what} are a separate release, which no epsilon covers"
                 for name, what in self.score_releases.items()
             ),
             *((RELEASE,) if self.private_choice else ()),

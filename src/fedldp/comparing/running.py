@@ -220,8 +220,8 @@ def carry_out(
         raise ConfigError(f"workers = {workers}: give 1 or more")
     if workers is not None and cluster is not None:
         raise ConfigError(
-            f"workers = {workers}: with cluster = {cluster} its nodes say how many there are; "
-            "leave out workers"
+            f"workers = {workers}: the nodes of cluster = {cluster} set the number of workers; "
+            "leave workers out"
         )
     seconds = read_time(budget) if isinstance(budget, str) else budget
     if seconds is not None and seconds <= 0:
@@ -458,7 +458,8 @@ def _check_place(out: Path, document: Mapping[str, Any]) -> None:
             problem = problem or f"has other settings, or another grid, of {name}"
     if problem is not None:
         raise RunError(
-            f"out = {out}: the comparison there {problem}; give all of it and more, or another out"
+            f"out = {out}: the comparison there {problem}; keep everything it has, or choose "
+            "another out"
         )
 
 

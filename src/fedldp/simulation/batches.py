@@ -31,7 +31,7 @@ def in_order(
             does not depend on the number of workers.
         begin: hands a batch to a worker.
         result: waits for a batch's result.
-        cancel: is called with each batch whose result nobody waits for any more.
+        cancel: is called with each batch whose result is no longer wanted.
     """
     size = group * max(1, min(LARGEST, len(items) // (workers * 4 * group)))
     waiting: deque[tuple[Sequence[int], Task]] = deque()

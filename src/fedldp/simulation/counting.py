@@ -3,7 +3,7 @@
 The server step uses only the number of ones at each coordinate and the number of reports, whatever
 the order of the messages. So this transport adds up the bits of each report as it arrives, in O(d)
 memory for any number of clients. It draws the round's times separately: T, T_S and the waits T_W
-equal those of ``shuffler`` to the last bit. The first and the last arrival have the same
+equal those of ``shuffler`` to the last bit. The first and the last arrival only have the same
 distribution as there, because the times of single messages are not drawn.
 """
 

@@ -49,7 +49,7 @@ from fedldp.simulation.trained import check_features, check_frozen
 
 __all__ = ["Result", "simulate"]
 
-REFUSED = "clients refused in some rounds: lines are of what was released, not of what was planned"
+REFUSED = "clients refused some rounds: the lines cover what was released, not what was planned"
 
 
 def simulate(
@@ -83,14 +83,14 @@ def simulate(
             the same bits again.
         out: where to make the run folder; None writes nothing.
         resume: the folder of an interrupted run of this configuration, to continue.
-        inputs: the data as the run takes them, if they are divided already.
+        inputs: the run's data, if they are partitioned already.
         planned: the plan, if it was made before the data were read.
         before: receives the plan before training starts, unless ``planned`` is given.
         after_round: receives every record, including those of a resumed run's earlier rounds.
 
     Raises:
-        FedldpError: a setting, the data, or a value to release is refused. A folder remains only if
-            a round was complete.
+        FedldpError: a setting, the data, or a value to release is refused. The run folder is kept
+            only if a round was completed.
     """
     if workers > 1:
         check_can_start()
@@ -103,21 +103,21 @@ def simulate(
     file = file_of(str(getattr(config, "features", "none")))
     if cluster is not None and file is not None:
         raise ConfigError(
-            f"cluster = {cluster}: the features are read from the file {file}, which its machines "
-            "may lack, or have with other content; leave cluster out"
+            f"cluster = {cluster}: the features are read from {file}, and the cluster's machines "
+            "may not have the same file; leave cluster out"
         )
     if inputs is None:
         started_in = None if resume is None else resume.started_in()
         inputs = Inputs.of(config, dataset, data_dir, started_in)
     if config.early_stopping is not None and not len(inputs.dataset.test):
         raise ConfigError(
-            f"early_stopping = {config.early_stopping}: there is no test set to look at; give "
-            "test, or leave it out"
+            f"early_stopping = {config.early_stopping}: there is no test set to measure the loss "
+            "on; give test, or leave early_stopping out"
         )
     if resume is not None and not resume.is_of(inputs.own_data, inputs.exact_data):
         raise RunError(
-            f"resume = {resume.path}: that run had other data; resume it with the same, "
-            "from Python: fedldp.resume(..., dataset=...)"
+            f"resume = {resume.path}: that run had other data; resume it with the same data, from "
+            "Python: fedldp.resume(..., dataset=...)"
         )
     early = planned
     if planned is None or planned.problem != inputs.problem:
@@ -136,7 +136,7 @@ def simulate(
     )
     if resume is not None and resume.read_config()["config"] != document["config"]:
         raise RunError(
-            f"resume = {resume.path}: it is a run of another configuration; resume it with its own"
+            f"resume = {resume.path}: that run has another configuration; resume it with its own"
         )
     if resume is not None:
         check_features(resume, features)
@@ -229,8 +229,8 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _S
     whole = server.dialogue is None
     if start.ledger.runs() not in ([], [run]) or (whole and found != expected):
         raise RunError(
-            f"{folder.path / 'checkpoint'} is damaged: its rounds released something else than "
-            "its ledgers hold; start the run anew"
+            f"{folder.path / 'checkpoint'} is damaged: its rounds and its ledgers disagree on what "
+            "was released; start the run anew"
         )
     folder.describe(planned.privacy)
     folder.write_metrics(start.rounds)
@@ -292,15 +292,15 @@ def _scratch(stack: ExitStack) -> Path:
 
 
 def _device(name: str, workers: int, cluster: str | None) -> torch.device:
-    """Return where models are trained; refuse settings that exclude each other."""
+    """Return the device that models are trained on; refuse settings that exclude each other."""
     if workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
     if cluster is None:
         return choose_device(name)
     if workers != 1:
         raise ConfigError(
-            f"workers = {workers}: with cluster = {cluster} its nodes say how many there are; "
-            "leave out workers"
+            f"workers = {workers}: the nodes of cluster = {cluster} set the number of workers; "
+            "leave workers out"
         )
     if name == "cuda":
         raise ConfigError(f"device = cuda: cluster = {cluster} trains on CPUs; use auto or cpu")
@@ -348,8 +348,8 @@ class _Test:
     """Measures the model of every round, and keeps the confusion matrix of the last measurement.
 
     Args:
-        executor: holds the test.
-        there: whether there is a test.
+        executor: holds the test set, and measures the model on it.
+        there: whether there is a test set.
     """
 
     def __init__(self, executor: Executor, there: bool) -> None:

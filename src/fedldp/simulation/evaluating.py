@@ -51,8 +51,8 @@ def evaluate(
         raise ConfigError(f"data = {told}: it has no example; give some")
     if examples.labels.max() >= trained.schema.num_classes:
         raise ConfigError(
-            f"data = {told}: it has the label {examples.labels.max()}, and the model knows 0 to "
-            f"{trained.schema.num_classes - 1}"
+            f"data = {told}: it has the label {examples.labels.max()}, but the model knows only 0 "
+            f"to {trained.schema.num_classes - 1}"
         )
     schema = trained.schema
     shares = trained.probabilities(examples.features)
@@ -100,7 +100,7 @@ def _check_threshold(threshold: float | None, trained: Trained) -> None:
     if classes != 2:
         raise ConfigError(
             f"threshold = {threshold:g}: the model of {trained.folder} has {classes} classes, and "
-            "a threshold is between two; leave it out"
+            "a threshold needs two; leave it out"
         )
 
 
@@ -154,7 +154,7 @@ def _as_csv(
 
 
 def _own_data(trained: Trained, data_dir: Path | None) -> Dataset:
-    """Return the data that the run had, from the place where the run found them."""
+    """Return the run's data, from the place where the run found them."""
     config, folder = trained.config, None if trained.folder is None else RunFolder(trained.folder)
     own = None if folder is None else folder.read_config()["own_data"]
     dataset, where = None, "" if folder is None else f"{folder.path}: "

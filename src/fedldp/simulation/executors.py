@@ -98,7 +98,7 @@ class Pool:
         population: the clients.
         ledger: the clients' ledgers.
         workers: how many processes, at least 1.
-        folder: for what the processes share: the data, in files that they all map.
+        folder: holds the data that the processes share, in files that they all map.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Pool:
         except KeyboardInterrupt:
             self.__exit__(KeyboardInterrupt)
             raise
-        except BrokenProcessPool:  # the first worker died that quickly
+        except BrokenProcessPool:  # the first worker died at once
             raise self._died() from None
 
     def __enter__(self) -> Pool:
@@ -134,7 +134,7 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            # The workers' current tasks are of no more use, and may take long.
+            # The results of the workers' current tasks are no longer wanted, and may take long.
             for process in list((self._executor._processes or {}).values()):
                 process.terminate()
         self._executor.shutdown(cancel_futures=True)
@@ -189,9 +189,10 @@ class Pool:
 
 
 def check_can_start() -> None:
-    """Refuse to start workers where Python cannot: it starts each by importing the script.
+    """Refuse to start workers if they could not import the script, as Python makes each of them do.
 
-    If this is such a worker, and the script starts a run, the worker ends; ``Pool`` then says why.
+    If this process is such a worker and its script starts a run, the process exits; ``Pool`` then
+    reports why.
 
     Raises:
         ConfigError: the program does not come from a file that a worker could import.
@@ -208,7 +209,7 @@ def check_can_start() -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C, permanently for new processes; a Ctrl-C meanwhile takes effect at the end.
+    """Block Ctrl-C, permanently for new processes; a Ctrl-C in between takes effect at the end.
 
     Another thread may receive the signal, so blocking it in this thread is not enough.
     """

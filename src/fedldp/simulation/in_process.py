@@ -48,7 +48,7 @@ class InProcess:
         asked = question if question.own else pack_request(question)
         for some, packed in self._answers(asked, clients):
             if len(packed) != len(some):
-                raise RunError(f"{len(packed)} answers of {len(some)} clients")
+                raise RunError(f"{len(packed)} answers from {len(some)} clients")
             if isinstance(packed, np.ndarray):
                 yield some, read_reports_to(question, packed)
                 continue

@@ -150,7 +150,7 @@ def load(
 ) -> Dataset:
     """Return all data of a configuration: loaded, unless they are given.
 
-    A person has no more rows than the configuration uses.
+    A person with more rows than the configuration allows keeps only that many.
 
     Args:
         config: the configuration.
@@ -160,16 +160,19 @@ def load(
             own files are looked for there first.
 
     Raises:
-        FedldpError: the data cannot be loaded, or are not those that the configuration names.
+        FedldpError: the data cannot be loaded, or are not the data set that the configuration
+            names.
     """
     if dataset is None:
         return with_few_rows(config, _loaded(config, data_dir, started_in))
     if config.standardise:
-        raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
+        raise ConfigError(
+            "standardise = true: only data sets loaded by name have such constants; set it to false"
+        )
     if dataset.name in SOURCES and not _is_named(dataset, config.dataset):
         raise ConfigError(
-            f"dataset = {config.dataset}: the run was given the data set {dataset.name}; set "
-            "dataset to that: what is public, and what a resumed run loads, follow from it"
+            f"dataset = {config.dataset}: the run was given the data set {dataset.name}; name that "
+            "one, because dataset determines what is public and what a resumed run loads"
         )
     return with_few_rows(config, dataset)
 

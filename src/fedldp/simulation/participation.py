@@ -84,7 +84,7 @@ def _check_lasts(
     groups: Mapping[Event, ClientIndices],
     asked: Mapping[int, ClientIndices | None],
 ) -> None:
-    """Refuse a budget for people that would end the run early, in a round that nobody answers."""
+    """Refuse a budget for people that ends the run early, because no client answers a round."""
     answering = _within_budgets([budget], config, groups, asked)
     ends = next((r for r, there in answering.items() if there is not None and not len(there)), None)
     if ends is None:
@@ -95,12 +95,12 @@ def _check_lasts(
     raise ConfigError(
         f"person_budget.limit = {budget.limit:g}: it covers {_times_paid(event, budget, often)} of "
         f"the {often} rounds that a client takes part in, and the run would end at round {ends}; "
-        f"the run costs {budget.amount(run)}: raise the limit to that, or lower epsilon"
+        f"the whole run costs {budget.amount(run)}: raise the limit to that, or lower epsilon"
     )
 
 
 def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
-    """Refuse a budget that, at any limit, cannot pay for what a part of a client releases."""
+    """Refuse a budget that cannot, at any limit, cover the release of a client, person or row."""
     for event in events:
         for budget in budgets:
             if sides_of(event) and not budget.may_cover(event):

@@ -46,8 +46,8 @@ _SMALL = 1e9
 """Examples visited times weights: a few seconds of training."""
 
 COHORTS = (
-    "lines against a shuffled server count the clients of one budget in a round, the fewest of "
-    "any round, as they are drawn here: with another seed it may be fewer"
+    "lines against a shuffled server count the fewest clients of one budget in any round, as "
+    "drawn here: another seed may draw fewer"
 )
 
 SHARED = (
@@ -64,11 +64,12 @@ class Plan:
     """A run that is ready to start.
 
     Attributes:
-        config: the configuration; a budget that is solved for a target is set.
+        config: the configuration, including a budget that was solved for a target.
         scheduled: the same configuration with what the server draws before the run.
         problem: the shape of the data.
         releases: what every client will release.
-        delta: of the statement's approximate lines, if it differs from the configuration's.
+        delta: the delta of the statement's approximate lines, if it differs from the
+            configuration's.
         privacy: the statement.
     """
 
@@ -94,7 +95,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     Args:
         config: the configuration.
         problem: the shape of the data.
-        delta: of the statement's approximate lines; None takes ``config.delta``.
+        delta: the delta of the statement's approximate lines; None takes ``config.delta``.
 
     Raises:
         ConfigError: a setting does not fit the others, or no budget meets the target.
@@ -183,8 +184,8 @@ def state(
         found["warnings"].append(HELD_OUT)
     if config.rows_per_person is not None:
         found["warnings"].append(
-            f"rows_per_person = {config.rows_per_person}: of a person with more rows at a client, "
-            "so many are drawn once, and the others are not used"
+            f"rows_per_person = {config.rows_per_person}: if a person has more rows at a client, "
+            "that many are drawn once, and the others are not used"
         )
     found["warnings"] += config.composition.notes
     return found
@@ -251,8 +252,8 @@ def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> 
     dataset = with_few_rows(config, dataset)
     if config.num_examples is not None and dataset.train.people is not None:
         raise ConfigError(
-            f"num_examples = {config.num_examples}: it draws single rows, and {dataset.name} says "
-            "which rows are one person's; leave it out (rows_per_person bounds the rows of each)"
+            f"num_examples = {config.num_examples}: it draws single rows, but {dataset.name} names "
+            "the person of each row; leave it out (rows_per_person limits the rows of each person)"
         )
     if dataset.clients is not None and dataset.train.people is not None:
         check_sites(
@@ -305,8 +306,8 @@ def check_rows_per_person(config: RunConfig, dataset: Dataset | None) -> None:
     if dataset is None or dataset.train.people is None:
         name = config.dataset if dataset is None else dataset.name
         raise ConfigError(
-            f"rows_per_person = {config.rows_per_person}: {name} does not say which rows are one "
-            "person's; give person_column (of a table) or groups, or leave it out"
+            f"rows_per_person = {config.rows_per_person}: {name} does not name the person of each "
+            "row; give person_column (of a table) or groups, or leave it out"
         )
 
 
@@ -435,6 +436,6 @@ def _epsilon_of(guarantees: list[dict[str, Any]], target: PrivacyTarget) -> floa
     if not known or None in known:
         raise _NothingProven(
             f"target: nothing is proven per {target.unit} against the {target.adversary} at delta "
-            f"{target.delta:g}, whatever epsilon is; choose another unit, adversary or mechanism"
+            f"{target.delta:g}, for any epsilon; choose another unit, adversary or mechanism"
         )
     return float(min(known))

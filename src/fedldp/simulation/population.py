@@ -111,7 +111,7 @@ class Population:
 
     @property
     def indices(self) -> range:
-        """All of them."""
+        """The indices of all clients."""
         return range(self.config.num_clients)
 
     @property
@@ -135,7 +135,7 @@ class Population:
         return ClientRuntime(members=self, policy=self.policy, ledgers=ledger, group=self.group)
 
     def check(self, policy: Policy) -> None:
-        """Return: the plan has checked what protects simulated clients."""
+        """Do nothing: the plan has already checked what protects simulated clients."""
 
     def encoder_groups(self, indices: Sequence[int]) -> list[EncoderGroup]:
         """Return clients grouped by their encoders and by how many rounds each may answer."""
@@ -203,7 +203,7 @@ class Population:
         return evaluate(self._model, test.taken(part), self.device)
 
     def client(self, index: int, round: int) -> Client:
-        """Return one client, as code that handles clients one after another sees it."""
+        """Return one client, for code that handles clients one by one."""
         keys, train, own = (
             SimulationKeys(self.config.seed, index),
             self.dataset.train,
@@ -218,7 +218,7 @@ class Population:
         )
 
     def role(self, index: int) -> ClientRole:
-        """Return the half of the system that runs on one client."""
+        """Return the role of one client."""
         return ClientRole(
             local_update=self.local_update,
             encoder=self.encoders[index],
@@ -269,8 +269,8 @@ class Encoders:
 class Watched:
     """The local update of a simulation, which stops if training gave NaN or infinity.
 
-    At a site that is a secret, and the encoder sends a public value instead; in a simulation the
-    user should see it.
+    At a real site such a failure is secret, and the encoder sends a public value instead; in a
+    simulation the user should see it.
 
     Attributes:
         local_update: the local update that trains.

@@ -55,7 +55,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End the workers, whatever they do, and the connection, unless it was there before."""
+        """End the workers, even busy ones, and the connection, unless it existed before."""
         # Tasks are not cancelled: ``ray.cancel`` of a task that ends at that moment ends this
         # process (Ray 2.60, see ray-project/ray#54738).
         if self._connected:
@@ -145,8 +145,8 @@ def _connect(ray: ModuleType, cluster: str) -> bool:
         current = ray.get_runtime_context().gcs_address
         if cluster not in ("auto", current):
             raise ConfigError(
-                f"cluster = {cluster}: this process is connected to {current} already; "
-                "call ray.shutdown() before"
+                f"cluster = {cluster}: this process is connected to {current} already; call "
+                "ray.shutdown() first"
             )
         return False
     try:
@@ -191,5 +191,6 @@ def check_versions(expected: Mapping[str, str]) -> None:
         if found != expected[name]:
             raise RunError(
                 f"cluster: {name} is {found} on {socket.gethostname()} and {expected[name]} where "
-                "the run was started; the bits could differ: take machines that are alike"
+                "the run was started; the results could differ in their last bits: use the same "
+                "version on all machines"
             )

@@ -129,7 +129,7 @@ class _Recipe:
 
 @dataclass(frozen=True)
 class _Done:
-    """The return value of a task: results, ledgers, and the files that clients keep newly."""
+    """The return value of a task: results, ledgers, and the new files that clients keep."""
 
     results: list[Any]
     ledger: MemoryLedger | None

@@ -54,14 +54,17 @@ class ReportShuffler:
 
 def _check_alike(report: Report, first: Report) -> None:
     if report.num_messages != 1:
-        raise RunError("a report of several messages: this shuffler passes whole ones on")
+        raise RunError("a report of several messages: this shuffler takes only whole reports")
     if len(report.payload) != len(first.payload):
         raise RunError(
             f"reports of {len(first.payload)} and of {len(report.payload)} bytes: their sizes "
             "would tell clients apart"
         )
     if replace(report, payload=b"") != replace(first, payload=b"") or report.epsilon is not None:
-        raise RunError("reports that differ in more than their payloads: what differs tells whose")
+        raise RunError(
+            "reports that differ in more than their payloads: the difference would tell clients "
+            "apart"
+        )
 
 
 def _in_order(reports: Reports) -> Reports:

@@ -77,9 +77,7 @@ class Result:
         """
         accuracy = self.rounds[-1].accuracy
         if accuracy is None:
-            raise RunError(
-                "accuracy: the data set has no test set; give its run one, or see fedldp.evaluate"
-            )
+            raise RunError("accuracy: the run had no test set; give it one, or see fedldp.evaluate")
         return accuracy
 
     @property
@@ -153,7 +151,7 @@ class Result:
 
         return trained(self.config, self.schema, self.weights, self.run_dir)
 
-    # For people
+    # For display
 
     @property
     def title(self) -> str:
@@ -254,7 +252,7 @@ def config_document(
     """Return the contents of a run's config.json.
 
     Args:
-        config: the run's configuration; a budget that is solved for a target is set.
+        config: the run's configuration, including a budget that was solved for a target.
         recipe: the recipe's name, or None.
         own_data: what identifies the user's own data, or None.
         features: name and digest of the public features, if there are any.
@@ -292,7 +290,7 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
     document, path = folder.read_config(), folder.path
     saved = folder.read_checkpoint()
     if saved is None or not (path / "summary.json").exists():
-        raise RunError(f"{path}: the run is not finished; go on with it: {how_to_resume(path)}")
+        raise RunError(f"{path}: the run is not finished; continue it: {how_to_resume(path)}")
     _, rounds, ledger = saved
     summary = folder.read_json("summary.json")
     confusion = summary.get("confusion")

@@ -67,12 +67,12 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
             return read_toml(path, left_out)
     if path.is_dir() and (path / "config.json").exists():
         raise ConfigError(
-            f"recipe {recipe}: it is the folder of a run; go on with it by --resume {recipe}"
+            f"recipe {recipe}: it is the folder of a run; continue it with --resume {recipe}"
         )
     if path.is_file():
         raise ConfigError(
-            f"recipe {recipe}: a file of settings is TOML, and its name ends in .toml; write one "
-            "with `fedldp run RECIPE --print-config`, or rename it"
+            f"recipe {recipe}: the name of a settings file ends in .toml; write such a file with "
+            "`fedldp run RECIPE --print-config`, or rename it"
         )
     return find_recipe(recipe).config
 
@@ -157,9 +157,9 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
     if "system" not in {**more, **settings} and "dataset" in settings:
         raise ConfigError(
-            f"recipe {path}: it names no system, and so says what a table's columns are, but not "
-            f"how to train: fedldp advise {path} looks for settings, and writes them as next.toml; "
-            "or add them here, beginning with system (see fedldp list systems)"
+            f"recipe {path}: it describes a table, but names no system to train with: fedldp "
+            f"advise {path} looks for settings and writes them to next.toml; or add them here, "
+            "beginning with system (see fedldp list systems)"
         )
     return from_mapping(_with_clients(more | beside(path, settings)))
 
@@ -169,7 +169,7 @@ _FILES = ("dataset", "test_file")
 
 
 def beside(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a TOML file, with the paths of its tables as they are from here.
+    """Return the settings of a TOML file, with the paths of tables relative to the current folder.
 
     A relative path is looked for in the file's own folder, so that the file can be used from
     anywhere; where nothing is there, it is taken from the current folder.
@@ -187,7 +187,7 @@ def beside(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seen_from(folder: Path, config: RunConfig) -> dict[str, str]:
-    """Return the paths of a configuration's tables as a TOML file in ``folder`` has them."""
+    """Return the paths of a configuration's tables, for a TOML file in ``folder``."""
     return {
         name: _as_seen(Path(text), folder)
         for name in _FILES
@@ -196,7 +196,7 @@ def seen_from(folder: Path, config: RunConfig) -> dict[str, str]:
 
 
 def _as_seen(file: Path, folder: Path) -> str:
-    """Return a file's path from a folder, by the names of links: what they lead to stays unsaid."""
+    """Return a file's path relative to a folder; it names links, and not what they lead to."""
     plain = os.path.relpath(file, folder)
     if (folder / plain).exists() and (folder / plain).samefile(file):
         return plain
@@ -204,7 +204,7 @@ def _as_seen(file: Path, folder: Path) -> str:
 
 
 def _is_relative(text: str) -> bool:
-    """Return whether a setting is the relative path of a file, and no data set's name."""
+    """Return whether a setting is the relative path of a file, rather than a data set's name."""
     from fedldp.data.custom import SUFFIXES
 
     return text.lower().endswith(SUFFIXES) and not Path(text).expanduser().is_absolute()
@@ -241,7 +241,7 @@ def to_toml(config: RunConfig) -> str:
 def epsilon_as_set(config: RunConfig) -> str | None:
     """Return a note on a configuration's epsilon before its run is planned, if there is one."""
     if config.target is not None and config.calibrated in type(config).model_fields:
-        return f"{config.calibrated} is solved for the target, whatever it is here"
+        return f"{config.calibrated} is solved for the target, whatever its value here"
     return config.epsilon_in_words()
 
 

@@ -129,7 +129,7 @@ def unnamed(sender: object, content: Content) -> Report | Reports:
     if sender is None or not isinstance(content, Report | Reports):
         raise RunError("a shuffler needs whole reports, not ones that are shuffled already")
     if content.client is not None or content.weight is not None:
-        raise RunError("a shuffler passes no report on that names or tells its sender")
+        raise RunError("a shuffler does not pass on a report that names or reveals its sender")
     return content
 
 

@@ -41,7 +41,7 @@ class Spending:
         """Return an upper bound on the cost of the rounds up to ``round``.
 
         Returns:
-            As ``spent_by_unit``; "of" follows the plan.
+            As ``spent_by_unit``; "of" is the cost of the whole run by the plan.
         """
         asked = self._asked(round)
         if asked not in self._known:

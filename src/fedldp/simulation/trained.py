@@ -56,7 +56,7 @@ class Trained:
         return replace(self.config.columns, classes=self.schema.classes)
 
     def prepared(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return examples as the training saw them: standardised by constants, if it did so."""
+        """Return examples as the training saw them, standardised by constants if those were."""
         return _standardised(self.config, features)
 
     def probabilities(
@@ -73,7 +73,7 @@ class Trained:
         """
         if features.shape[1:] != self.schema.input_shape:
             raise ConfigError(
-                f"data: an example has the shape {features.shape[1:]}, and {self.named} takes "
+                f"data: an example has the shape {features.shape[1:]}, but {self.named} takes "
                 f"{self.schema.input_shape}; bring the data into that shape"
             )
         if double:
@@ -177,7 +177,8 @@ def trained(
         expected = set()
     if set(weights) != expected:
         raise RunError(
-            f"{_of(folder)}model.safetensors is not of the model {config.model} of config.json"
+            f"{_of(folder)}model.safetensors does not hold the model {config.model} that "
+            "config.json names"
         )
     return Trained(folder, config, schema, model.eval(), algorithm.prepared().map)
 
@@ -215,8 +216,8 @@ def check_frozen(folder: RunFolder, frozen: str | None) -> None:
     noted = folder.read_config().get("frozen")
     if noted != frozen:
         raise RunError(
-            f"{folder.path}: what is frozen of the model has the digest {str(frozen)[:16]} here, "
-            f"and {str(noted)[:16]} in its run; use the same model, and the same file of weights"
+            f"{folder.path}: the model's frozen part has the digest {str(frozen)[:16]} here, but "
+            f"{str(noted)[:16]} in its run; use the same model and the same file of weights"
         )
 
 
@@ -239,6 +240,6 @@ def _check_usable(config: RunConfig, schema: Schema, folder: Path | None) -> Non
     algorithm = config.algorithm(_problem(schema))
     if algorithm.prepared().map is None and algorithm.input_shape != schema.input_shape:
         raise ConfigError(
-            f"{_of(folder)}the model of {config.name()} reads what each client's own encoder makes "
-            "of an example, and not the example; it cannot be used without its clients"
+            f"{_of(folder)}the model of {config.name()} reads the output of each client's own "
+            "encoder, and not the example itself; it cannot be used without its clients"
         )

@@ -62,7 +62,7 @@ def test_json_is_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
     assert (tmp_path / "own.csv").read_text() == (folder / "results.csv").read_text()
     lines = outcome.err.splitlines()
     assert lines[0] == ("sweep      6 runs (3 combinations, 2 seeds each), 6 rounds in all")
-    assert any("fedavg-quickstart has no epsilon: it runs without" in line for line in lines)
+    assert any("fedavg-quickstart has no epsilon, and runs without" in line for line in lines)
 
 
 def test_people_get_a_table_and_exit_status_2_where_one_is_refused(fedldp_command: Any) -> None:

@@ -76,7 +76,7 @@ def test_the_figure_that_is_asked_for_comes_first_and_is_drawn() -> None:
     assert row[-1].endswith(" per client-round")
     assert found.runs[0]["unit"] == "client-round"
     assert any("the unit client-round, against the adversary server" in n for n in found.notes())
-    assert not any("of no client as a whole" in note for note in found.notes())
+    assert not any("does not protect a client as a whole" in note for note in found.notes())
     pytest.importorskip("matplotlib")
     (axes,) = found.plot().axes
     assert axes.get_ylabel() == "Brier score, with its deviation over seeds"
@@ -100,12 +100,12 @@ def test_a_table_and_a_chart_say_of_whom_an_epsilon_is() -> None:
     assert [text.partition(")")[2] for text in shown] == [
         " per record", " per record, against the downlink",
         " per record; 7.9999 against the summing-server"]  # fmt: skip
-    assert sum("it is of no client as a whole" in note for note in sweep.notes()) == 2
+    assert sum("does not protect a client as a whole" in note for note in sweep.notes()) == 2
     assert {record["adversary"] for record in sweep.to_records()} == {"server", "downlink"}
     pytest.importorskip("matplotlib")
     figure = sweep.plot()
     (axes,), (legend,) = figure.axes, figure.legends
-    assert "or of what is said" in axes.get_xlabel()
+    assert "unless named otherwise" in axes.get_xlabel()
     assert all("per record" in text.get_text() for text in legend.get_texts())
     (axes,) = Sweep(cells[:1]).plot().axes
     assert axes.get_xlabel() == "proven epsilon of one record, against the server, at delta 1e-05"
@@ -233,7 +233,7 @@ def test_without_pandas_and_matplotlib_one_line_says_what_to_install(
 ) -> None:
     for name in ("pandas", "matplotlib", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=r"pip install pandas, or take \.to_records"):
+    with pytest.raises(ConfigError, match=r"pip install pandas, or use \.to_records"):
         result.to_frame()
     with pytest.raises(ConfigError, match=r"pip install 'fedldp\[report\]'"):
         result.plot(tmp_path / "chart.svg")

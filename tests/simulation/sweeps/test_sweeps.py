@@ -72,9 +72,9 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_goes_on(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"grid": {"epsilon": [1]}}, "has epsilon=2 too"),
+        ({"grid": {"epsilon": [1]}}, "also has epsilon=2"),
         ({"grid": {"mechanism": ["sign"]}}, "varies epsilon"),
-        ({"seeds": [0]}, "has seed 1 too"),
+        ({"seeds": [0]}, "also has seed 1"),
         ({"rounds": 3}, r"other settings \(rounds=2"),
         ({"device": "auto"}, "other device"),
     ],
@@ -148,7 +148,7 @@ def test_own_data_and_configurations(tmp_path: Path) -> None:
     ("given", "line"),
     [
         ({"workers": 0}, "workers = 0"),
-        ({"workers": 1, "cluster": "auto"}, "leave out workers"),
+        ({"workers": 1, "cluster": "auto"}, "leave workers out"),
         ({"device": "tpu"}, "device = tpu"),
         ({"workers": None, "cluster": "auto", "device": "cuda"}, "cluster = auto trains on CPUs"),
         ({"grid": {"epsilon": 1}}, "epsilon = 1: give a list of values"),

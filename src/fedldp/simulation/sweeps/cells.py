@@ -38,17 +38,17 @@ class Stated:
 
     @property
     def about(self) -> str:
-        """What it covers, unless it covers all that a client sends, against the server."""
+        """What the epsilon covers; empty if that is all that a client sends, against the server."""
         return about(self.unit, self.adversary)
 
     @property
     def of_client(self) -> bool:
-        """Whether it covers all that a client sends, in a round or in the run."""
+        """Whether the epsilon covers all that a client sends, in a round or in the run."""
         return self.unit in ("client-round", "client-run")
 
     @property
     def is_proven(self) -> bool:
-        """Whether it relies on no code of the user's; true also if there is no guarantee."""
+        """Whether none of the user's own code states the epsilon; true also without a guarantee."""
         return self.by == HOUSE
 
     @classmethod
@@ -118,7 +118,7 @@ class Cell:
         return statistics.fmean(found) if found else None
 
     def deviation_of(self, figure: str) -> float | None:
-        """Return its standard deviation over seeds (n - 1); None for fewer than two."""
+        """Return the standard deviation of a metric over seeds (n - 1); None for fewer than two."""
         found = self._values(figure)
         return statistics.stdev(found) if len(found) > 1 else None
 

@@ -145,7 +145,7 @@ def _draw_points(axes: Any, name: str, points: list[Point], place: int) -> None:
     draw_line(axes, name, [point for point in points if 0 < point[0] < math.inf], place)
     for epsilon, mean, deviation in points:
         if not 0 < epsilon < math.inf:
-            what = "nothing is sent of the data" if epsilon == 0 else "nothing is proven"
+            what = "nothing about the data is sent" if epsilon == 0 else "nothing is proven"
             draw_level(axes, f"{name} ({what})", mean, deviation, place)
 
 
@@ -188,7 +188,7 @@ def _x_label(cells: Sequence[Cell]) -> str:
     proven = "proven " if all(found.is_proven for found in known) else ""
     pairs = {(found.unit, found.adversary) for found in known}
     if len(pairs) > 1:
-        return f"{proven}epsilon, of a client's whole run or of what is said, at delta {at}"
+        return f"{proven}epsilon, of a client's whole run unless named otherwise, at delta {at}"
     ((unit, adversary),) = pairs
     of = "a client's whole run" if unit == "client-run" else f"one {unit}"
     return f"{proven}epsilon of {of}, against the {adversary}, at delta {at}"

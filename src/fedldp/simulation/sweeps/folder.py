@@ -1,8 +1,8 @@
 """A sweep's folder: its design and its results.
 
-sweep.json         recipes, settings, grid and seeds: a sweep that goes on must contain them
+sweep.json         recipes, settings, grid and seeds: a sweep that continues must contain them
 results.json       the result, as `fedldp sweep --json` prints it
-results.csv        the runs, one a line
+results.csv        the runs, one per line
 chart.svg, .png    accuracy against proven epsilon, where Matplotlib is installed
 lock               held by the process that is at work
 and a run folder for each run, see ``fedldp.reporting.record``
@@ -71,7 +71,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise RunError(
-                f"out = {path}: another process is at work on this {what}; wait for its end"
+                f"out = {path}: another process is at work on this {what}; wait until it ends"
             ) from error
         yield
 
@@ -90,7 +90,9 @@ def read_design(path: Path) -> Design:
         raise RunError(f"{path / NAME} is damaged: start the sweep anew") from error
     try:
         if found["version"] != VERSION:
-            raise RunError(f"{path / NAME}: another version of fedldp made it; continue with that")
+            raise RunError(
+                f"{path / NAME}: another version of fedldp made it; continue with that version"
+            )
         return Design(
             bases={name: from_mapping(config) for name, config in found["recipes"].items()},
             settings=found["settings"],
@@ -136,16 +138,17 @@ def _check_contains(new: Design, old: Design, path: Path) -> None:
     problem = _lacks(new, old)
     if problem is not None:
         raise RunError(
-            f"out = {path}: the sweep there {problem}; give all of it and more, or another out"
+            f"out = {path}: the sweep there {problem}; keep everything it has, or choose another "
+            "out"
         )
 
 
 def _lacks(new: Design, old: Design) -> str | None:
     for name, config in old.bases.items():
         if name not in new.bases:
-            return f"has recipe {name} too"
+            return f"also has recipe {name}"
         if not _same(new.bases[name].model_dump(), config.model_dump()):
-            return f"is of another {name} than there is now"
+            return f"was made with other settings of {name}"
     for what, one, other in (
         ("settings", old.settings, new.settings),
         ("device", old.device, new.device),
@@ -158,9 +161,9 @@ def _lacks(new: Design, old: Design) -> str | None:
         return f"varies {', '.join(old.grid) or 'no setting'}"
     for key, values in old.grid.items():
         if missing := _without(values, new.grid[key]):
-            return f"has {key}={','.join(map(shown, missing))} too"
+            return f"also has {key}={','.join(map(shown, missing))}"
     if missing := _without(old.seeds, new.seeds):
-        return f"has seed {', '.join(map(str, missing))} too"
+        return f"also has seed {', '.join(map(str, missing))}"
     return None
 
 

@@ -54,7 +54,9 @@ class Design:
                 config.changed(**nested([(key, None)]))  # the error lists its settings
         for key, values in self.grid.items():
             if key in self.settings:
-                raise ConfigError(f"{key}: it is given for all runs and in the grid; leave out one")
+                raise ConfigError(
+                    f"{key}: it is given both for all runs and in the grid; leave one out"
+                )
             if not values:
                 raise ConfigError(f"grid {key}: there is no value; give one or more")
         _check_seeds(self.seeds)
@@ -106,7 +108,7 @@ class Job:
 
     @property
     def label(self) -> str:
-        """The run in words."""
+        """The settings and the seed of the run, in words."""
         return f"{in_words(self.settings)} seed {self.seed}"
 
 
@@ -244,7 +246,7 @@ def _pieces(values: str, text: str) -> Iterator[str]:
             start = place + 1
     if quote or depth:
         raise ConfigError(
-            f"grid {text}: a {'quote' if quote else 'bracket'} has no partner; add it"
+            f"grid {text}: a {'quote' if quote else 'bracket'} is not closed; close it"
         )
     yield values[start:].strip()
 

@@ -74,7 +74,7 @@ class _Worker(Generic[Task]):
             return DIED
 
     def end(self) -> None:
-        # Its task is of no more use, or can be continued: a run folder is always whole.
+        # Its task is no longer needed, or can be continued: a run folder is always whole.
         self._process.kill()
         self._process.wait()
         self.connection.close()

@@ -57,7 +57,7 @@ class SweepProgress(Watcher):
         if plan.out is not None:
             self._say(f"folder     {plan.out}")
         for name, keys in plan.design.lacking().items():
-            self._say(f"note       {name} has no {', '.join(keys)}: it runs without")
+            self._say(f"note       {name} has no {', '.join(keys)}, and runs without")
         for job in refused:
             self._say(f"refused    {job.label}: {job.refused}")
         self._total, self._open = len(plan.places), dict(plan.places)

@@ -63,10 +63,10 @@ class Sweep:
         None where it is not defined.
 
         The epsilon is that of the requested guarantee, or else of the run's target. Without either
-        it covers all that a client sends in the run, against the server; if nothing is known of
-        that, but something of one "person" or one "record", it covers these. "unit" and "adversary"
-        name what it covers. It holds at the statement's delta; None is infinity: no guarantee. It
-        is proven if "stated_by" is "fedldp"; otherwise "stated_by" is the address of the user's own
+        it covers all that a client sends in the run, against the server; if nothing is known about
+        that, it covers one "person" or one "record" where a line does. "unit" and "adversary" name
+        what it covers. It holds at the statement's delta; None is infinity: no guarantee. It is
+        proven if "stated_by" is "fedldp"; otherwise "stated_by" is the address of the user's own
         code that states it. If "idealised" is true, it holds only for noise in ideal arithmetic,
         and not for the numbers that are sent.
         """
@@ -104,7 +104,7 @@ class Sweep:
     def warnings(self) -> list[str]:
         """Return releases that no epsilon of the table covers, and doubts about its metrics."""
         found = [
-            f"of {name}, {what} are a release of their own, which no epsilon covers"
+            f"{name}: {what} are a separate release, which no epsilon covers"
             for name, what in self.score_releases.items()
         ]
         if self.private_scores:
@@ -129,16 +129,16 @@ class Sweep:
         found += [
             f"{'AUC, balanced accuracy and ' if self.leads else ''}accuracy "
             f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation",
-            f"epsilon is what is {'stated' if own else 'proven'} of "
-            f"{_of_what(self.cells)}{at}; infinity (in JSON null) where nothing is",
+            f"epsilon is what is {'stated' if own else 'proven'} for {_of_what(self.cells)}{at}; "
+            "infinity (null in JSON) where nothing is",
         ]
         found += [
-            f"where it says{what}, it is of no client as a whole"
+            f"an epsilon marked{what} does not protect a client as a whole"
             for what in dict.fromkeys(s.about for s in stated if s.about and not s.of_client)
         ]
         if own:
             if any(s.is_proven for s in stated):
-                found.append("what is stated by fedldp is proven")
+                found.append("what fedldp states is proven")
             what = " or ".join(own)
             found.append(f"what {what} states is an assumption: nothing here proves it")
         if ideal := dict.fromkeys(
@@ -146,7 +146,9 @@ class Sweep:
             for cell in self.cells
             if any(s.idealised for _, s in cell.runs)
         ):
-            found.append(f"of {', '.join(ideal)} it holds in idealised arithmetic: simulation only")
+            found.append(
+                f"for {', '.join(ideal)} it holds only in idealised arithmetic: in simulation"
+            )
         return found + self.warnings()
 
     @property
@@ -169,9 +171,9 @@ class Sweep:
         """Return the runs as flat mappings: a column for each setting, then the results.
 
         The setting is "epsilon", and what is proven is "proven_epsilon", infinite if nothing is.
-        "stated_epsilon" is what "stated_by" states: the same number if that is "fedldp", and proven
-        by nobody if it is the user's own code. Both hold for the numbers that are sent, or only for
-        "idealised" ones.
+        "stated_epsilon" is what "stated_by" states: the same number if that is "fedldp", and an
+        unproven one if it is the user's own code. Both hold for the numbers that are sent, or only
+        for "idealised" ones.
         """
         keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
         return [
@@ -207,8 +209,8 @@ class Sweep:
             pandas = import_module("pandas")
         except ImportError as error:
             raise ConfigError(
-                f"to_frame: {error}: install it with pip install pandas, or take .to_records(), "
-                "a list of mappings"
+                f"to_frame: {error}: install it with pip install pandas, or use .to_records(), a "
+                "list of mappings"
             ) from error
         return pandas.DataFrame(self.to_records())
 

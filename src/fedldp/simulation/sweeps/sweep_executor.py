@@ -13,7 +13,7 @@ from fedldp.simulation.sweeps.processes import Processes
 
 
 class SweepExecutor(Protocol):
-    """Does runs, several at the same time."""
+    """Carries out runs, several at the same time."""
 
     @property
     def at_most(self) -> int:
@@ -69,8 +69,8 @@ def _check(context: RunContext, workers: int | None) -> None:
         return
     if workers is not None:
         raise ConfigError(
-            f"workers = {workers}: with cluster = {context.cluster} its nodes say how many there "
-            "are; leave out workers"
+            f"workers = {workers}: the nodes of cluster = {context.cluster} set the number of "
+            "workers; leave workers out"
         )
     if context.device == "cuda":
         raise ConfigError(

@@ -203,7 +203,7 @@ def carry_out_all(
     watcher: Watcher,
     view: View | None = None,
 ) -> Sweep:
-    """Do what is left of a sweep, and return the result of all of it.
+    """Carry out what is left of a sweep, and return the result of the whole sweep.
 
     Args:
         design: the design of the sweep.
