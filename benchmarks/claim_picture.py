@@ -2,8 +2,9 @@
 
     python -m benchmarks.claim_picture
 
-It writes docs/claim.svg, and in both pages what stands between ``<!-- claim -->`` and its end: the
-picture with its words. All figures are of statements that the package makes; nothing is trained.
+It writes docs/claim.svg and, narrower, docs/claim_phone.svg. In both pages it writes what stands
+between ``<!-- claim -->`` and its end: the picture with its words. All figures come from statements
+that the package makes; nothing is trained.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from fedldp.reproduction.results import published
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
 
 ROOT = Path(__file__).parents[1]
-PICTURE = ROOT / "docs" / "claim.svg"
 PAGES = {"README.md": "docs/", "docs/index.md": ""}
 """Pages, and where the pictures and pages of docs are for each."""
 
@@ -44,10 +44,12 @@ OURS = {
 
 UNITS = {"weight": "one weight", "record": "one example", "client-run": "all that a client sends"}
 
+LABELS = {0: "1", 2: "100", 4: "10⁴", 6: "10⁶", 8: "10⁸"}
+"""Powers of ten that the scale names."""
+
 LOW, HIGH, NONE = 0.1, 1e8, 1e9
 """Ends of the scale, and where on it a cross stands: nothing is proven."""
 
-WIDTH, LEFT, RIGHT, TOP, STEP = 760, 262, 735, 58, 41
 STYLE = """<style>
 svg { --page: #fff; --ink: #1c1f23; --grid: #d5d9de; --claim: #b04a00; --truth: #0b57a4;
   --bad: #b3261e; font: 13px sans-serif }
@@ -58,6 +60,47 @@ line { stroke: var(--grid) } .gap { stroke: var(--bad); stroke-width: 2; stroke-
 .claim { fill: var(--page); stroke: var(--claim); stroke-width: 2 } .truth { fill: var(--truth) }
 .none { fill: none; stroke: var(--bad); stroke-width: 3 }
 </style>"""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things stand in a picture, in pixels.
+
+    Attributes:
+        width: of the picture.
+        left, right: ends of the scale.
+        legend: the left end and the height of each of the three marks that are explained.
+        top: where the scale begins.
+        step: from one row to the next.
+        drop: from a row's name to its marks. 0 puts them side by side.
+    """
+
+    width: int
+    left: int
+    right: int
+    legend: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+    top: int
+    step: int
+    drop: int
+
+    def across(self, epsilon: float) -> float:
+        """Return where an epsilon stands, in pixels from the left."""
+        share = math.log(epsilon / LOW) / math.log(NONE / LOW)
+        return round(self.left + share * (self.right - self.left - 20), 1)
+
+
+PICTURES = {
+    "claim.svg": Layout(760, 262, 735, ((20, 22), (309, 22), (619, 22)), 58, 41, 0),
+    "claim_phone.svg": Layout(340, 18, 336, ((20, 22), (20, 44), (20, 66)), 94, 70, 37),
+}
+"""Pictures in docs: for wide screens, and for phones."""
+
+MEANINGS = (
+    "what the paper claims, for its own unit",
+    "what is proven for all that one client sends",
+    "nothing proven",
+)
+"""What the marks of a legend mean."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +149,9 @@ def rows() -> list[Row]:
     return found
 
 
-def across(epsilon: float) -> float:
-    """Return where an epsilon stands, in pixels from the left."""
-    share = math.log(epsilon / LOW) / math.log(NONE / LOW)
-    return round(LEFT + share * (RIGHT - LEFT - 20), 1)
-
-
-def drawn(row: Row, height: int) -> list[str]:
-    """Return the marks and words of a row."""
-    end = across(NONE if row.proven is None else row.proven)
+def drawn(row: Row, height: int, layout: Layout) -> list[str]:
+    """Return the words and marks of a row, whose name stands at a height."""
+    end = layout.across(NONE if row.proven is None else row.proven)
     if row.claimed is None:
         words = f"proven for {UNITS[row.proven_for]}"
     else:
@@ -123,8 +160,9 @@ def drawn(row: Row, height: int) -> list[str]:
         f'<text class="name" x="12" y="{height - 3}">{row.name}</text>',
         f'<text class="small" x="12" y="{height + 13}">{words}</text>',
     ]
+    height += layout.drop
     if row.claimed is not None:
-        start = across(row.claimed)
+        start = layout.across(row.claimed)
         found += [
             f'<line class="gap" x1="{start}" x2="{end}" y1="{height}" y2="{height}"/>',
             f'<path class="claim" d="M{start - 7} {height}l7 -7 7 7 -7 7z"/>',
@@ -132,7 +170,8 @@ def drawn(row: Row, height: int) -> list[str]:
     if row.proven is None:
         found.append(f'<path class="none" d="M{end - 6} {height - 6}l12 12m0 -12l-12 12"/>')
         return found
-    place, anchor = (end + 11, "start") if end < RIGHT - 140 else (end - 11, "end")
+    rightmost = layout.right - (layout.right - layout.left) // 3
+    place, anchor = (end + 11, "start") if end < rightmost else (end - 11, "end")
     found += [
         f'<circle class="truth" cx="{end}" cy="{height}" r="7"/>',
         f'<text class="small" x="{place}" y="{height - 8}" text-anchor="{anchor}">'
@@ -146,37 +185,38 @@ def rounded(epsilon: float) -> str:
     return f"{math.ceil(epsilon):,}" if epsilon >= 100 else number(epsilon)
 
 
-def picture() -> str:
+def picture(layout: Layout) -> str:
     """Return the picture as SVG."""
-    below = TOP + STEP * len(rows()) + 6
+    below = layout.top + layout.step * len(rows()) + 6
+    claim, truth, none = layout.legend
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {below + 50}"'
-        f' width="{WIDTH}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {layout.width} {below + 50}"'
+        f' width="{layout.width}" role="img">',
         f"<title>{spoken()}</title>",
         STYLE,
-        f'<rect width="{WIDTH}" height="{below + 50}" rx="6" style="fill: var(--page)"/>',
-        '<path class="claim" d="M13 22l7 -7 7 7 -7 7z"/>'
-        '<text x="36" y="27">what the paper claims, for its own unit</text>'
-        '<circle class="truth" cx="309" cy="22" r="7"/>'
-        '<text x="324" y="27">what is proven for all that one client sends</text>'
-        '<path class="none" d="M613 16l12 12m0 -12l-12 12"/>'
-        '<text x="634" y="27">nothing proven</text>',
-    ]  # fmt: skip
+        f'<rect width="{layout.width}" height="{below + 50}" rx="6" style="fill: var(--page)"/>',
+        f'<path class="claim" d="M{claim[0] - 7} {claim[1]}l7 -7 7 7 -7 7z"/>',
+        f'<circle class="truth" cx="{truth[0]}" cy="{truth[1]}" r="7"/>',
+        f'<path class="none" d="M{none[0] - 6} {none[1] - 6}l12 12m0 -12l-12 12"/>',
+    ]
+    parts += [
+        f'<text x="{mark[0] + 16}" y="{mark[1] + 5}">{meaning}</text>'
+        for mark, meaning in zip(layout.legend, MEANINGS, strict=True)
+    ]
     for power in range(round(math.log10(LOW)), round(math.log10(HIGH)) + 1):
-        place = across(10.0**power)
-        parts.append(f'<line x1="{place}" x2="{place}" y1="{TOP - 14}" y2="{below}"/>')
-        if power % 2 == 0:
-            shown = f"{10**power:,}"
+        place = layout.across(10.0**power)
+        parts.append(f'<line x1="{place}" x2="{place}" y1="{layout.top - 14}" y2="{below}"/>')
+        if power in LABELS:
             parts.append(
                 f'<text class="small" x="{place}" y="{below + 18}" text-anchor="middle">'
-                f"{shown}</text>"
+                f"{LABELS[power]}</text>"
             )
     parts.append(
-        f'<text class="small" x="{(LEFT + RIGHT) // 2}" y="{below + 38}" text-anchor="middle">'
-        "ε against the server, on a logarithmic scale: the further left, the better</text>"
+        f'<text class="small" x="{layout.left}" y="{below + 38}">'
+        "ε against the server, logarithmic: left is better</text>"
     )
     for place, row in enumerate(rows()):
-        parts += drawn(row, TOP + 10 + STEP * place)
+        parts += drawn(row, layout.top + 10 + layout.step * place, layout)
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -204,7 +244,8 @@ def block(to_docs: str) -> str:
     assert first.proven is not None
     accuracy = 100 * published()[PUBLISHED[first.name]].mean
     return (
-        f"![{spoken()}]({to_docs}claim.svg)\n\n"
+        f'<picture><source media="(max-width: 600px)" srcset="{to_docs}claim_phone.svg">'
+        f'<img alt="{spoken()}" src="{to_docs}claim.svg"></picture>\n\n'
         f"{first.name} reaches {accuracy:.0f} % accuracy on MNIST at its paper's settings and "
         f"claims ε {first.claimed:g}. That holds for {UNITS[first.claimed_for]} of\n"
         f"one report; for all that one client sends, the proven ε is {rounded(first.proven)}. "
@@ -220,8 +261,9 @@ def updated(page: str) -> str:
 
 
 def main() -> None:
-    """Write the picture and the pages."""
-    PICTURE.write_text(picture(), encoding="utf-8")
+    """Write the pictures and the pages."""
+    for name, layout in PICTURES.items():
+        (ROOT / "docs" / name).write_text(picture(layout), encoding="utf-8")
     for page in PAGES:
         (ROOT / page).write_text(updated(page), encoding="utf-8")
 
