@@ -38,10 +38,10 @@ CLIENTS = (1_000, 10_000, 100)
 IN_SHORT = (100, 1_000)
 EPSILONS = (1.0, 4.0, 16.0)
 SEES = {
-    "server": "every report, and whose it is",
-    "shuffled-server": "every report, without names",
+    "server": "every report and its sender",
+    "shuffled-server": "every report, without senders",
     "summing-server": "sums of reports",
-    "downlink": "all, and is trusted; others get the model",
+    "downlink": "everything, and is trusted; others see only the model",
 }
 """What the server sees, by adversary."""
 
@@ -379,39 +379,40 @@ def sentences() -> list[str]:
     said = [
         (
             all(0 < one - other < 2 for one, other in zip(free, central, strict=True)),
-            "**Who trusts a server loses little:** with 1,000 clients, central noise costs "
+            "**Trust in a server costs little accuracy:** with 1,000 clients, central noise costs "
             f"{free[0] - central[0]:.1f} points on pixels and {free[1] - central[1]:.1f} on pose "
             "features at ε 4.",
         ),
         (
             all(abs(one - other) < 1 for one, other in zip(central, summed[4.0], strict=True)),
-            "**A secure sum is within a point of that:** at ε 4 1,000 clients have "
-            f"{summed[4.0][0]:.1f} % and {summed[4.0][1]:.1f} behind it, at ε 1 "
-            f"{summed[1.0][0]:.1f} and {summed[1.0][1]:.1f}.",
+            "**A secure sum is within a point of central noise:** behind a sum, 1,000 clients have "
+            f"{summed[4.0][0]:.1f} % and {summed[4.0][1]:.1f} at ε 4, and "
+            f"{summed[1.0][0]:.1f} and {summed[1.0][1]:.1f} at ε 1.",
         ),
         (
             all(named[e][1] > named[e][0] for e in EPSILONS)
             and all(at(name, 4.0, 10_000) < at(name, 4.0) for name in (pixels, pose)),
-            "**Where nobody is trusted, let each client answer once, by `k_closest`:** at ε 1, 4 "
-            f"and 16 1,000 clients have {_listed(v[0] for v in named.values())} % on pixels and "
-            f"{_listed(v[1] for v in named.values())} % on pose features; 10,000 among whom the "
-            f"same examples are divided have no more ({at(pixels, 4.0, 10_000):.0f} and "
+            "**If nobody is trusted, let each client answer once, by `k_closest`:** at ε 1, 4 "
+            f"and 16, 1,000 clients have {_listed(v[0] for v in named.values())} % on pixels and "
+            f"{_listed(v[1] for v in named.values())} % on pose features; 10,000 clients that "
+            f"share the same examples do no better ({at(pixels, 4.0, 10_000):.0f} and "
             f"{at(pose, 4.0, 10_000):.0f} at ε 4).",
         ),
         (
             min(gains) > 15
             and all(abs(a - b) < 1 for a, b in zip(shuffled[4.0], named[4.0], strict=True)),
-            f"**A shuffler pays at small ε:** at ε 1 it gives them {gains[0]:.0f} and "
-            f"{gains[1]:.0f} points more, at ε 4 less than one.",
+            f"**A shuffler pays at small ε:** at ε 1 these 1,000 clients gain {gains[0]:.0f} and "
+            f"{gains[1]:.0f} points by it, at ε 4 less than one.",
         ),
         (
             named[4.0][1] > free[0] > named[4.0][0]
             and named[1.0][1] < alone < named[4.0][1]
             and shuffled[1.0][1] > alone,
             f"**Public features can be worth more than trust:** pose features at ε 4 against any "
-            f"server ({named[4.0][1]:.1f} %) are above pixels without noise ({free[0]:.1f} %); but "
-            f"public data alone have {alone:.0f} % on them with no client at all, more than 1,000 "
-            "clients have at ε 1 against any server, and less than these have behind a shuffler.",
+            f"server ({named[4.0][1]:.1f} %) are above pixels without noise ({free[0]:.1f} %). But "
+            f"on these features public data alone, with no client at all, reach {alone:.0f} %: "
+            "more than 1,000 clients at ε 1 against any server, and less than these clients behind "
+            "a shuffler.",
         ),
         (
             at(pixels, 4.0, 100) < at(pixels, 4.0) - 10
@@ -419,10 +420,10 @@ def sentences() -> list[str]:
             and min(few) > 80
             and max(hundred) < alone,
             "**A hundred clients need a sum, and an ε above 1:** at ε 4 they have "
-            f"{few[0]:.0f} % behind it, and {few[1]:.0f} on pose features, but "
+            f"{few[0]:.0f} % behind a sum, and {few[1]:.0f} on pose features, but "
             f"{at(pixels, 4.0, 100):.0f} and {at(pose, 4.0, 100):.0f} against any server; at ε 1 "
             f"even central noise leaves {hundred[0]:.0f} and {hundred[1]:.0f}, and on pose "
-            "features that is less than public data alone.",
+            "features this is less than public data alone reach.",
         ),
         (
             all(
@@ -432,26 +433,27 @@ def sentences() -> list[str]:
             and at(bits, 4.0) < 20
             and at(bits, 1.0) < 15,
             "**What can be deployed is as good as PrivUnit,** which is proven for real numbers "
-            "only: on pixels with 1,000 clients they differ by no more than a point or the scatter "
-            "of a seed, while one bit for each weight, as in LDP-FL, leaves "
+            "only: on pixels with 1,000 clients the two differ by no more than a point, or the "
+            "scatter of a seed, while one bit for each weight, as in LDP-FL, leaves "
             f"{_listed(at(bits, e) for e in EPSILONS)} % at ε 1, 4 and 16.",
         ),
         (
             max(ridge) < 4.5
             and min(ridge) > 0
             and all(other > one + 5 for one, other in unlike.values()),
-            "**The simplest is nearly the best, and the best where clients differ:** one ridge "
+            "**The simplest method is nearly the best, and the best if clients differ:** one ridge "
             f"regression of each client, sent once, is {min(ridge):.1f} to {max(ridge):.1f} points "
-            "behind SGD on pose features where clients are alike; at ε 4 it is ahead where they "
-            f"have unlike labels, with {unlike['dirichlet'][1]:.0f} % against "
+            "behind SGD on pose features if clients are alike. At ε 4 it is ahead if their labels "
+            f"differ, with {unlike['dirichlet'][1]:.0f} % against "
             f"{unlike['dirichlet'][0]:.0f} (Dirichlet 0.1), and {unlike['shards2'][1]:.0f} against "
             f"{unlike['shards2'][0]:.0f} (two labels each).",
         ),
         (
             labelled[2] > labelled[1] > labelled[0],
-            "**Clients of one label each should send it with their direction:** on pose features "
-            f"at ε 4 1,000 of them have {labelled[2]:.0f} % so against any server, "
-            f"{labelled[1]:.0f} by the regression without it, and {labelled[0]:.0f} by SGD.",
+            "**Clients of one label each should send this label with their direction:** on pose "
+            f"features at ε 4, 1,000 such clients then have {labelled[2]:.0f} % against any "
+            f"server, but {labelled[1]:.0f} by the regression without the label, and "
+            f"{labelled[0]:.0f} by SGD.",
         ),
         (
             pooled - 3 < few_sites[0] < pooled
@@ -459,11 +461,11 @@ def sentences() -> list[str]:
             and fifty[0] < ten[0] - 10
             and all(abs(each[1] - pooled) < 1 for each in (few_sites, ten, fifty)),
             "**For people, three sites hardly need trust, and more sites need a sum:** at ε 1 for "
-            f"a row, of 6,000 people in all, 3, 10 and 50 sites have {few_sites[0]:.0f}, "
+            f"a row and with 6,000 people in all, 3, 10 and 50 sites have {few_sites[0]:.0f}, "
             f"{ten[0]:.0f} and {fifty[0]:.0f} % against any server, but {few_sites[1]:.0f}, "
             f"{ten[1]:.0f} and {fifty[1]:.0f} behind a sum, where central noise on the pooled rows "
-            f"has {pooled:.0f}; of Covertype ten sites have {table_of_ten[0]:.0f} and "
-            f"{table_of_ten[1]:.0f}, pooled {table_pooled:.0f}.",
+            f"has {pooled:.0f}. On Covertype ten sites have {table_of_ten[0]:.0f} and "
+            f"{table_of_ten[1]:.0f}, and the pooled rows {table_pooled:.0f}.",
         ),
         (
             by_itself[1] < fifty[0] - 20
@@ -471,17 +473,17 @@ def sentences() -> list[str]:
             and site(10, "alone", None) > ten[1],
             "**A small site gains by a sum, even if it would keep its model to itself:** one of "
             f"fifty has {by_itself[0]:.0f} % on its own people without noise, less than the "
-            f"{fifty[1]:.0f} % behind a sum at ε 1, and {by_itself[1]:.0f} % if it shares a model "
-            f"at that ε; one of ten has {site(10, 'alone', None):.0f} % without noise, and gains "
-            "only if it would share its model.",
+            f"{fifty[1]:.0f} % behind a sum at ε 1, and only {by_itself[1]:.0f} % if it shares its "
+            f"own model at that ε. One of ten has {site(10, 'alone', None):.0f} % without noise, "
+            "and gains only if it would share its model.",
         ),
         (
             max(rows) - min(rows) < 3 and cost > 5 and min(strict[1:]) > strict[0] + 10,
             "**On a table of few features trust matters less, except at small ε:** at ε 4 1,000 "
             f"clients of Covertype have {rows[0]:.0f} % against any server, {rows[1]:.0f} behind a "
             f"sum and {rows[2]:.0f} with central noise; at ε 1 they have {_listed(strict)}. At "
-            f"ε 4, no trust costs {cost:.0f} points on pixels of Fashion-MNIST, and "
-            f"{free[0] - named[4.0][0]:.0f} on those of MNIST.",
+            f"ε 4, trusting nobody costs {cost:.0f} points on pixels of Fashion-MNIST, and "
+            f"{free[0] - named[4.0][0]:.0f} on pixels of MNIST.",
         ),
     ]
     for holds, text in said:
@@ -506,7 +508,7 @@ def progress() -> str:
             cost = max(missing * _seconds_of_a_run(each) / 60, 1)
             left.append((cost, f"`{each.name}` {missing} of {each.wanted} runs, {cost:.0f}"))
     told = "; ".join(words for _, words in sorted(left, reverse=True))
-    rest = f" Not reached, with the minutes that it takes, about: {told}." if left else ""
+    rest = f" Not reached, with the minutes that they would take: {told}." if left else ""
     return f"{made:,} of {wanted:,} runs are made, in {minutes:.0f} minutes of one core.{rest}\n"
 
 
