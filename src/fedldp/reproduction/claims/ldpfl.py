@@ -216,11 +216,12 @@ CLAIMS = (
     PaperClaim(
         place="4.3, Fig. 7",
         says="the same, shorter",
-        cells=("ldpfl-fmnist-fig7-short", "fedavg-fmnist-fig7"),
-        ours="{:.1f} for {:.1f}",
-        holds=lambda found: found[0] < found[1],
-        cause="not known: LDPFL's tests are the clients' own tenths, which have the few labels "
-        "that each client has, and FedAvg's the common test set; both on one: below",
+        cells=("ldpfl-fmnist-fig7-short", "fedavg-fmnist-fig7", "fedavg-fmnist-fig7-mlp"),
+        ours="{:.1f} for {:.1f}, and {:.1f} with LDPFL's network",
+        holds=lambda found: found[0] < min(found[1:]),
+        cause="not the network; LDPFL's tests are the clients' own tenths, which have the few "
+        "labels that each client has, and FedAvg's the common test set: on the digits that turns "
+        "the order round (below), on Fashion-MNIST it is not measured",
     ),
     PaperClaim(
         place="4.3, Fig. 7",
