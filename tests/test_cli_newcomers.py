@@ -357,12 +357,12 @@ def test_no_file_is_replaced_that_is_somebodys_data(fedldp_command: Any, tmp_pat
     data.write_text("age,ill\n50,1\n")
     outcome = fedldp_command("sweep", *SHORT[:2], "--csv", data, "--out", tmp_path / "sweep")
     assert (outcome.status, data.read_text()) == (2, "age,ill\n50,1\n")
-    assert "it exists and is something else" in outcome.err
+    assert "it exists and is another kind of file" in outcome.err
     assert not (tmp_path / "sweep").exists()
     outcome = fedldp_command("sweep", "--csv", tmp_path / "no" / "runs.csv")
     assert outcome.err.startswith("error: cannot write")
     assert outcome.err.count("\n") == 1
-    with pytest.raises(RunError, match="it exists and is something else"):
+    with pytest.raises(RunError, match="it exists and is another kind of file"):
         predict(tmp_path, data, data)
     older = tmp_path / "older.csv"
     older.write_text("row,class,probability of 0\n")
@@ -377,7 +377,7 @@ def test_a_figure_goes_into_an_svg_file(fedldp_command: Any) -> None:
 def test_a_sweeps_folder_is_told_from_a_runs(fedldp_command: Any, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text("{}")
     outcome = fedldp_command("report", tmp_path)
-    says = f"error: {tmp_path}: it is the folder of a sweep; give its runs, each or all: "
+    says = f"error: {tmp_path}: it is the folder of a sweep; give the folders of its runs: "
     assert outcome.err == f"{says}{tmp_path}/*/\n"
 
 
@@ -438,7 +438,7 @@ def test_labels_that_begin_at_one_are_refused_with_the_classes_to_declare(
     (tmp_path / "own.csv").write_text("age,label\n" + "1,1\n2,2\n3,10\n" * 20)
     own = ["--set", "dataset=own.csv", "--set", "model=logistic", "--set", "num_clients=2"]
     line = fedldp_command("account", *own).assert_refused()
-    assert "integers from 1; give integers from 0, or say which classes" in line
+    assert "integers from 1; give integers from 0, or list the classes" in line
     assert 'classes = ["1", "2", "10", ...]' in line
 
 

@@ -323,5 +323,5 @@ def test_names_of_columns_are_kept() -> None:
 def test_a_starting_point_is_one_that_advice_tries() -> None:
     assert starting_point("person", "summing-server")["channel"] == "sum"
     assert starting_point("client-run", "downlink")["system"] == "central_dp"
-    with pytest.raises(ConfigError, match="without a recipe there are"):
+    with pytest.raises(ConfigError, match="without a recipe, the unit is"):
         starting_point("person", "shuffled-server")

@@ -110,7 +110,7 @@ def test_a_folder_that_is_taken_says_how_python_goes_on_in_it(tmp_path: Path) ->
     fedldp.run("quickstart", out="my run", **SMALL)
     line = refusal(lambda: fedldp.run("quickstart", out="my run", **SMALL))
     assert line == (
-        "out = my run: it exists already; choose another folder, or go on with the run in it: "
+        "out = my run: it exists already; choose another folder, or continue the run in it: "
         "fedldp run --resume 'my run' (Python: fedldp.resume('my run'))"
     )
     Path("my run", "summary.json").unlink()
@@ -254,7 +254,7 @@ def test_classes_are_named_where_they_have_names() -> None:
     Path("mine.csv").write_text("a,label\n" + "0.1,well\n0.9,ill\n" * 10, encoding="utf-8")
     made = fedldp.run("quickstart", dataset="mine.csv", num_clients=2, rounds=1)
     assert set(made.predict([[0.1], [0.9]])) <= {"ill", "well"}
-    assert "an example has the shape (2,), and the model takes (1,)" in refusal(
+    assert "an example has the shape (2,), but the model takes (1,)" in refusal(
         lambda: made.predict([[0.1, 0.2]])
     )
     assert "row 0 are NaN" in refusal(lambda: made.predict_proba([[np.nan]]))

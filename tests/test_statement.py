@@ -459,7 +459,7 @@ def test_the_words_name_the_best_proven_figures() -> None:
     for unit in ("client-round", "client-run"):
         best = min(g["epsilon"] for g in lines_of(privacy, unit))
         assert number(best) in words
-    assert "no protection to speak of" in words
+    assert "gives practically no protection" in words
     in_clear = explain(planned(small("fedavg-quickstart")))
     assert "There is no guarantee (epsilon = infinity)" in in_clear
     assert "The reason: weights and number of examples sent in clear." in in_clear

@@ -100,11 +100,11 @@ def drop_all_but(count: int) -> Change:
 @pytest.mark.parametrize(
     ("change", "named", "line"),
     [
-        (None, {"client": None}, "client: say which column names the site"),
+        (None, {"client": None}, "client: name the column of each row's site"),
         (None, {"label": "il"}, "label: .* has no column 'il'; name one of its columns with"),
         (None, {"person": "pers"}, "person: .* has no column 'pers'"),
         (None, {"client": "where"}, "client: .* has no column 'where'"),
-        (None, {"settings": {"epsilon": 1}}, "set epsilon: advice is about the data"),
+        (None, {"settings": {"epsilon": 1}}, "set epsilon: advice sets everything but"),
         (None, {"settings": {"scale_columns.ago": [0, 1]}}, "scale_columns: .* no column 'ago'"),
         (None, {"settings": {"scale_columns": None}}, "declare a public range of column age"),
         (None, {"settings": {"categories": None}}, "a public list of the texts of column sex"),
@@ -114,12 +114,12 @@ def drop_all_but(count: int) -> Change:
             {},
             "in column sex; declare .* --set fill_columns.sex=unknown --set",
         ),
-        (at_each("person", ""), {}, "column 'person' holds missing values, and every row needs"),
+        (at_each("person", ""), {}, "column 'person' holds missing values, but every row needs"),
         (at_each("ill", 0, 1), {}, "every label is 0; classification needs at least two classes"),
         (at_each("ill", 3), {}, "no row of the part that tries train on has the label 2"),
         (at_each("site", "s0", 1), {}, "column 'site' has one value, so there is one site"),
         (two_sites, {}, "1 person has rows at more than persons_at_sites = 1 client; set persons"),
-        (drop_all_but(40), {}, "persons to train on, and the noise that hides one of them"),
+        (drop_all_but(40), {}, "persons to train on, but the noise that hides one of so few"),
         (at_each("site", "s9", 70), {}, "a site in column 'site' has . persons to train on"),
     ],
 )
@@ -264,7 +264,7 @@ def test_what_chance_may_show_is_said_in_the_verdict(tmp_path: Path, ahead: floa
     assert 0.01 < found.chance < 0.2
     word, text = found.verdict("none")
     assert word.startswith("viable")
-    assert ("by chance" in text) == (ahead < found.chance)
+    assert ("may be chance" in text) == (ahead < found.chance)
 
 
 def test_where_nothing_is_learned_nothing_is_viable(tmp_path: Path) -> None:
@@ -332,8 +332,8 @@ def test_what_a_link_leads_to_stays_unsaid(tmp_path: Path, monkeypatch: pytest.M
 def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9, SUM: 0.88, CENTRAL: 0.88, (CENTRAL, 2.0): 0.85})
     told = [text for text in found.costs() if text.startswith("Sums or one server")]
-    assert "also where the trusted server is behind, by 0.030 at epsilon 2." in told[0]
-    said = "that their verdicts differ is chance"
+    assert "even where the trusted server is behind, by 0.030 at epsilon 2." in told[0]
+    said = "so their verdicts differ only by chance"
     assert [said in found.verdict(trust)[1] for trust in ("none", "sum", "central")] == [False] * 3
     other = advice(tmp_path, {FREE: 0.9, SUM: 0.88, CENTRAL: 0.6})
     assert [said in other.verdict(trust)[1] for trust in ("none", "sum", "central")] == [
@@ -441,7 +441,9 @@ def test_a_whole_run_is_resumed_and_each_run_meets_its_epsilon(tmp_path: Path) -
     assert again.summary() == found.summary() == json.loads((out / "results.json").read_text())
     pages = ((out / "advice.html").read_text(), page_of(found))
     assert len({re.sub(r"\d\d:\d\d:\d\d UTC", "", page) for page in pages}) == 1
-    with pytest.raises(fedldp.FedldpError, match="advice there is on other data, or other columns"):
+    with pytest.raises(
+        fedldp.FedldpError, match="advice there is about other data or other columns"
+    ):
         advise(path, out=out, **{**SMALL, "settings": {**DECLARED, "persons_at_sites": 2}})
 
 

@@ -185,7 +185,7 @@ def test_without_a_guarantee_it_is_that_of_the_targets() -> None:
     kind = design.guarantee
     assert (kind.unit, kind.adversary, kind.delta) == ("client-run", "server", 1e-6)
     other = fedldp.recipe("quickstart", target={**asked, "unit": "client-round"})
-    with pytest.raises(ConfigError, match="say what all must meet"):
+    with pytest.raises(ConfigError, match="give what all contestants must meet"):
         design_of({**both, "third": other}, {}, epsilon=2.0, tries=2, **given)
 
 
@@ -327,9 +327,9 @@ def test_resumed_it_is_the_same_table_and_nothing_is_run_twice(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"local_epochs": 2}, "has other settings, or another grid, of privunit-fl-digits"),
+        ({"local_epochs": 2}, "has other settings or another grid for privunit-fl-digits"),
         ({"delta": 1e-6}, "is for another guarantee"),
-        ({"contestants": BOTH[:1]}, "has nbafl-digits too"),
+        ({"contestants": BOTH[:1]}, "also has nbafl-digits"),
     ],
 )
 def test_a_folder_of_other_settings_is_refused(made: Any, change: Any, line: str) -> None:
@@ -379,7 +379,7 @@ def test_choosing_by_private_scores_is_named(made: Any, tmp_path: Path) -> None:
     said: list[str] = []
     found = compared(tmp_path / "out", ["nbafl-digits", "fedavg-digits"], dataset=own, epsilon=16,
                      seeds=[0], say=said.append)  # fmt: skip
-    assert said[0].startswith("note: scores on clients' private rows stand in the lines")
+    assert said[0].startswith("note: the lines of this progress and of results.jsonl contain")
     lines = [json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines()]
     assert all("no epsilon covers them" in line["note"] for line in lines)
     assert '"note"' not in (made.out / "results.jsonl").read_text()
@@ -433,7 +433,7 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
         (BOTH, "num_clients: privunit-fl-digits has 100, nbafl-digits has 20; data, clients and"),
         (("quickstart", "composed-digits"), "standardise: quickstart has true"),
         (("quickstart", "quickstart"), "contestant quickstart: two have this name"),
-        (("quickstart", "--tries", 1), "tries = 1: one try leaves no choice; give 2"),
+        (("quickstart", "--tries", 1), "tries = 1: give 2"),
         (("quickstart", "--epsilon", "4,"), "write numbers with commas between, as 1,4,16"),
         (("quickstart", "--epsilon", "0"), "epsilon = 0: give numbers above 0"),
         (("quickstart", "--guarantee", "client"), "write UNIT:ADVERSARY, such as"),
@@ -470,12 +470,15 @@ def test_a_refusal_is_one_line(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (("clip = [1.0, 0.5]", "clip = [1.0]"), "few: its grid has one point, so nothing"),
-        (("[1.0, 0.5]", "[1.0, 0.5, 0.3, 0.2]"), "its grid has 4 points, and each has 3 tries"),
-        (("tries = 3", "trials = 3"), "trials: a compare file has guarantee, epsilon"),
+        (("clip = [1.0, 0.5]", "clip = [1.0]"), "few: its grid has only one point, which"),
+        (
+            ("[1.0, 0.5]", "[1.0, 0.5, 0.3, 0.2]"),
+            "its grid has 4 points, but each contestant has 3 tries",
+        ),
+        (("tries = 3", "trials = 3"), "trials: unknown key; a compare file has guarantee, epsilon"),
         (('system = "nbafl"', ""), "give it either a recipe (a name or a file) or a system"),
         (("reference = true", "role = 1"), "role: it may have recipe, system, set, grid"),
-        (('guarantee = "client-run:server"', ""), "guarantee: say what all must meet"),
+        (('guarantee = "client-run:server"', ""), "guarantee: give what all contestants must meet"),
         (
             ("num_clients = 12", "num_clients = 12\nseed = 1"),
             "seed: give the seeds that are measured",

@@ -116,9 +116,9 @@ def test_whole_clients_are_held_out_where_the_data_say_whose_they_are() -> None:
 
 def test_nothing_can_be_held_out_of_one_example_or_client() -> None:
     one = Examples(np.zeros((1, 2), np.float32), np.zeros(1, np.int64))
-    with pytest.raises(ConfigError, match=r"training examples is held out .* there are 1"):
+    with pytest.raises(ConfigError, match=r"training examples is held out .* there are only 1"):
         held_out(Dataset("own", one, one, 2), 0)
-    with pytest.raises(ConfigError, match=r"clients is held out .* there are 1"):
+    with pytest.raises(ConfigError, match=r"clients is held out .* there are only 1"):
         held_out(Dataset("own", one, one, 2, clients=Shares.of([np.arange(1)])), 0)
 
 
@@ -132,15 +132,15 @@ def test_no_seed_is_both_chosen_on_and_measured() -> None:
 
 
 def test_all_contestants_have_as_many_tries_and_a_name_of_their_own() -> None:
-    with pytest.raises(ConfigError, match="as many; there are: privunit 2, other 1"):
+    with pytest.raises(ConfigError, match="the same number; they have: privunit 2, other 1"):
         Comparison([contestant(), contestant("other", TRIES[:1])], [DIGITS])
-    with pytest.raises(ConfigError, match="contestant privunit: two have this name"):
+    with pytest.raises(ConfigError, match="contestant privunit: two have the same name"):
         Comparison([contestant(), contestant()], [DIGITS])
-    with pytest.raises(ConfigError, match="task digits: two have this name"):
+    with pytest.raises(ConfigError, match="task digits: two have the same name"):
         Comparison([contestant()], [DIGITS, DIGITS])
     with pytest.raises(ConfigError, match="is tried twice"):
         contestant(tries=[FIRST, FIRST])
-    with pytest.raises(ConfigError, match="it has no try"):
+    with pytest.raises(ConfigError, match="it has no tries"):
         contestant(tries=[])
 
 

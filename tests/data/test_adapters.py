@@ -124,7 +124,7 @@ def test_a_third_part_says_whose_the_rows_are() -> None:
         (DataLoader(Streamed(forever()), batch_size=8), "more than 1,000 examples"),
         (Streamed(forever()), "may never end"),
         (DataLoader(tensors(9), sampler=WeightedRandomSampler([1.0] * 9, 9)),
-         "its sampler WeightedRandomSampler decides which examples there are"),
+         "its sampler WeightedRandomSampler chooses which examples it gives"),
         (DataLoader(Listed([1]), collate_fn=lambda items: (torch.rand(3, 2), torch.rand(2))),
          "features of shape (3, 2) and labels of shape (2,)"),
         ("a.csv", "str holds no examples; give features and labels, a torch data set"),
@@ -228,10 +228,13 @@ def test_a_table_is_tested_on_another() -> None:
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"age": [0.1], "y": [0]}, "there is no column 'label' among age, y"),
-        ({"label": [0]}, "no column but 'label' is left"),
+        ({"age": [0.1], "y": [0]}, "there is no column 'label'; rename one of age, y"),
+        ({"label": [0]}, "it has no columns of features beside 'label'"),
         (table(sex=["f"] * 20), "column 'sex' holds texts"),
-        (table(image=np.zeros((20, 2, 2))), "column 'image' holds arrays, and stands beside age"),
+        (
+            table(image=np.zeros((20, 2, 2))),
+            "column 'image' holds arrays, and so must be the only features, but there are also age",
+        ),
         ([1, 2], "list is not a table"),
     ],
 )

@@ -208,7 +208,7 @@ def test_csv_of_integers_keeps_them(tmp_path: Path) -> None:
         ("a,label\nnan,0\n2,1\n", "line 2: column 'a' holds 'nan', a missing value"),
         ("a,label\n1,cat\n2,cat\n", "every label is 0"),
         ("label\n0\n1\n", "are empty"),
-        ("a,label\n1,0\n", "one example cannot be split"),
+        ("a,label\n1,0\n", "a single example cannot be split"),
     ],
 )
 def test_csv_malformed(tmp_path: Path, text: str, says: str) -> None:

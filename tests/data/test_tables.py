@@ -118,7 +118,7 @@ def test_what_a_cell_may_not_be_is_named(tmp_path: Path, cells: str, says: str) 
     [
         (",f", "column 'age' holds '', a missing value, .*; write a number, or drop the row"),
         ("old,f", "column 'age' holds 'old', which is not a number; write one, or drop the row"),
-        ("30,x", r"column 'sex' holds 'x', which is no category; write one of .* \(f, m\), or"),
+        ("30,x", r"column 'sex' holds 'x', which is not a category; write one of .* \(f, m\), or"),
         ("30,", r"column 'sex' holds '', a missing value; write one of its categories \(f, m\)"),
     ],
 )
@@ -130,7 +130,7 @@ def test_of_a_trained_model_only_the_rows_can_be_changed(
         load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
     assert not {"fill_columns.age", "ignore_columns", "add it"} & set(str(found.value).split())
     path = table(tmp_path, "sex\nf\n")
-    with pytest.raises(ConfigError, match="the model takes the column 'age', which is not there"):
+    with pytest.raises(ConfigError, match="the model takes the column 'age', which is missing"):
         load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
 
 

@@ -77,5 +77,5 @@ def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
     with pytest.raises(ConfigError, match=r"another digest .* give each the same file axes.npy"):
         parse_agreement(content, own=own)
     Path("axes.npy").unlink()
-    with pytest.raises(ConfigError, match=r"there is no file axes\.npy here, and none in"):
+    with pytest.raises(ConfigError, match=r"there is no file axes\.npy in the current folder"):
         parse_agreement(content, own=own)

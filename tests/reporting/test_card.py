@@ -290,11 +290,11 @@ def test_a_card_is_made_again_and_nothing_of_others_is_replaced(
         other = tmp_path / f"other-{name}"
         other.mkdir()
         (other / name).write_text("---\nlicense: mit\n---\n{}")
-        with pytest.raises(RunError, match="it exists and is something else"):
+        with pytest.raises(RunError, match="it exists and is another kind of file"):
             write_card(run, other)
         assert [each.name for each in other.iterdir()] == [name]
         assert (other / name).read_text() == "---\nlicense: mit\n---\n{}"
-    with pytest.raises(RunError, match="it exists and is something else"):
+    with pytest.raises(RunError, match="it exists and is another kind of file"):
         write_card(run, run)  # its privacy.json is the statement
 
 
@@ -310,7 +310,7 @@ def test_bad_input_is_one_line(
     assert "give the folder of a run" in fedldp_command("card").assert_refused()
     (tmp_path / "file").write_text("")
     refused = fedldp_command("card", own_copy(), "--out", tmp_path / "file").assert_refused()
-    assert "it is no folder" in refused
+    assert "it is not a folder" in refused
 
 
 def test_the_command_says_where_it_is_and_what_is_left_to_do(

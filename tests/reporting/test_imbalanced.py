@@ -57,7 +57,7 @@ def test_a_runs_last_lines_begin_with_auc(rare: Result, tmp_path: Path) -> None:
         f"AUC        {final['auc']:.4f} on the test set, balanced accuracy "
         f"{100 * final['balanced_accuracy']:.2f} %"
     )
-    assert "87.00 % of the test are of one class, which accuracy rewards" in lines[first + 1]
+    assert "87.00 % of the test is one class, which accuracy rewards" in lines[first + 1]
     assert any(line.startswith("accuracy") for line in lines[first:])
     assert f": AUC {final['auc']:.4f}, balanced accuracy" in repr(rare)
     usual = run_on(tmp_path / "usual", 0.5)
@@ -138,4 +138,4 @@ def test_no_threshold_but_between_two_classes(
         assert "give a probability above 0 and below 1" in done.err
     done = fedldp_command("evaluate", runs["quickstart"], "--threshold", 0.5)
     assert done.status == 2
-    assert "10 classes, and a threshold is between two" in done.err
+    assert "10 classes, and a threshold needs two" in done.err

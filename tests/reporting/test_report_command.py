@@ -130,7 +130,7 @@ def test_wandb_gets_every_round(
 
     fake.init = fails
     line = fedldp_command("report", place, "--wandb", "mine").assert_refused()
-    assert "wandb = mine: no login; see to its login" in line
+    assert "wandb = mine: no login; check the login" in line
 
 
 @pytest.mark.slow

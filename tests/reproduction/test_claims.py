@@ -96,5 +96,7 @@ def test_a_statement_is_shown_with_its_claim_and_what_nothing_holds_for() -> Non
 
 
 def test_a_paper_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="paper ldpf: there is none of that name; choose ldp_fl,"):
+    with pytest.raises(
+        ConfigError, match="paper ldpf: there is no paper of that name; choose ldp_fl,"
+    ):
         papers.claims_table("ldpf")

@@ -430,7 +430,7 @@ def test_a_quick_run_is_of_two_rounds_and_has_no_number(fedldp_command: Any) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nothing",), "target nothing: there is none of that name"),
+        (("nothing",), "target nothing: there is no target of that name"),
         (("--seeds", "3"), "seeds = 3: nothing is run without --run"),
         (("--run", "--seeds", "0"), "seeds = 0: give 1 or more"),
         (("--run", "--budget", "soon"), "budget = soon: write it as 90s, 30m or 2h"),

@@ -127,7 +127,9 @@ def test_cldps_row_is_a_range_within_which_nothing_differs() -> None:
 
 
 def test_an_unknown_target_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^target fig99: there is none of that name; choose ldp"):
+    with pytest.raises(
+        ConfigError, match=r"^target fig99: there is no target of that name; choose ldp"
+    ):
         find_target("fig99")
 
 

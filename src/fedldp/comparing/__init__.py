@@ -2,9 +2,9 @@
 
 The rule: every contestant is calibrated to the same epsilon, which is read back from the statement
 of each of its runs. Every contestant has the same number of tries. Tries are scored on examples
-that no client has, or on clients that take no part, and on a seed of their own; the test set plays
-no part in the choice. The chosen try is then measured on other seeds, with all clients, on the
-test set.
+that no client has, or on clients that take no part, and on a separate seed; the test set plays no
+part in the choice. The chosen try is then measured on other seeds, with all clients, on the test
+set.
 
 If the held-out examples are private, choosing by scores on them is itself a release. No epsilon
 here covers that release.
@@ -35,8 +35,8 @@ Two recipes, at epsilon 4 for all that a client sends, with two tries each:
 privunit 2 True
 gaussian 2 True
 
-It may use everything up to ``simulation``. It knows no data set, no list of systems and no page:
-its users supply these.
+It may use everything up to ``simulation``. It does not depend on any data set, list of systems or
+page: its callers supply these.
 
 It may use core, accounting, data, protocol, algorithms, reporting, simulation.
 """

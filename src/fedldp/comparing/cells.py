@@ -26,7 +26,7 @@ Role = Literal["calibrated", "reference", "stated"]
 """How a contestant is treated.
 
 - calibrated: its budget is solved for, so that its statement meets the epsilon of the cell.
-- reference: it runs as it is, at epsilon 0, which stands for no guarantee.
+- reference: it runs unchanged, at epsilon 0, which stands for no guarantee.
 - stated: it is not trained; its row says why its statement proves nothing.
 """
 
@@ -57,7 +57,7 @@ class Contestant:
     """One system, with its configuration and its tries.
 
     Attributes:
-        name: a name for people; no two contestants of a comparison have the same.
+        name: its name in tables; no two contestants of a comparison have the same.
         configure: makes its configuration from the settings that all share in a cell (the task's,
             ``standardise``, ``num_clients``, ``delta`` and ``seed``) and from one try. Its budget
             is solved for.
@@ -87,7 +87,7 @@ class Contestant:
     def __post_init__(self) -> None:
         """Check the tries."""
         if not self.tries:
-            raise ConfigError(f"contestant {self.name}: it has no try; give at least one")
+            raise ConfigError(f"contestant {self.name}: it has no tries; give at least one")
         for number, attempt in enumerate(self.tries):
             if attempt in self.tries[:number]:
                 raise ConfigError(
@@ -128,8 +128,8 @@ class Task:
 
     Attributes:
         name: the task's name.
-        load: returns the data as they are trained on, standardised or not; their test set is for
-            measuring only. It is called for every run, so cache what takes long to load.
+        load: returns the data as they are trained on, standardised or not; their test set is only
+            for measuring. It is called for every run, so cache what takes long to load.
         settings: the settings of all contestants there: ``dataset``, ``model``, ``partition`` and
             whatever else must be equal.
         divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that

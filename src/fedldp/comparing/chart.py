@@ -26,7 +26,7 @@ def draw(
     note: str,
     path: Path | None,
 ) -> Any:
-    """Draw a line for each contestant; ticks stand only at the epsilons of the points.
+    """Draw a line for each contestant, with ticks only at the epsilons of the points.
 
     Args:
         series: points by name: epsilon, mean, deviation.
@@ -40,7 +40,7 @@ def draw(
         Matplotlib's figure.
 
     Raises:
-        ConfigError: Matplotlib is not installed, or the file's name ends otherwise.
+        ConfigError: Matplotlib is not installed, or the file's name has an unknown ending.
         RunError: the file cannot be written.
     """
     check_kind(path)

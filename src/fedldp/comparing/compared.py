@@ -32,7 +32,7 @@ _SHARES = ("accuracy", "balanced_accuracy")
 WORDS = {"auc": "AUC", "average_precision": "average precision", "brier": "Brier score",
          "balanced_accuracy": "balanced accuracy"}  # fmt: skip
 
-SIMULATED = "all runs are simulated with fixed seeds: these themselves protect nothing"
+SIMULATED = "all runs are simulated with fixed seeds, and protect nothing themselves"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Line:
         chosen: the chosen hyperparameters, with the budget that was solved for.
         stated: the largest epsilon in the statements of its runs; None if none is stated.
         idealised: whether that holds for real numbers only, and so only for a simulation.
-        stated_by: whose word it is: "fedldp", which proves it, or the user's own code.
+        stated_by: who states it: "fedldp", which proves it, or the user's own code.
         refused: why there are no scores, or None.
         tries: the number of tries made; settings that do not go together do not count.
         of_tries: the number of tries that each contestant may have.
@@ -126,8 +126,8 @@ class Compared:
 
         "name"; "epsilon", the one its budget was solved for (None for a reference); "mean" and
         "deviation" (n - 1) over "seeds", their number; "settings", the chosen ones; "proven", the
-        epsilon that the statement proves: None if it proves nothing, or if the epsilon is the word
-        of the user's own code, which "stated_by" then names; "idealised", whether it holds for real
+        epsilon that the statement proves: None if it proves nothing, or if only the user's own code
+        states the epsilon, which "stated_by" then names; "idealised", whether it holds for real
         numbers only; "refused", why there is no mean, or None.
         """
         return [
@@ -167,13 +167,13 @@ class Compared:
         return [line for line in self.lines if line.refused is not None]
 
     def notes(self) -> list[str]:
-        """Return what a reader of the numbers has to know, in sentences."""
+        """Return, in sentences, what a reader of the numbers must know."""
         kind, words = self.guarantee, WORDS.get(self.metric, self.metric)
         found = [
             f"{words} is a mean over seeds, with the standard deviation of one seed"
             + ("; less is better" if self.metric in LESS_IS_BETTER else ""),
             f"epsilon is for {_UNITS[kind.unit]} against the {kind.adversary}, at delta "
-            f"{kind.delta:g}; every run's own statement says no more",
+            f"{kind.delta:g}; no run's own statement has more",
         ]
         fewer = dict.fromkeys(line.name for line in self.lines if self._is_marked(line))
         if fewer:
@@ -189,7 +189,7 @@ class Compared:
         if self.metric == "accuracy" and is_imbalanced(self.most_frequent):
             assert self.most_frequent is not None
             found.append(
-                f"one class has {100 * self.most_frequent:.0f} % of the test: accuracy says "
+                f"one class makes up {100 * self.most_frequent:.0f} % of the test: accuracy says "
                 "little; compare by auc or balanced_accuracy"
             )
         found += [*self.warnings(), SIMULATED]
@@ -198,7 +198,7 @@ class Compared:
         return found
 
     def warnings(self) -> list[str]:
-        """Return warnings of what no epsilon of the table covers: scores on private rows."""
+        """Return warnings about scores on private rows, which no epsilon of the table covers."""
         return [
             *(
                 f"{name}: {what} are a separate release, which no epsilon covers"
@@ -209,7 +209,7 @@ class Compared:
         ]
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table for people: its column headings and its rows."""
+        """Return the table to display: its column headings and its rows."""
         head = ["contestant", "epsilon", WORDS.get(self.metric, self.metric), "seeds", "tries",
                 "CPU s", "of its statement", "idealised", "stated by", "chosen"]  # fmt: skip
         rows = [
@@ -318,7 +318,7 @@ class Compared:
             Matplotlib's figure.
 
         Raises:
-            ConfigError: Matplotlib is not installed, or the file is of another kind.
+            ConfigError: Matplotlib is not installed, or the file's ending is unknown.
             RunError: the file cannot be written.
         """
         kind = self.guarantee

@@ -62,8 +62,8 @@ class Comparison:
             seeds_of_small: the seeds at an epsilon of 1 and below, where accuracy varies more; with
                 None, the same seeds.
             metric: the metric by which tries are chosen, one of ``METRICS``.
-            fewer_tries: whether a contestant may have fewer tries than another. If it may,
-                whoever shows the result has to say so.
+            fewer_tries: whether a contestant may have fewer tries than another. If it may, any
+                display of the result must say so.
             data_dir: the data folder, for what runs load in addition to their task's data.
 
         Raises:
@@ -84,7 +84,7 @@ class Comparison:
             if chosen_on in each or len(set(each)) < len(each):
                 raise ConfigError(
                     f"seeds = {list(each)}, chosen_on = {chosen_on}: give every seed once, and "
-                    "choose on one that is not measured"
+                    "choose on a seed that is not measured"
                 )
         if metric not in METRICS:
             raise ConfigError(f"metric = {metric}: choose {', '.join(METRICS)}")
@@ -95,7 +95,7 @@ class Comparison:
         }
         if len(set(numbers.values())) > 1 and fewer_tries == "refused":
             told = ", ".join(f"{name} {number}" for name, number in numbers.items())
-            raise ConfigError(f"tries: give all contestants as many; there are: {told}")
+            raise ConfigError(f"tries: give all contestants the same number; they have: {told}")
 
     def cells(self, clients: Sequence[int], epsilons: Sequence[float]) -> list[Cell]:
         """Return all cells, ordered by task, number of clients, epsilon and contestant.
@@ -152,7 +152,7 @@ class Comparison:
             data: the name of the data, and their purpose.
         """
         key = (cell, json.dumps(dict(attempt), sort_keys=True), seed, data)
-        if key not in self._digests:  # pages ask for the digests of all lines, again and again
+        if key not in self._digests:  # pages ask for the digests of all lines repeatedly
             self._digests[key] = self._digest(cell, attempt, seed, data)
         return self._digests[key]
 
@@ -170,7 +170,7 @@ class Comparison:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def data_for(self, cell: Cell, purpose: Purpose, seed: int) -> Dataset:
-        """Return the data on which clients train and on which the model is tested.
+        """Return the data that clients train on and the model is tested on.
 
         A try is tested on a part of the training set that no client then has (``held_out``), or on
         whole clients if the task says how it is divided. The test set is only for the runs that
@@ -192,7 +192,7 @@ class Comparison:
         return self.tasks[self.contestant(cell).data_of or cell.task]
 
     def _data_words(self, cell: Cell, purpose: Purpose) -> str:
-        """Return a line's text about the data behind it."""
+        """Return the description of a line's data."""
         task, data = self._task_of(cell), self._task_of(cell).load()
         if purpose == "measured":
             return f"measured: {data.name}"
@@ -276,7 +276,7 @@ class Comparison:
         """Return the result of a contestant that proves nothing, and the reason.
 
         Raises:
-            ConfigError: there is a guarantee after all.
+            ConfigError: its statement has a guarantee.
         """
         contestant, seed = self.contestant(cell), self.seeds_of(cell)[0]
         data = self.data_for(cell, "measured", seed)
@@ -303,7 +303,7 @@ class Comparison:
     def chosen(
         self, results: Results, cell: Cell, go_on: Callable[[], bool] = lambda: True
     ) -> Try | None:
-        """Return a cell's chosen hyperparameters; None if there are none, or no time is left."""
+        """Return a cell's chosen hyperparameters; None if there are none, or if no time is left."""
         tried = []
         for attempt in self.contestant(cell).tries:
             if not go_on():
@@ -358,7 +358,7 @@ class Comparison:
     def standing(self, rows: Sequence[Row]) -> dict[Cell, list[Row]]:
         """Return the measured runs of each cell, with the hyperparameters that the rule chooses.
 
-        A cell with a refused run has none: the mean of its other runs would flatter it.
+        A cell with a refused run has none: the mean of its other runs would be too favourable.
 
         Args:
             rows: lines that are current (``is_current``).
@@ -423,7 +423,7 @@ class Comparison:
 
 
 def _told(config: RunConfig, data: Dataset) -> RunConfig:
-    """Return a configuration that names the user's own data, so that nothing else is recorded."""
+    """Return a configuration that names the user's own data only by their recorded description."""
     own_file = config.dataset.lower().endswith(SUFFIXES)
     return config if data.is_public or own_file else config.changed(dataset=data.name)
 
@@ -449,6 +449,6 @@ def _by_name(kind: str, given: Iterable[Named]) -> dict[str, Named]:
     found: dict[str, Named] = {}
     for each in given:
         if each.name in found:
-            raise ConfigError(f"{kind} {each.name}: two have this name; rename one")
+            raise ConfigError(f"{kind} {each.name}: two have the same name; rename one")
         found[each.name] = each
     return found

@@ -120,13 +120,14 @@ class Design:
             raise ConfigError(f"metric = {self.metric}: choose {', '.join(METRICS)}")
         if not 2 <= self.tries <= MOST_TRIES:
             raise ConfigError(
-                f"tries = {self.tries}: one try leaves no choice; give 2 to {MOST_TRIES}"
+                f"tries = {self.tries}: give 2 to {MOST_TRIES}, because one try leaves no choice"
             )
         for name, entry in self.entries.items():
             if entry.grid is not None and len(entry.grid) > self.tries:
                 raise ConfigError(
-                    f"contestant {name}: its grid has {len(entry.grid)} points, and each has "
-                    f"{self.tries} tries; leave some out, or set tries to {len(entry.grid)}"
+                    f"contestant {name}: its grid has {len(entry.grid)} points, but each "
+                    f"contestant has {self.tries} tries; leave some out, or set tries to "
+                    f"{len(entry.grid)}"
                 )
         if self.seeds is not None:
             check_seeds(self.seeds)
@@ -195,7 +196,7 @@ class Design:
         )
 
     def cells(self, comparison: Comparison) -> list[Cell]:
-        """Return the cells, from the middle epsilon (it tells most) outwards."""
+        """Return the cells, from the middle epsilon (the most informative) outwards."""
         middle = (len(self.epsilons) - 1) / 2
         order = sorted(self.epsilons, key=lambda e: abs(self.epsilons.index(e) - middle))
         return comparison.cells([self.first.num_clients], order)
@@ -305,7 +306,8 @@ def add(entries: dict[str, Entry], name: str, entry: Entry) -> None:
     """
     if name in entries:
         raise ConfigError(
-            f"contestant {name}: two have this name; leave one out, or name them in a compare file"
+            f"contestant {name}: two have the same name; leave one out, or name them in a compare "
+            "file"
         )
     if not name.strip() or len(name) > 80 or not name.isprintable():
         raise ConfigError(f"contestant {shown(name)}: give a name of 1 to 80 characters")
@@ -322,7 +324,9 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
         if key == "seed":
             raise ConfigError("seed: give the seeds that are measured as --seeds 0-4")
         if key.split(".")[0] in ("delta", "target"):
-            raise ConfigError(f"{key}: all have the guarantee's; give --guarantee and --delta")
+            raise ConfigError(
+                f"{key}: the guarantee sets it for all contestants; give --guarantee and --delta"
+            )
         if not any(_has(entry.config, key) for entry in entries.values()):
             first = next(iter(entries.values()))
             first.config.changed(**nested([(key, None)]))  # raises, and says which settings it has
@@ -346,7 +350,7 @@ def is_compare_file(recipe: Recipe) -> bool:
     try:
         return "contestants" in tomllib.loads(Path(recipe).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False  # reading it as a recipe will say why
+        return False  # reading it as a recipe reports the error
 
 
 def read_compare_file(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
@@ -358,7 +362,9 @@ def read_compare_file(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
     found = tomllib.loads(path.read_text(encoding="utf-8"))
     for key in found:
         if key not in _OF_FILES:
-            raise ConfigError(f"{path}: {key}: a compare file has {', '.join(_OF_FILES)}")
+            raise ConfigError(
+                f"{path}: {key}: unknown key; a compare file has {', '.join(_OF_FILES)}"
+            )
     tables = found.pop("contestants")
     if not isinstance(tables, dict) or not tables:
         raise ConfigError(f"{path}: contestants: write a table [contestants.NAME] for each")
@@ -377,7 +383,9 @@ def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entr
         raise ConfigError(f"{where}: give it either a recipe (a name or a file) or a system")
     for key in table:
         if key not in _OF_CONTESTANTS:
-            raise ConfigError(f"{where}: {key}: it may have {', '.join(_OF_CONTESTANTS)}")
+            raise ConfigError(
+                f"{where}: {key}: unknown key; a contestant has {', '.join(_OF_CONTESTANTS)}"
+            )
     own, reference = table.get("set", {}), table.get("reference", False)
     if not isinstance(own, dict) or not isinstance(reference, bool):
         raise ConfigError(f"{where}: set is a table of settings, reference is true or false")

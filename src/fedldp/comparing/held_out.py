@@ -18,10 +18,10 @@ HELD_OUT = 6
 
 
 def held_out(data: Dataset, seed: int) -> Dataset:
-    """Return data for trying: a sixth of the training set becomes the test set, the rest trains.
+    """Return data for tries: a sixth of the training set becomes the test set, the rest trains.
 
-    Whole clients are held out if the data say at which client an example is, and whole people of
-    all clients if they say whose it is; otherwise examples are, drawn uniformly. The test set of
+    Whole clients are held out if the data name the client of each example, and whole people of all
+    clients if they name its person; otherwise examples are, drawn uniformly. The test set of
     ``data`` is in neither part.
 
     Args:
@@ -38,8 +38,8 @@ def held_out(data: Dataset, seed: int) -> Dataset:
         held = held_of_each(people, owners, 1 / HELD_OUT, numbered_generator(seed, 1))
         if not held.any():
             raise ConfigError(
-                f"data {data.name}: some people are held out for choosing hyperparameters, and no "
-                "client has two; give more"
+                f"data {data.name}: some people are held out for choosing hyperparameters, but no "
+                "client has two people; give more"
             )
         return replace(
             data,
@@ -53,8 +53,8 @@ def held_out(data: Dataset, seed: int) -> Dataset:
     if count < 2:
         what = "training examples" if data.clients is None else "clients"
         raise ConfigError(
-            f"data {data.name}: one in {HELD_OUT} {what} is held out for choosing "
-            f"hyperparameters, and there are {count}; give at least 2"
+            f"data {data.name}: one in {HELD_OUT} {what} is held out for choosing hyperparameters, "
+            f"but there are only {count}; give at least 2"
         )
     order = numbered_generator(seed, 1).permutation(count)
     cut = max(1, count // HELD_OUT)

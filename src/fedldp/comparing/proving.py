@@ -17,7 +17,7 @@ from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.simulation.plan import plan
 
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
-"""Settings for which a target is solved; a system has one of them."""
+"""The budgets that a target can be solved for; a system has one of them."""
 
 _COARSE = 1e-3
 """The relative precision of a budget whose statement takes a second to compute."""
@@ -32,7 +32,7 @@ _UNITS = {
 
 
 class ComparisonError(FedldpError):
-    """An error for a run that may not stand in a comparison's results."""
+    """A run must not be part of a comparison's results."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Proven:
         delta: the line's delta.
         idealised: whether it holds for real numbers only, and so for simulation only.
         method: the method of its proof.
-        stated_by: whose word it rests on: "fedldp", or the address of the user's own code, of
-            which nothing here is proven.
+        stated_by: who states it: "fedldp", which proves it, or the address of the user's own code,
+            whose statement is not proven.
     """
 
     epsilon: float
@@ -75,7 +75,7 @@ class Budgets:
         if not any(hasattr(config, name) for name in BUDGETS):
             raise ConfigError(
                 f"{config.name()} has no guarantee, and no epsilon to solve for; leave it out, or "
-                "show it as a level, by reference = true in a compare file"
+                "show it as a reference, with reference = true in a compare file"
             )
         takes_steps = getattr(config, "learning_rate", None) is not None
         alike = config.changed(learning_rate=1.0) if takes_steps else config
@@ -87,7 +87,9 @@ class Budgets:
                 quick = contestant.quick_to_state
                 found = plan(alike, problem).config if quick else _coarsely(alike, problem)
             except ConfigError:
-                plan(alike.changed(target=None), problem)  # if no budget would do, this says why
+                plan(
+                    alike.changed(target=None), problem
+                )  # if no budget would do, this reports the reason
                 raise
             self._found[key] = {
                 name: getattr(found, name) for name in BUDGETS if hasattr(found, name)
@@ -110,7 +112,7 @@ def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
 
     low = 1e-3
     if math.isinf(reached(low)):
-        proven(plan(free.with_budget(low), problem).privacy, kind)  # this says why
+        proven(plan(free.with_budget(low), problem).privacy, kind)  # this reports the reason
     while reached(2 * low) <= target.epsilon:
         low *= 2
     return free.with_budget(solve(reached, target.epsilon, low, 2 * low, _COARSE))
@@ -151,13 +153,16 @@ def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
 
 
 def _what_it_has(privacy: Mapping[str, Any]) -> str:
-    """Return the guarantees that a statement has instead of the one that was asked for."""
+    """Return the guarantees that a statement has instead of the requested one."""
     found = dict.fromkeys(
         f"{line['unit']}:{line['adversary']}"
         for line in privacy["guarantees"]
         if line["epsilon"] is not None
     )
-    return f"its statement has {', '.join(found) or 'none'}; leave it out, or compare by one it has"
+    return (
+        f"its statement has {', '.join(found) or 'none'}; leave it out, or compare by a guarantee "
+        "that it has"
+    )
 
 
 def checked(cell: Cell, kind: GuaranteeKind, privacy: Mapping[str, Any]) -> Proven:

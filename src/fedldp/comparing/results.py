@@ -18,13 +18,13 @@ Row = dict[str, Any]
 
 RELEASE = (
     "choosing by scores is a release: the tries were scored on clients' private rows that were "
-    "held out, and no epsilon here covers what was chosen by that, or the scores"
+    "held out, and no epsilon here covers the scores or the choice made by them"
 )
 """The text in tables for data that are not a published set."""
 
 RELEASED = (
-    "scores on clients' private rows stand in the lines of this progress and of results.jsonl as "
-    "they are: no epsilon covers them; show them to nobody who may not see such rows"
+    "the lines of this progress and of results.jsonl contain scores on clients' private rows: no "
+    "epsilon covers them; show them only to those who may see such rows"
 )
 """The text for the same data before the first run, and in every line of a results file."""
 
@@ -54,8 +54,8 @@ class Results:
                 path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
         except (OSError, ValueError) as error:
             raise RunError(
-                f"results = {path}: it cannot be used as a file of results ({error}); choose "
-                "another file"
+                f"results = {path}: it cannot be used as a results file ({error}); choose another "
+                "file"
             ) from error
 
     def find(self, key: str) -> Row | None:
@@ -73,7 +73,7 @@ class Results:
                 file.write(json.dumps(row) + "\n")
         except OSError as error:
             raise RunError(
-                f"results = {self.path}: {error.strerror}; choose a file that can be written"
+                f"results = {self.path}: {error.strerror}; choose a writable file"
             ) from error
         self.rows.append(row)
         return row

@@ -50,7 +50,7 @@ RunOf = tuple[Cell, Try, Purpose, int]
 """A run: a cell, a try, a purpose (choosing or measuring), and a seed."""
 
 Makers: TypeAlias = "Processes[RunOf] | ClusterTasks[RunOf]"
-"""What makes runs, several at the same time."""
+"""Carries out runs, several at the same time."""
 
 
 def compare(
@@ -88,16 +88,16 @@ def compare(
         delta: the largest delta of the guarantee; 1e-5 by default.
         metric: accuracy, or loss, auc, average_precision, balanced_accuracy or brier.
         budget: no run begins after this time, "20m" or seconds; the result then says what is
-            missing, and the same call with the same ``out`` makes it.
+            missing, and the same call with the same ``out`` completes it.
         tries: the number of tries for each contestant; 8 by default.
-        seeds: the seeds to measure; by default 3, and ten at an epsilon of 1 and below.
+        seeds: the seeds to measure; by default three, and ten at an epsilon of 1 and below.
         out: the folder. A folder that holds this comparison, or a part of it, is continued. With
             None, nothing is kept.
         dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; or a built-in
             data set's name, or the path of a file; by default the data that the recipes name.
         data_dir: the data folder.
-        workers: the number of runs at once, each in a separate process; None for one on each
-            core. With 1, they are made in this process.
+        workers: the number of runs at once, each in a separate process; None for one per core. With
+            1, they are made in this process.
         cluster: "auto" or the address of a Ray cluster, each of whose CPUs makes a run, instead of
             ``workers``; see docs/cluster.md.
         say: is called with a line about every run.
@@ -163,7 +163,9 @@ def design_of(
         for each in cast(Iterable[Recipe], [contestants] if one else contestants):
             if is_compare_file(each):
                 if said:
-                    raise ConfigError(f"{each}: a comparison has one compare file; leave one out")
+                    raise ConfigError(
+                        f"{each}: a comparison has only one compare file; leave one out"
+                    )
                 said, found = read_compare_file(Path(str(each)))
                 said["contestants"] = True
             else:
@@ -178,12 +180,13 @@ def design_of(
         kind, said = f"{unit}:{adversary}", {"delta": own_delta, **said}
     if not isinstance(kind, str):
         raise ConfigError(
-            "guarantee: say what all must meet, as UNIT:ADVERSARY, such as client-run:server"
+            "guarantee: give what all contestants must meet, as UNIT:ADVERSARY, such as "
+            "client-run:server"
         )
     of_kind = read_guarantee(kind, _number("delta", said.get("delta", DELTA), delta))
     values = said.get("epsilon") if epsilon is None else epsilon
     if values is None:
-        raise ConfigError("epsilon: say which, such as 1,4,16")
+        raise ConfigError("epsilon: give one or more, such as 1,4,16")
     levels = (
         list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     )
@@ -258,7 +261,7 @@ def carry_out(
 
 
 def _makers(work: Runs, workers: int | None, cluster: str | None, data_dir: Path | None) -> Makers:
-    """Return what makes the runs: processes on this machine, or tasks of a cluster."""
+    """Return the executor of the runs: processes of this machine, or tasks of a cluster."""
     if cluster is None:
         return Processes(work, min(workers or cores(), cores()))
     from fedldp.simulation.sweeps.cluster_tasks import ClusterTasks  # imports torch
@@ -302,7 +305,7 @@ class Runs:
         return self._loaded()[1]
 
     def carry_out(self, task: RunOf) -> Row | Exception:
-        """Return the line of a run, or the error that kept it from having one."""
+        """Return the line of a run, or the error that prevented it."""
         cell, attempt, purpose, seed = task
         try:
             return self.comparison.made(cell, attempt, purpose, seed)
@@ -338,17 +341,17 @@ def measure_all(
 ) -> dict[Cell, str]:
     """Make all missing runs, epsilon by epsilon; return the cells of which some failed.
 
-    The tries of all contestants come first, then the seeds of all, so that at any time about the
-    same is known of each.
+    The tries of all contestants come first, then all their seeds, so that at any time about the
+    same is known about each.
 
     Args:
-        makers: what makes the runs.
+        makers: the executor of the runs.
         comparison: the comparison to which the runs belong.
         results: the file of runs; runs that it has are not made again.
         cells: the cells to measure.
         go_on: called to ask whether another run may begin.
         say: is called with a line about every run: how many of all runs are done, including those
-            known before. If runs are refused, fewer are made than were counted.
+            in the results already. If runs are refused, fewer are made than were counted.
         progress: is called with the same two numbers, also before the first run.
     """
     failed: dict[Cell, str] = {}
@@ -453,9 +456,9 @@ def _check_place(out: Path, document: Mapping[str, Any]) -> None:
         problem = "has other data"
     for name, entry in known.items():
         if name not in new["contestants"]:
-            problem = problem or f"has {name} too"
+            problem = problem or f"also has {name}"
         elif entry != new["contestants"][name]:
-            problem = problem or f"has other settings, or another grid, of {name}"
+            problem = problem or f"has other settings or another grid for {name}"
     if problem is not None:
         raise RunError(
             f"out = {out}: the comparison there {problem}; keep everything it has, or choose "
@@ -494,7 +497,7 @@ def _seeds(given: Any) -> tuple[int, ...]:
 
 
 def _outcome(row: Row, metric: str) -> str:
-    """Return a run's score for people, in the metric that is compared."""
+    """Return a run's score for display, in the metric that is compared."""
     found = score(row, metric)
     if row["refused"] or found is None:
         return f"refused: {row['refused']}" if row["refused"] else f"{metric} is not defined"

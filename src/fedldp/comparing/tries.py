@@ -19,7 +19,7 @@ _FACTORS: Mapping[str, Sequence[float]] = {
     "ridge": (1, 1 / 10, 10, 1 / 100, 100),
 }
 _FEWER, _MORE = (1, 1 / 16, 1 / 4), (1, 4, 16)
-"""Factors for the rounds: far fewer first, as each costs budget; more if there are few."""
+"""Factors for the rounds: far fewer first, because rounds cost budget; more if there are few."""
 
 _FEW_ROUNDS = 4
 
@@ -27,9 +27,9 @@ _FEW_ROUNDS = 4
 def default_tries(config: RunConfig, problem: Problem, most: int) -> tuple[Try, ...]:
     """Return tries around the settings of ``config``, the nearest first.
 
-    The varied settings are learning rate, clip (or the radius of a range), ridge and rounds, as
-    far as they change something in ``config``, times powers of 4, or of 10 for a ridge. Asking for
-    more tries keeps the first ones the same, so that a comparison can grow.
+    The varied settings are learning rate, clip (or the radius of a range), ridge and rounds, if
+    they affect ``config``, times powers of 4, or of 10 for a ridge. With more tries the first ones
+    stay the same, so that a comparison can grow.
 
     Args:
         config: the contestant's configuration.
@@ -49,8 +49,8 @@ def default_tries(config: RunConfig, problem: Problem, most: int) -> tuple[Try, 
             found.append(attempt)
     if len(found) < 2:
         raise ConfigError(
-            f"tries: {config.name()} has neither a learning rate nor a clip, a ridge or rounds to "
-            "try; give a grid of its own"
+            f"tries: {config.name()} has no learning rate, clip, ridge or rounds to vary; give it "
+            "a grid"
         )
     return tuple(found)
 
@@ -78,7 +78,8 @@ def grid_of(name: str, given: Any) -> tuple[Try, ...]:
             )
     if len(found) < 2:
         raise ConfigError(
-            f"contestant {name}: its grid has one point, so nothing is chosen; give two or more"
+            f"contestant {name}: its grid has only one point, which leaves no choice; give two or "
+            "more"
         )
     return tuple(found)
 

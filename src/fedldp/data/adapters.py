@@ -2,7 +2,7 @@
 
 It imports no library: a user can only pass an object of torch, of Hugging Face's ``datasets`` or of
 ``flwr_datasets`` if its library is loaded. Everything is read once, before a run, in an order that
-no random state decides.
+does not depend on any random state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Gathered:
     Attributes:
         features: of each example, shape (N, ...).
         labels: shape (N,).
-        groups: the person of each example, shape (N,), if the source says it.
+        groups: the person of each example, shape (N,), if the source names it.
         names: the names of the features, if they are columns.
         classes: the names of the classes, if the source has them.
         aside: columns of a table that are not features, by name.
@@ -154,27 +154,27 @@ def of_columns(
     for name in (label, *aside):
         if name not in columns:
             raise DataError(
-                f"{context} there is no column {name!r} among {', '.join(columns)}; rename one, or "
-                "name it"
+                f"{context} there is no column {name!r}; rename one of {', '.join(columns)}, or "
+                "give its name"
             )
     features = {name: each for name, each in columns.items() if name not in (label, *aside)}
     if not features:
-        raise DataError(f"{context} no column but {label!r} is left; give features")
+        raise DataError(f"{context} it has no columns of features beside {label!r}; add some")
     for name, column in features.items():
         if column.dtype.kind not in "buif":
             raise DataError(
                 f"{context} column {name!r} holds {_kind_of(column)}; make a column of 0 and 1 for "
-                f"each value that everybody may know, table['{name}=VALUE'] = (table['{name}'] == "
-                f"'VALUE') * 1.0, and drop {name!r}; or write the table to a .csv or .parquet "
-                "file, whose path a run takes as dataset, with the setting categories (if it says "
-                "whose a row is, name it: from_table(client=..., person=...))"
+                f"each of its public values, table['{name}=VALUE'] = (table['{name}'] == 'VALUE') "
+                f"* 1.0, and drop {name!r}; or write the table to a .csv or .parquet file, give "
+                "its path as dataset, and list the values in categories (if the column names the "
+                "client or person of a row: from_table(client=..., person=...))"
             )
     wide = [name for name, column in features.items() if column.ndim > 1]
     if wide and len(features) > 1:
         others = ", ".join(name for name in features if name != wide[0])
         raise DataError(
-            f"{context} column {wide[0]!r} holds arrays, and stands beside {others}; keep one of "
-            "them"
+            f"{context} column {wide[0]!r} holds arrays, and so must be the only features, but "
+            f"there are also {others}; drop one or the other"
         )
     names = None if wide else tuple(map(str, features))
     stacked = features[wide[0]] if wide else np.stack(list(features.values()), axis=1)
@@ -256,7 +256,7 @@ def _rows_of(loader: Any, context: str) -> Sequence[int]:
     if not (plain and all_once):
         drawn = sampler if plain else batches
         raise DataError(
-            f"{context} its sampler {type(drawn).__name__} decides which examples there are; give "
+            f"{context} its sampler {type(drawn).__name__} chooses which examples it gives; give "
             "the loader's data set, or a torch.utils.data.Subset of it"
         )
     return range(len(loader.dataset))
@@ -300,7 +300,7 @@ def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.
         if found and arrays[0].shape[1:] != found[0][0].shape[1:]:
             raise DataError(
                 f"{context} example {count} has shape {arrays[0].shape[1:]}, and example 0 "
-                f"{found[0][0].shape[1:]}; give all of them one shape"
+                f"{found[0][0].shape[1:]}; give all of them the same shape"
             )
         if found and len(arrays) != len(found[0]):
             raise DataError(
@@ -311,8 +311,8 @@ def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.
         count += len(arrays[0])
         if count > most:
             raise DataError(
-                f"{context} it has more than {most:,} examples, does not say how many, and may "
-                "never end; give a data set with a length, or arrays"
+                f"{context} it has more than {most:,} examples, has no length, and may never end; "
+                "give a data set with a length, or arrays"
             )
     if not found:
         raise DataError(f"{context} it is empty; give some examples")
@@ -380,4 +380,4 @@ def _class_names(table: Any, label: str) -> tuple[str, ...] | None:
 def _kind_of(column: NDArray[Any]) -> str:
     if column.dtype.kind in "US" or all(isinstance(each, str) for each in column.tolist()):
         return "texts"
-    return "arrays of different shapes, or no numbers"
+    return "arrays of different shapes, or other objects than numbers"

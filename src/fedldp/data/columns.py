@@ -1,4 +1,4 @@
-"""The meaning of a table's columns: public facts that someone declares, none measured on data."""
+"""The meaning of a table's columns: public facts that the user declares, none measured on data."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Columns:
                 _check_category(name, value, self.categories[name])
             elif isinstance(value, str):
                 raise ConfigError(
-                    f"fill_columns.{name} = {value!r}: a column without categories is of numbers; "
+                    f"fill_columns.{name} = {value!r}: a column without categories holds numbers; "
                     f'give a number, or list all its texts: categories.{name} = [..., "{value}"]'
                 )
             else:
@@ -129,8 +129,8 @@ def _check_public(
     low, high = ranges.get(name, (-_LARGEST, _LARGEST))
     if not low <= value <= high:  # false for NaN
         raise ConfigError(
-            f"{setting}.{name} = {value:g}: it is not from {low:g} to {high:g}; give a "
-            "number that everybody may know about the column"
+            f"{setting}.{name} = {value:g}: it is not from {low:g} to {high:g}; give a number that "
+            "is public knowledge about the column"
         )
 
 

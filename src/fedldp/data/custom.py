@@ -153,7 +153,9 @@ def load_features(
     if path.suffix.lower() == ".npz":
         arrays = _read_npz(path)
         if "features" not in arrays:
-            raise DataError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; not features")
+            raise DataError(
+                f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}, but no features"
+            )
         features = arrays["features"]
     else:
         table = read_table(path)
@@ -245,7 +247,7 @@ def _load_npz(path: Path, seed: int) -> Dataset:
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        # Never with pickles, which run whatever code the file's author put there.
+        # Never with pickles, which can run any code that the file's author put into them.
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):

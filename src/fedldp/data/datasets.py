@@ -18,7 +18,7 @@ from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
 from fedldp.data.formats import read_cifar_batch, read_covertype, read_idx, read_svhn
 from fedldp.data.sources import SOURCES, Source, find_source
 
-# Splits that are not published are part of the benchmark's definition: one for all runs.
+# A split that is not published is part of the benchmark's definition: the same for all runs.
 _FIXED_SPLIT_SEED = 0
 _TEST_SHARE = 0.2
 
@@ -136,8 +136,8 @@ def standardised(examples: Examples, name: str) -> Examples:
     check_standardise(source)
     if examples.features.shape[1:2] != (len(source.means),):
         raise ConfigError(
-            f"standardise = true: constants of {name} are for {len(source.means)} channels, and an "
-            f"example has the shape {examples.features.shape[1:]}; set standardise = false"
+            f"standardise = true: the constants of {name} are for {len(source.means)} channels, "
+            f"but an example has the shape {examples.features.shape[1:]}; set standardise = false"
         )
     images = examples.features.copy()
     _standardise(images, source)
@@ -162,7 +162,7 @@ def _no_constants(name: str) -> ConfigError:
 
 
 def _standardise(images: NDArray[np.float32], source: Source) -> None:
-    # In place: the largest data set fills 7 GB, and leaves no room for copies.
+    # In place: the largest data set takes 7 GB, which leaves no room for copies.
     for channel, (mean, deviation) in enumerate(zip(source.means, source.deviations, strict=True)):
         images[:, channel] -= np.float32(mean)
         images[:, channel] /= np.float32(deviation)
@@ -176,7 +176,7 @@ def _load_digits(source: Source, paths: list[Path]) -> Dataset:
 @cache
 def _digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return pixels from 0 to 16 and labels, read once: parsing takes longer than a round."""
-    from sklearn.datasets import load_digits  # slow to import, and needed for this set alone
+    from sklearn.datasets import load_digits  # slow to import, and needed only for this data set
 
     digits = load_digits()
     return digits.images.astype(np.uint8)[:, None], digits.target.astype(np.int64)
@@ -237,7 +237,7 @@ def _from_parts(source: Source, train: list[_Part], test: _Part) -> Dataset:
 def _image_examples(
     source: Source, pixels: NDArray[np.uint8], labels: NDArray[np.int64]
 ) -> Examples:
-    """Scale bytes to [0, 1], after checking that complete files hold what they should."""
+    """Scale bytes to [0, 1], after checking the shapes and labels of complete files."""
     shape = (len(labels), *source.input_shape)
     if pixels.shape != shape or labels.shape != shape[:1]:
         raise DataError(
@@ -253,7 +253,7 @@ def _image_examples(
 
 
 def _scale(pixels: NDArray[np.uint8], largest: int) -> NDArray[np.float32]:
-    # One pass into float32: the largest data set fills 7 GB, and leaves no room for copies.
+    # One pass into float32: the largest data set takes 7 GB, which leaves no room for copies.
     scaled: NDArray[np.float32] = np.divide(pixels, largest, dtype=np.float32, order="C")
     return scaled
 

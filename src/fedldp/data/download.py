@@ -1,4 +1,4 @@
-"""Fetch published files: downloads are resumed after a break, and checked before use."""
+"""Fetch published files: interrupted downloads are resumed, and files are checked before use."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def fetch(
 
     Raises:
         ConfigError: there is no data set of that name.
-        DataMissing: no address served the file; the message has file, folder, addresses and
-            reasons.
+        DataMissing: no address served the file; the message names the file, the folder, the
+            addresses and the reasons.
         DataError: a file cannot be written, or is missing from the archive.
     """
     source = find_source(name)
@@ -111,7 +111,7 @@ def _download(file: PublishedFile, folder: Path, client: httpx.Client, bar: Prog
             partial.replace(folder / file.name)
             return
         partial.unlink()
-        failures.append(f"{address}: wrong size or checksum, what it sent was deleted")
+        failures.append(f"{address}: wrong size or checksum, so the download was deleted")
     raise DataMissing(
         f"{file.name} could not be fetched into {folder} ({'; '.join(failures)}); run the command "
         "again to resume, or put the file there by hand"
@@ -125,7 +125,7 @@ def _stream(
     client: httpx.Client,
     report: Callable[[int], None],
 ) -> None:
-    """Append the missing bytes out of `size` to `partial`, or start anew if the server must.
+    """Append what is missing of `size` bytes to `partial`; start anew if the server cannot resume.
 
     Raises:
         httpx.HTTPError: the address cannot be reached, refuses, or breaks off.

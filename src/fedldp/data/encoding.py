@@ -58,8 +58,8 @@ def encode(
         clients: whether the client column, if one is declared, is required and read.
         people: whether the person column, if one is declared, is required and read.
         labels: whether the label column is required and read.
-        features: the names of the features in the wanted order: those of the table that the model
-            is, or was, trained on. None for the file's own.
+        features: the names of the features in the wanted order, which is that of the table the
+            model is trained on. None takes the file's own order.
 
     Raises:
         ConfigError: a column is missing, or occurs twice, or makes a feature that is not wanted.
@@ -73,7 +73,7 @@ def encode(
         _check_features(table, columns, aside, features)
     blocks: list[NDArray[np.float32]] = []
     names: list[str] = []
-    declared = features is not None  # what the columns are, once and for all
+    declared = features is not None  # the columns are fixed already
     kept = np.ones(len(table), np.bool_)
     for name in table.names:
         if name in aside:
@@ -101,7 +101,7 @@ def encode(
     rows = np.flatnonzero(kept)
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
     _centre(found, names, table, columns)
-    if features is not None:  # a column is known by its name, wherever it stands
+    if features is not None:  # a column is found by its name, wherever it stands
         found = found[:, [names.index(name) for name in features]]
         names = list(features)
     return Encoded(
@@ -130,8 +130,8 @@ def check_people(table: Table, columns: Columns) -> None:
     cells = table.columns[name]
     if not isinstance(cells, list) and (np.abs(cells) >= _EXACT).any():
         raise DataError(
-            f"{table.path}: column {name!r} has numbers of {_EXACT:.0f} and more, of which not "
-            "every digit is read: two persons could become one; save it as text"
+            f"{table.path}: column {name!r} has numbers of {_EXACT:.0f} and more, which lose "
+            "digits when they are read: two persons could become one; save it as text"
         )
 
 
@@ -164,13 +164,13 @@ def numbered(
             found = ", ".join(f'"{each}"' for each in sorted(set(texts), key=int)[:3])
             raise DataError(
                 f"{parts[0].table.path}: the labels are integers from {least}; give integers from "
-                f"0, or say which classes there are, in their order: classes = [{found}, ...]"
+                f"0, or list the classes in order: classes = [{found}, ...]"
             )
         return None, [labels_of(part, columns) for part in parts]
     if all(_parses(float, text) for text in texts):
         raise DataError(
             f"{parts[0].table.path}: the labels are numbers but not integers; give integers from "
-            "0, or say which classes there are: classes = [...]"
+            "0, or list the classes: classes = [...]"
         )
     classes = tuple(sorted(set(texts)))
     place = {text: number for number, text in enumerate(classes)}
@@ -190,7 +190,7 @@ def _feature(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], Callable[[int], str]]:
     """Return a column's features, shape (n, k), which cells are invalid, and a remedy for one.
 
-    If the columns are already ``declared``, whoever has the table can change its cells alone.
+    If the columns are already ``declared``, the remedy changes the table's cells only.
     """
     if name in columns.categories:
         values, found = columns.categories[name], table.texts(name)
@@ -219,17 +219,17 @@ def _feature(
 
 
 def _is_gap(text: str, values: Sequence[str]) -> bool:
-    """Return whether a cell is missing, and no category is called as such a gap is written."""
+    """Return whether a cell is missing, and its text is not the name of a category."""
     return is_missing(text) and text not in values
 
 
 def _no_category(text: str, name: str, values: Sequence[str], *, declared: bool) -> str:
     if declared:
-        what = "a missing value" if is_missing(text) else "which is no category"
+        what = "a missing value" if is_missing(text) else "which is not a category"
         return f"{what}; write one of its categories ({', '.join(values)}), or drop the row"
     if is_missing(text):
         return (
-            f'a missing value; declare what stands for it: add "unknown" to categories.{name}, and '
+            f'a missing value; declare a category for it: add "unknown" to categories.{name}, and '
             f'fill_columns.{name} = "unknown"; or drop the row'
         )
     return (
@@ -242,7 +242,7 @@ def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
     text = table.texts(name)[row]
     if declared and is_missing(text):
         return (
-            "a missing value, and no fill_columns says what stands for it; write a number, or drop "
+            "a missing value, for which fill_columns declares nothing; write a number, or drop "
             "the row"
         )
     if declared and not _parses(float, text):
@@ -257,8 +257,8 @@ def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
         return "which is infinite or too large for float32; repair it, or drop the row"
     return (
         "which is not a number; if the column is text, declare its public categories: "
-        f'categories = {{{name} = ["{text}", ...]}}; if it says whose a row is, name it as '
-        "person_column or client_column; or put it into ignore_columns"
+        f'categories = {{{name} = ["{text}", ...]}}; if it names the person or client of a row, '
+        "set person_column or client_column to it; or put it into ignore_columns"
     )
 
 
@@ -323,15 +323,15 @@ def _check_there(table: Table, columns: Columns, features: Sequence[str]) -> Non
     for name in (*columns.scaled, *columns.categories, *columns.filled):
         if name not in table.names and set(columns.made(name)) <= set(features):
             raise ConfigError(
-                f"the model takes the column {name!r}, which is not there; give it that name, or "
-                f"add it; {shown}"
+                f"the model takes the column {name!r}, which is missing; rename a column to that, "
+                f"or add it; {shown}"
             )
 
 
 def _lacks(table: Table, name: str, setting: str) -> ConfigError:
     return ConfigError(
         f"{setting} names {name!r}, which {table.path} does not have; name one of its columns, or "
-        f"rename that; its columns are {', '.join(table.names)}"
+        f"rename one; its columns are {', '.join(table.names)}"
     )
 
 
@@ -347,7 +347,7 @@ def _check_features(
         )
     if more := [name for name, names in made.items() if not set(names) <= set(features)]:
         raise ConfigError(
-            f"{table.path} has the column {more[0]!r}, which the model does not take; take it out; "
+            f"{table.path} has the column {more[0]!r}, which the model does not take; remove it; "
             f"the model takes {', '.join(features)}"
         )
 

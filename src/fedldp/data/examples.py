@@ -36,8 +36,7 @@ from fedldp.data.people import (
 from fedldp.data.sources import SOURCES
 
 Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Any
-"""Features and labels, and whose the rows are where that is said; or what ``gathered`` reads: a
-torch data set or DataLoader, or a table with a column ``label``."""
+"""Features, labels and perhaps each row's person; or any source that ``gathered`` reads."""
 
 MAX_SEED = 2**32 - 1  # the largest that scikit-learn's splitter takes
 
@@ -60,7 +59,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __repr__(self) -> str:  # shows no row, because a notebook's output is handed on
+    def __repr__(self) -> str:  # shows no row, because notebooks are shared with their output
         rows = f"up to {rounded_count(len(self)):,} rows"
         return f"<fedldp.Examples: {rows} of shape {self.features.shape[1:]}>"
 
@@ -131,7 +130,7 @@ class Dataset:
     def exact_data(self) -> str | None:
         """The identification of the user's own data; None for a published data set.
 
-        It has exact counts, and is what earlier versions gave instead of ``own_data``.
+        It has exact counts, and is what earlier versions recorded instead of ``own_data``.
         """
         if self.is_public:
             return None
@@ -209,7 +208,7 @@ class Dataset:
             test_labels: integers of shape (M,).
             groups: the person of each row, integers from 0 or texts, shape (N,): rows with the same
                 value belong to one person, and stay in one part. Without groups every row is a
-                person of its own.
+                separate person.
             test_groups: the persons of the test set, shape (M,); nobody may be in both sets.
             clients: the client of each row, integers from 0 or texts, shape (N,): a run then has
                 these clients, in sorted order. Equal groups at two clients are one person, whom a
@@ -239,7 +238,10 @@ class Dataset:
                 f"data set {name!r}: test_features and test_labels go together; give both or none"
             )
         if test_features is None and test_groups is not None:
-            raise ConfigError(f"data set {name!r}: test_groups are of a test set; give it, too")
+            raise ConfigError(
+                f"data set {name!r}: test_groups without a test set; give test_features and "
+                "test_labels too"
+            )
         context = f"data set {name!r}:"
         train, test = checked(features, labels, context, groups), None
         if test_features is not None and test_labels is not None:
@@ -484,8 +486,8 @@ def _people_of_all(parts: Sequence[Examples], name: str) -> NDArray[np.int64] | 
     if len(known) < len(parts):
         lacking = next(i for i, part in enumerate(parts) if part.people is None)
         raise DataError(
-            f"data set {name!r}: client {lacking} has no groups, and others have; give them of all "
-            "or of none"
+            f"data set {name!r}: client {lacking} has no groups, but others have; give groups for "
+            "all clients or for none"
         )
     sizes = [int(people.max()) + 1 for people in known]
     return np.concatenate(known) + np.repeat(
@@ -498,7 +500,10 @@ def _parted(
 ) -> tuple[Examples, Examples]:
     """Return a training and a test part; each person's rows are in only one of them."""
     if len(examples) < 2:
-        raise DataError(f"data set {name!r}: one example cannot be split; add some or a test set")
+        raise DataError(
+            f"data set {name!r}: a single example cannot be split; add more examples, or give a "
+            "test set"
+        )
     if examples.people is None:
         train, test = split(examples.labels, test_share, seed)
         return examples.taken(train), examples.taken(test)
@@ -506,8 +511,8 @@ def _parted(
     labels = usual_labels(examples.labels, number)
     if len(labels) < 2:
         raise DataError(
-            f"data set {name!r}: all rows are one person's, and are not split; add some or a test "
-            "set"
+            f"data set {name!r}: all rows belong to one person, and are not split; add rows of "
+            "others, or give a test set"
         )
     held = np.isin(number, split(labels, test_share, seed)[1])
     return examples.taken(~held), examples.taken(held)
@@ -530,8 +535,8 @@ def _split_of_each(
         found = np.flatnonzero(held_of_each(people, owners, test_share, generator))
         if not found.size:
             raise DataError(
-                f"data set {name!r}: every client has one person only, who cannot be held out; "
-                "give a test set of its own (test_file)"
+                f"data set {name!r}: every client has only one person, who cannot be held out; "
+                "give a separate test set (test_file)"
             )
         return found
     taken = [
@@ -541,8 +546,8 @@ def _split_of_each(
     found = np.sort(np.concatenate(taken))
     if not found.size:
         raise DataError(
-            f"data set {name!r}: every client has too few examples to split some off; give a test "
-            "set of its own (test_file)"
+            f"data set {name!r}: every client has too few examples to split some off; give a "
+            "separate test set (test_file)"
         )
     return found
 
@@ -573,7 +578,7 @@ def split(
     Raises:
         ConfigError: test_share or seed is out of range.
     """
-    # Imported here because it takes a second, which users with their own test set need not wait.
+    # Imported here because it takes a second, which users with their own test set can save.
     from sklearn.model_selection import train_test_split
 
     _check_split(test_share, seed)
@@ -663,7 +668,9 @@ def _read(rows: Rows, context: str) -> Gathered:
     if is_source(rows):
         return gathered(rows, context)
     if is_clients(rows):
-        raise DataError(f"{context} it lists the examples of several clients; give those of one")
+        raise DataError(
+            f"{context} it lists the examples of several clients; give the examples of one"
+        )
     if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
         raise DataError(
             f"{context} {type(rows).__name__} holds no examples; give features and labels, a torch "
@@ -677,8 +684,8 @@ def _with_names(dataset: Dataset, read: Gathered) -> Dataset:
     classes = read.classes
     if classes is not None and len(classes) < dataset.num_classes:
         raise DataError(
-            f"data set {dataset.name!r}: there is a label {dataset.num_classes - 1}, and the table "
-            f"names {len(classes)} classes; give every label a name"
+            f"data set {dataset.name!r}: there is a label {dataset.num_classes - 1}, but the table "
+            f"names only {len(classes)} classes; name every class"
         )
     count = dataset.num_classes if classes is None else len(classes)
     return replace(dataset, features=read.names, classes=classes, num_classes=count)
@@ -699,13 +706,12 @@ def as_dataset(given: Any, test: Rows | None = None, *, tested: bool = False) ->
 
     Raises:
         ConfigError: they are none of these, or lack a test set.
-        DataError: they are malformed; the message says whose.
+        DataError: they are malformed; the message names the client or the test set.
     """
     found = _as_dataset(given, test)
     if tested and not len(found.test):
         raise ConfigError(
-            f"dataset: the data set {found.name!r} has no test set, by which runs are compared; "
-            "give it one"
+            f"dataset: the data set {found.name!r} has no test set to compare runs on; give it one"
         )
     return found
 
@@ -720,8 +726,7 @@ def _as_dataset(given: Any, test: Rows | None) -> Dataset:
         return Dataset.from_clients(parts, test=own if test is None else test)
     if isinstance(given, tuple) and any_source(given):
         raise ConfigError(
-            "dataset: it is a tuple of data sets; give clients as a list, and what to test on as "
-            "test="
+            "dataset: it is a tuple of data sets; give clients as a list, and the test set as test="
         )
     if is_clients(given):
         return Dataset.from_clients(given, test=test)

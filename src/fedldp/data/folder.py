@@ -1,4 +1,4 @@
-"""The data folder: its place, and the published files that it holds completely."""
+"""The data folder: its location, and the published files that are complete in it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._ADMITTED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is refused")
+            raise pickle.UnpicklingError(f"it uses {module}.{name}, which is refused")
         return super().find_class(module, name)
 
 
@@ -87,7 +87,7 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         Images of shape (N, 3, 32, 32) and labels of shape (N,).
 
     Raises:
-        DataError: the file is not such a pickle, or asks for anything other than arrays.
+        DataError: the file is not such a pickle, or contains anything other than arrays.
     """
     try:
         with path.open("rb") as file:
@@ -112,7 +112,7 @@ def read_svhn(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     Raises:
         DataError: the file is not of this format.
     """
-    from scipy.io import loadmat  # slow to import, and needed for this data set alone
+    from scipy.io import loadmat  # slow to import, and needed only for this data set
 
     try:
         variables = loadmat(path, variable_names=("X", "y"))

@@ -36,7 +36,7 @@ class ExampleMap(Protocol):
 
 
 def digest_of(*parts: object) -> str:
-    """Return the digest of a function that ``parts`` distinguish from all others."""
+    """Return the digest of a function; ``parts`` distinguish it from all others."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

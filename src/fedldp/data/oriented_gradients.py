@@ -19,7 +19,7 @@ _PIECE = 1000  # images at a time
 
 @dataclass(frozen=True)
 class OrientedGradients:
-    """How much of an image's slope lies where and points which way, as a vector of norm 1.
+    """How an image's slope is distributed over places and directions, as a vector of norm 1.
 
     The image is cut into ``cells`` x ``cells`` cells. A pixel's slope is the difference of its
     neighbours, right less left and below less above. Its length is divided between the two nearest

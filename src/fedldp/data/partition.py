@@ -25,7 +25,9 @@ _SCHEMES: dict[str, tuple[str, str] | None] = {
 }
 _WHOLE = ("shards", "drawn")
 _OF_ROWS = ("shards", "drawn")
-_MAX_PARAMETER = 1e6  # far beyond any effect, and short of overflow in the Dirichlet sampler
+_MAX_PARAMETER = (
+    1e6  # larger values have no further effect, and may overflow in the Dirichlet sampler
+)
 
 
 def parse_scheme(text: str) -> tuple[str, float | None]:
@@ -35,7 +37,7 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
         The scheme's name, and its parameter if it has one.
 
     Raises:
-        ConfigError: the name is unknown, or the parameter is missing, needless or out of range.
+        ConfigError: the name is unknown, or the parameter is missing, superfluous or out of range.
 
     >>> parse_scheme("dirichlet:0.5")
     ('dirichlet', 0.5)
@@ -45,7 +47,7 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
     name, colon, number = text.partition(":")
     if name not in _SCHEMES:
         raise ConfigError(
-            f"partition is {text!r}, which is not known; give iid, "
+            f"partition is {text!r}, which is unknown; give iid, "
             + ", ".join(described[1] for described in _SCHEMES.values() if described)
         )
     described = _SCHEMES[name]
@@ -72,13 +74,13 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
 def check_partition(
     num_examples: int, num_clients: int, scheme: str, num_people: int | None = None
 ) -> tuple[str, float | None]:
-    """Read a partition scheme as ``parse_scheme`` does, and refuse it for too few examples.
+    """Read a partition scheme like ``parse_scheme``, and refuse it if there are too few examples.
 
     Args:
         num_examples: the number of examples of all clients.
         num_clients: the number of clients among whom they are divided.
         scheme: see ``parse_scheme``.
-        num_people: the number of persons in the data, if known: then people are divided.
+        num_people: the number of persons in the data; if it is given, people are divided, not rows.
 
     Raises:
         ConfigError: the scheme is malformed, or there are too few examples, or people, for it.
@@ -99,7 +101,7 @@ def check_partition(
     if name == "drawn" and parameter is not None:
         if parameter > num_examples:
             raise ConfigError(
-                f"partition is {scheme!r}, and there are only {num_examples} examples to draw "
+                f"partition is {scheme!r}, but there are only {num_examples} examples to draw "
                 "from; give at most that"
             )
         return name, parameter
@@ -118,7 +120,7 @@ def check_partition(
 
 
 def examples_of_all(num_examples: int, num_clients: int, scheme: str) -> int:
-    """Return how many of ``num_examples`` different examples the clients have together."""
+    """Return how many of ``num_examples`` different examples the clients have in all."""
     name, parameter = parse_scheme(scheme)
     return num_clients * int(parameter) if name == "drawn" and parameter else num_examples
 

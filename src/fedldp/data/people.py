@@ -1,6 +1,6 @@
 """The persons of rows: their numbers, splits and bounds by person, persons at several clients.
 
-Nothing here is a release or private on its own: it prepares rows where their owner keeps them.
+Nothing here is a release, or makes data private: it prepares rows where their owner keeps them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.core.errors import DataError
 
 _NEARLY_ONE = 1 - 1e-9
-"""A running total of shares starts here, so that ``int`` rounds it up, but no rounding error."""
+"""The start of a running total of shares: ``int`` rounds the total up, but not a rounding error."""
 
 
 def numbers_of(
     groups: ArrayLike, count: int, context: str, what: str = "groups", whose: str = "person"
 ) -> NDArray[np.int64]:
-    """Return for each row the number of its person, from its owner's names of persons.
+    """Return for each row the number of its person, given the owner's names for persons.
 
     Args:
         groups: integers from 0, or texts, shape (count,).
@@ -63,7 +63,7 @@ def count_of(people: NDArray[np.int64]) -> int:
 
 
 def usual_labels(labels: NDArray[np.int64], people: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the most frequent label of each person, or the smallest of several, by number."""
+    """Return the most frequent label of each person; ties go to the smallest label."""
     pairs, counts = np.unique(np.stack([people, labels], 1), axis=0, return_counts=True)
     order = np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))
     first = np.unique(pairs[order, 0], return_index=True)[1]

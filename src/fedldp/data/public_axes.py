@@ -62,8 +62,8 @@ class FileAxes:
     holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 is appended for
     the intercept. An example that holds NaN or infinity counts as the centre.
 
-    Nobody can see in the axes what they were computed from: the user who names the file declares it
-    public, and every line of a statement then says that it relies on that.
+    The axes do not show what they were computed from: the user who names the file declares it
+        public, and every line of a statement then says that it relies on that declaration.
 
     Attributes:
         file: the file.
@@ -85,9 +85,9 @@ class FileAxes:
         axes, centre = _arrays(self.file, named)
         if axes.ndim != 2 or len(axes) != given or centre.shape not in ((), (given,)):
             raise ConfigError(
-                f"{named}: its axes have the shape {axes.shape}, and its centre {centre.shape}; an "
-                f"example has {given} numbers: give axes of shape ({given}, k), and a centre of "
-                f"({given},) or none"
+                f"{named}: its axes have the shape {axes.shape}, and its centre has "
+                f"{centre.shape}; an example has {given} numbers: give axes of shape ({given}, k), "
+                f"and a centre of ({given},) or none"
             )
         wanted = axes.shape[1] if self.axes is None else self.axes
         if not 1 <= wanted <= axes.shape[1]:
@@ -144,7 +144,6 @@ def axes_of_strokes() -> Floats:
     """Return the principal axes of random strokes' pose features, (200, 200), longest first.
 
     The sign of a component is arbitrary, and sites must agree on it: the largest part is positive.
-    sites must not differ in it.
     """
     images = strokes()[:, None].astype(np.float32)
     found = Pose(images.shape[1:])(images)[:, :SIZE].astype(np.float64)

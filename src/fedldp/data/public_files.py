@@ -1,4 +1,4 @@
-"""Files that features are read from: they are public, so everyone may know their digests."""
+"""Files from which features are computed: they are public, and so are their digests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PublicFile:
     Attributes:
         name: the name in the setting.
         content: the file's bytes.
-        digest: their SHA-256, 64 hexadecimal digits; files with one name and digest are equal.
+        digest: their SHA-256, 64 hexadecimal digits; files with the same name and digest are equal.
     """
 
     name: str
@@ -46,8 +46,8 @@ def read_public(name: str, setting: str, data_dir: Path | None) -> PublicFile:
             except OSError as error:
                 raise ConfigError(f"{setting}: {path}: {error.strerror}; check the file") from None
     raise ConfigError(
-        f"{setting}: there is no file {name} here, and none in the data folder, {folder}; put it "
-        "there"
+        f"{setting}: there is no file {name} in the current folder or in the data folder, "
+        f"{folder}; put it there"
     )
 
 

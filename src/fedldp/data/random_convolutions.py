@@ -48,8 +48,9 @@ class RandomConvolutions:
     def __post_init__(self) -> None:
         if min(self.input_shape[1:]) < _SIDE:
             raise ConfigError(
-                f"features = random-convolutions: images of {self.input_shape[1]}x"
-                f"{self.input_shape[2]} are smaller than a filter, {_SIDE}x{_SIDE}; choose others"
+                "features = random-convolutions: images of "
+                f"{self.input_shape[1]}x{self.input_shape[2]} are smaller than a filter, "
+                f"{_SIDE}x{_SIDE}; choose other features"
             )
 
     @property
@@ -67,7 +68,7 @@ class RandomConvolutions:
         """Return the features of images, shape (n, size)."""
         with np.errstate(over="ignore", invalid="ignore"):
             found = finite_rows(self.responses(images))
-        # What rounding leaves of a uniformly grey image does not count as a response.
+        # The rounding errors of a uniformly grey image do not count as a response.
         largest = np.abs(finite_rows(images)).max(axis=1, initial=0)
         found[np.abs(found).max(axis=1, initial=0) <= _ROUNDING * largest] = 0
         return unit(found).astype(np.float32)

@@ -321,7 +321,7 @@ def find_source(name: str) -> Source:
     source = SOURCES.get(_ALIASES.get(name, name))
     if source is None:
         raise ConfigError(
-            f"dataset is {name!r}, which is not known; give one of {', '.join(SOURCES)}, "
-            "or the path of a .npz or .csv file"
+            f"dataset is {name!r}, which is unknown; give one of {', '.join(SOURCES)}, or the path "
+            "of a .npz or .csv file"
         )
     return source

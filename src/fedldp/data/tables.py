@@ -20,7 +20,7 @@ _MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 """The texts that stand for a missing value, in lower case."""
 
 _TRUTHS = {"false": 0.0, "true": 1.0}
-"""What a column of truths holds, as pandas and others write it, in small letters."""
+"""The values of a boolean column as pandas and others write them, in lower case."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Table:
     def numbers(self, column: str) -> NDArray[np.float64]:
         """Return a column as numbers, with NaN for cells that are not numbers, shape (n,).
 
-        The words true and false, in small or large letters, are 1 and 0.
+        The words true and false, in lower or upper case, are 1 and 0.
         """
         cells = self.columns[column]
         if not isinstance(cells, list):
@@ -150,5 +150,5 @@ def _cells(column: Any) -> list[str] | NDArray[np.float64]:
     if types.is_boolean(kind):
         words = {None: "", False: "false", True: "true"}
         return [words[each] for each in column.to_pylist()]
-    # A date or a list becomes text, which its user must declare or leave out.
+    # A date or a list becomes text, and its user must declare the categories or ignore the column.
     return ["" if each is None else str(each) for each in column.to_pylist()]

@@ -43,8 +43,8 @@ class UnitNorm:
 def finite_rows(examples: NDArray[np.floating]) -> Floats:
     """Return examples as rows of doubles, shape (n, d); zeros for those with NaN or infinity.
 
-    Each row is contiguous, however the examples lie in memory, so that its sum is added up in the
-    same order whether it stands alone or among others.
+    Each row is contiguous, however the examples lie in memory, so that it is summed in the same
+    order whether it stands alone or among others.
     """
     width = math.prod(examples.shape[1:])
     rows: Floats = examples.reshape(len(examples), width).astype(np.float64, order="C")

@@ -41,23 +41,23 @@ from fedldp.reporting.text import (
 )
 
 VERSION = 1
-"""The version of the privacy document; it grows when a field is removed or changes its meaning."""
+"""The version of the privacy document; it rises when a field is removed or changes its meaning."""
 
 TO_FILL = "to be filled by whoever publishes"
 
 CONFIDENTIAL = (
-    "the scores of this run are left out: they tell of rows of the clients' own, and no epsilon "
-    "covers them"
+    "the scores of this run are left out: they depend on the clients' private rows, and no "
+    "epsilon covers them"
 )
 """The text in place of scores that are functions of private rows."""
 
 DOUBTFUL = (
-    "whether the figures of this run are doubtful follows from the scores that are left out, and "
-    "is not told here either; its summary.json says it"
+    "whether the figures of this run are doubtful depends on the scores that are left out, and is "
+    "left out too; it is in the run's summary.json"
 )
-"""The text where scores are left out, whatever they are: a text that depends on them would leak."""
+"""The text if scores are left out, the same for all scores: one that depends on them would leak."""
 
-COUNTS = "numbers of examples and people, which are rounded up and covered by no line"
+COUNTS = "numbers of examples and people, which are rounded up, and which no line covers"
 """The counts of the clients' own rows that the documents reveal."""
 
 _README, _PRIVACY = FILES = ("README.md", "privacy.json")
@@ -84,7 +84,7 @@ def write_card(
     document = privacy_document(run, scores=scores)
     place = run_dir / "card" if out is None else out
     if place.exists() and not place.is_dir():
-        raise RunError(f"out = {place}: it is no folder; choose another")
+        raise RunError(f"out = {place}: it is not a folder; choose another")
     for name, begins in _BEGINS.items():
         if (place / name).exists():
             check_replaceable(place / name, begins)
@@ -105,10 +105,10 @@ def hides_scores(document: Mapping[str, Any]) -> bool:
 
 
 def _are_private(privacy: Mapping[str, Any]) -> bool:
-    """Return whether scores are of rows held out of the clients' own, or sent by clients in clear.
+    """Return whether scores were measured on clients' held-out rows, or sent by clients in clear.
 
-    Clients send scores in clear when they test by themselves. If clients have their own encoder,
-    scores on any test set reveal something about the rows that made it.
+    Clients send scores in clear when they test by themselves. If clients have their own encoders,
+    scores on any test set reveal something about the rows that trained those.
     """
     reasons = (line["method"] for line in privacy["guarantees"] if line["epsilon"] is None)
     return scores_are_private(privacy["warnings"]) or any("scores " in text for text in reasons)
@@ -200,7 +200,7 @@ def _registry(run: FinishedRun, privacy: dict[str, Any]) -> dict[str, Any]:
     proven = line is not None and line["epsilon"] is not None
     assert line is not None or not proven
     simulated = SIMULATED in privacy["warnings"]
-    nothing = "nothing is proven of what was asked for, or of all that a client sends"
+    nothing = "nothing is proven for the requested guarantee, or for all that a client sends"
     return {
         "basic": {
             "name": f"model of {run.name}",
@@ -231,8 +231,8 @@ def _registry(run: FinishedRun, privacy: dict[str, Any]) -> dict[str, Any]:
             "model_name_details": _WHO_SEES[line["adversary"]] if line and proven else nothing,
             "actors": _actors(config),
             "release_type": None,
-            "release_type_details": "this document is of one run, and another run on the same "
-            "people adds to their privacy loss",
+            "release_type_details": "this document covers one run; another run on the same people "
+            "adds to their privacy loss",
             "data_source_type": "Static" if simulated else None,
             "data_source_type_details": None,
             "access_type": "Non-interactive",
@@ -275,9 +275,9 @@ _NEIGHBOURS = {
 _WHO_SEES = {
     "server": "the server is not trusted: it sees every report and who sent it",
     "shuffled-server": "a shuffler is trusted: the server sees reports without their senders",
-    "summing-server": "a secure sum is trusted: the server sees sums of a round's reports alone",
-    "downlink": "the server is trusted: the guarantee is against whoever sees its broadcasts, or "
-    "the model",
+    "summing-server": "a secure sum is trusted: the server sees only sums of a round's reports",
+    "downlink": "the server is trusted: the guarantee is against anyone who sees its broadcasts, "
+    "or the model",
 }
 
 
@@ -323,7 +323,7 @@ def _unprotected(run: FinishedRun, privacy: Mapping[str, Any]) -> str | None:
         for line in privacy["guarantees"]
         if line["epsilon"] is None
     )
-    found = [f"nothing is proven of {what}" for what in open_lines]
+    found = [f"nothing is proven for {what}" for what in open_lines]
     if scores_are_private(privacy["warnings"]):
         found.append(HELD_OUT)
     if run.schema is not None and run.schema.rounded:
@@ -339,11 +339,13 @@ def _neighbours(line: Mapping[str, Any]) -> str:
 def _actors(config: Mapping[str, Any]) -> str:
     clients = _whole(config.get("num_clients"))
     trusted = _whole(config.get("untrusted_clients"))
-    told = "" if not trusted else f", of which up to {trusted} may collude with the server or drop"
+    told = (
+        "" if not trusted else f", of which up to {trusted} may collude with the server or drop out"
+    )
     count = "" if clients is None else f"{clients:,} "
     return (
         f"{count}clients, which hold the rows{told}; a server, which sends the model out and "
-        "updates it; whoever gets the model"
+        "updates it; anyone who gets the model"
     )
 
 
@@ -357,7 +359,7 @@ def _post_processing(config: Mapping[str, Any]) -> str:
         for key, words in steps.items()
         if config.get(key) not in (None, "none", 0, 0.0)
     ]
-    return "; ".join(["each model is computed from what was released alone", *known])
+    return "; ".join(["each model is computed only from what was released", *known])
 
 
 def _composition(line: Mapping[str, Any] | None) -> str | None:
@@ -380,7 +382,7 @@ def _preprocessing(config: Mapping[str, Any]) -> str:
         found.append(f"public features {_word(config['features'])}")
     if config.get("standardise"):
         found.append("standardised by constants of the published data set")
-    found.append("whether settings were chosen by scores is not known to the run")
+    found.append("the run does not know whether settings were chosen by scores")
     return "; ".join(found)
 
 
@@ -416,7 +418,7 @@ def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict
         "comparing_guarantees": (
             "each line of the guarantees has its own unit, adversary, neighbours and delta; only "
             "lines that agree in these can be compared"
-            + ("" if privacy["claim"] is None else "; what the source claims stands beside them"),
+            + ("" if privacy["claim"] is None else "; the source's claim is listed beside them"),
             "statement",
         ),
         "unit_of_privacy": (_unit(line), "statement"),
@@ -431,19 +433,19 @@ def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict
             "statement",
         ),
         "side_channels": (
-            "not covered: that a client takes part or drops out, how long it trains or its "
-            "randomiser takes, and what the network shows",
+            "not covered: whether a client takes part or drops out, how long its training and its "
+            "randomiser take, and what network traffic reveals",
             "software",
         ),
         "composition_and_budget": (
-            f"the lines are of this run of {len(run.summary['rounds']):,} rounds alone; other runs "
+            f"the lines cover only this run of {len(run.summary['rounds']):,} rounds; other runs "
             "on the same people add to them",
             "statement",
         ),
         "tuning_and_scores": (
-            f"{HELD_OUT}; whether settings were chosen by them is not known to the run"
+            f"{HELD_OUT}; the run does not know whether settings were chosen by them"
             if scores_are_private(warnings)
-            else "whether settings were chosen by private scores is not known to the run",
+            else "the run does not know whether settings were chosen by private scores",
             "statement",
         ),
         "trust_model": (
@@ -470,7 +472,7 @@ def _unit(line: Mapping[str, Any] | None) -> str:
         return "nothing is proven"
     text = f"{_UNITS[line['unit']]}; {_neighbours(line)}"
     if line["unit"] in ("weight", "record", "client-round"):
-        text += "; this is less than all that a person may have given"
+        text += "; a person may have contributed more than this"
     return text
 
 
@@ -491,8 +493,8 @@ def _correctness(privacy: Mapping[str, Any]) -> str:
     if own:
         return f"what {' and '.join(own)} states is an assumption; nothing here proves it"
     return (
-        "every line names its method; fedldp computed it from what the code states that it "
-        "releases; whether the code was audited is not known to the run"
+        "every line names its method; fedldp computed it from the releases that the code "
+        "declares; the run does not know whether the code was audited"
     )
 
 
@@ -501,7 +503,7 @@ def _arithmetic(line: Mapping[str, Any], simulated: bool) -> str:
         return f"{IDEALISED}: the line does not hold for the numbers that a computer sends"
     grid = f"; {DISCRETE}" if DISCRETE in line["assumptions"] else ""
     where = " in a deployment" if simulated else ""
-    return f"the line is of the numbers that are sent{where}{grid}"
+    return f"the line holds for the numbers that are sent{where}{grid}"
 
 
 def _public(config: Mapping[str, Any]) -> str:
@@ -510,7 +512,7 @@ def _public(config: Mapping[str, Any]) -> str:
         for key in ("features", "initial", "trainable")
         if config.get(key) not in (None, "none", "all")
     ]
-    return "; ".join(parts) or "the configuration names no file of weights and no public features"
+    return "; ".join(parts) or "the configuration names no weights file and no public features"
 
 
 def _utility(run: FinishedRun, hidden: bool, doubts: list[str]) -> str:
@@ -558,7 +560,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
 
 
 def _figures(scores: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the entries of a table of scores; those that fit any class balance come first."""
+    """Return the entries of a table of scores; those that suit any class balance come first."""
     found = [
         ("AUC", area(scores["auc"]) or "not defined"),
         ("balanced accuracy", percent(scores["balanced_accuracy"])),
@@ -624,7 +626,7 @@ _METRICS = {"auc": "roc_auc", "brier": "brier_score"}
 
 
 def _task(run: FinishedRun) -> str | None:
-    """Return the task, if the data show it: a table has columns, and an image three axes."""
+    """Return the task, if the data imply it: a table has columns, and an image three axes."""
     data = str(run.summary["config"].get("dataset", ""))
     if data.endswith((".csv", ".parquet")) or (run.schema and run.schema.features):
         return "tabular-classification"

@@ -1,7 +1,7 @@
 """Charts as inline SVG, by Matplotlib: text stays text, and the colours follow the page.
 
-Charts contain only numbers and our own words: runs are shown by number, so that no text of a run
-folder gets here. Matplotlib comes with the extra ``report``; without it there are no charts.
+Charts contain only numbers and our own words: runs are shown by number, so that no text from a run
+    folder gets in. Matplotlib comes with the extra ``report``; without it there are no charts.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ _STYLE = {
     "legend.frameon": False,
 }
 _INCHES, _NARROW = 4.4, 5.0
-"""Widths of charts in inches: a phone shows a whole chart with readable text."""
+"""Widths of charts in inches: on a phone the whole chart is visible, with readable text."""
 
 _NUMBERS, _NOTHING = 0.68, 0.24
-"""Inches for the tick labels of the vertical axis: numbers, or nothing."""
+"""Inches for the vertical axis's tick labels: numbers, or none."""
 
 _MOST_INSIDE = 9
-"""The most lines with a legend among them; with more lines it stands beneath."""
+"""The largest number of lines with a legend inside the chart; with more lines it stands beneath."""
 
 _MOST_MARKED = 40
-"""The most rounds with which every point of a line is marked."""
+"""The largest number of rounds for which every point of a line is marked."""
 
 
 def available() -> bool:
@@ -80,8 +80,8 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
 
     There is a row for each unit and adversary, showing its strongest line. A bar goes from the
     proven lower bound of the true epsilon to the epsilon; a cross at the right end means no
-    guarantee. The claim stands in the rows of its unit, or in a row of its own, and as a line
-    through all rows.
+    guarantee. The claim stands in the rows of its unit, or in a separate row, and as a line through
+    all rows.
 
     Args:
         name: the chart's name, unique in its page.
@@ -136,7 +136,9 @@ def _name_row(
         figures.append("no guarantee")
     else:
         delta = f", delta {line['delta']!r}" if line["delta"] else ""
-        how = "proven" if stated_by(line) == HOUSE else "stated"  # by whom: the folder's text
+        how = (
+            "proven" if stated_by(line) == HOUSE else "stated"
+        )  # without the name: that text is the folder's
         figures.append(f"{how} {number(line['epsilon'])}{delta}")
     for height, words, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
         axes.text(0, row - height, words, transform=axes.get_yaxis_transform(), va="center",
@@ -313,7 +315,7 @@ def against_epsilon(
 def picture(values: NDArray[np.float32]) -> str:
     """Return an image, shape (channels, height, width), as a PNG data address.
 
-    Its least value is white and its largest black: recovered images have no scale of their own.
+    Its least value is white and its largest black: recovered images have no natural scale.
     """
     import numpy as np
     from matplotlib import image
@@ -339,7 +341,7 @@ def _svg(
 
     ``below`` inches beneath it are for a legend.
     """
-    # Use separate figures and none of pyplot's state, which a program that imports fedldp may use.
+    # Use separate figures and not pyplot's state, which a program that imports fedldp may use.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

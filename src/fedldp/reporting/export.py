@@ -58,7 +58,7 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
         ConfigError: MLflow is not installed.
         RunError: the store cannot be reached or refuses.
     """
-    # MLflow reports its usage to its makers unless it is told not to before its import.
+    # MLflow reports its usage to its makers unless this is switched off before its import.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     import_extra("mlflow", extra="mlflow")
     from mlflow import MlflowClient
@@ -70,7 +70,9 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
         for run in runs:
             _send(client, experiment, run)
     except ImportError as error:
-        raise ConfigError(f"mlflow = {uri}: {error}; this store needs that package too") from error
+        raise ConfigError(
+            f"mlflow = {uri}: {error}; this store needs that package as well"
+        ) from error
     except Exception as error:  # MLflow's own exceptions, and those of its store
         raise RunError(
             f"mlflow = {uri}: {first_line(error)}; give a tracking store, such as "
@@ -105,7 +107,7 @@ def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
             made.finish()
     except Exception as error:  # wandb's own exceptions, and the network's
         raise RunError(
-            f"wandb = {project}: {first_line(error)}; see to its login (wandb login), or set "
+            f"wandb = {project}: {first_line(error)}; check the login (wandb login), or set "
             "WANDB_MODE=offline"
         ) from error
 

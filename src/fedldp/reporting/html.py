@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 GENERATOR = '<meta name="generator" content="fedldp">'
-"""The mark that tells our pages from other files."""
+"""The mark that distinguishes our pages from other files."""
 
 INSTALL = "pip install 'fedldp[report]'"
 _LONGEST_VALUE = 300
 
 
 def page(runs: Sequence[FinishedRun]) -> str:
-    """Return the page of one run, or of several beside each other in the given order."""
+    """Return the page of one run, or of several side by side in the given order."""
     shown = [headline_first(run.summary["privacy"], run.asked) for run in runs]
     twins = [twin_of(run, runs) for run in runs]
     is_twin = [any(run is twin for twin in twins) for run in runs]
@@ -99,7 +99,7 @@ def check_place(place: Path, argument: str) -> None:
         ) from error
     if taken:
         raise RunError(
-            f"{argument} = {place}: it exists and is no report of fedldp; choose another file"
+            f"{argument} = {place}: it exists and is not a report of fedldp; choose another file"
         )
 
 
@@ -134,19 +134,19 @@ def _environment() -> Environment:
 
 
 def _value(value: Any) -> str:
-    """Format a setting for people."""
+    """Format a setting for display."""
     text = value if isinstance(value, str) else json.dumps(value)
     text = "not set" if value is None else text
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]} ..."
 
 
 def _date(text: str | None) -> str:
-    """Format a date from environment.json for people."""
+    """Format a date from environment.json for display."""
     return "unknown" if text is None else text.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _in_words(privacy: Mapping[str, Any]) -> str:
-    """Return what the chart of guarantees shows, for readers who cannot see it."""
+    """Return a description of the chart of guarantees, for readers who cannot see it."""
     parts = [f"claimed: {claim_text(privacy['claim'])}"]
     for line in privacy["guarantees"]:
         what = "no guarantee" if line["epsilon"] is None else f"epsilon {number(line['epsilon'])}"

@@ -89,7 +89,7 @@ class RunProgress:
 
 
 def duration(seconds: float) -> str:
-    """Format a time for people: 40 s, 3 min, 2 h 5 min."""
+    """Format a duration for display: 40 s, 3 min, 2 h 5 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -101,6 +101,6 @@ def _tested(record: Round, *, loss: bool = True) -> str:
         return f"{record.clients} took part"
     parts = [f"accuracy {record.accuracy:.4f}"]
     parts += [f"loss {record.loss:.4f}"] if loss else []
-    # AUC is always shown: a round does not know whether one class has most of the examples.
+    # AUC is always shown: a round's record does not say whether one class has most examples.
     parts += [] if record.auc is None else [f"AUC {record.auc:.4f}"]
     return "  ".join(parts)

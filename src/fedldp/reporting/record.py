@@ -11,7 +11,7 @@ clients/           what clients keep for later rounds, if anything
 model.safetensors  the final weights
 schema.json        names of classes and features, and the shape of an example
 summary.json       the result, as `fedldp run --json` prints it
-report.html        the result as a page for people
+report.html        the result as a web page
 card/              what `fedldp card` makes for publication
 arrivals/          every message's position and time, if record_arrivals is on
 """
@@ -88,7 +88,8 @@ class RunFolder:
 
     def start(self) -> dict[str, str]:
         """Return environment.json's entry on the working folder: its path relative to this one."""
-        # So a record that is given away names no folder of its owner's, if it lay below the other.
+        # A folder that is shared then names none of its owner's folders, if it lay in the working
+        # folder.
         return {"started_in": os.path.relpath(Path.cwd().resolve(), self.path.resolve())}
 
     def started_in(self) -> Path | None:
@@ -100,7 +101,7 @@ class RunFolder:
         return self.path.resolve() / found if isinstance(found, str) else None
 
     def discard(self) -> None:
-        """Restore the place as it was: for a run that ended before its first round was complete."""
+        """Remove all that was made, because the run ended before its first round was complete."""
         for entry in self.path.glob("*"):
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
         remove_empty(self._made)
@@ -156,7 +157,7 @@ class RunFolder:
         """Return whether the run began with these data.
 
         Args:
-            told: the description of the data that may be told, with rounded counts.
+            told: the description of the data that may be shared, with rounded counts.
             exact: the distinguishing description, with exact counts, as in earlier versions.
         """
         found = self.read_config()["own_data"]
@@ -238,8 +239,8 @@ class RunFolder:
             raise RunError(f"{path} is damaged ({error}): start the run anew") from error
         if config != self.digest:
             raise RunError(
-                f"{path}: it is of another configuration than config.json, which was changed "
-                "since; put that back, or start the run anew"
+                f"{path}: it belongs to another configuration than config.json, which has been "
+                "changed; restore that file, or start the run anew"
             )
         weights = state.weights
         sound = weights.dtype == np.float32 and weights.ndim == 1 and np.isfinite(weights).all()
@@ -281,7 +282,7 @@ def check_new(path: Path) -> None:
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             begun = (path / "config.json").is_file()
-            resume = f", or go on with the run in it: {how_to_resume(path)}" if begun else ""
+            resume = f", or continue the run in it: {how_to_resume(path)}" if begun else ""
             raise RunError(f"out = {path}: it exists already; choose another folder{resume}")
         made = missing_folders(path)
         path.mkdir(parents=True, exist_ok=True)
@@ -296,7 +297,7 @@ def how_to_resume(path: Path) -> str:
 
 
 def unused(path: Path) -> Path:
-    """Return ``path``, with a number appended if it is taken, for example by a run this second."""
+    """Return ``path``, with a number appended if it is taken, as by a run of the same second."""
     found, number = path, 1
     while found.exists():
         number += 1
@@ -339,7 +340,7 @@ def check_replaceable(path: Path, begins: bytes) -> None:
                     return
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; see to the file") from error
-    raise RunError(f"out = {path}: it exists and is something else; choose another file")
+    raise RunError(f"out = {path}: it exists and is another kind of file; choose another file")
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -24,7 +24,7 @@ from fedldp.reporting.scores import doubts, is_imbalanced
 from fedldp.reporting.text import asked_for, first_line, headline_in_words, run_title, warnings_of
 
 LARGEST_FILE = 64 * 2**20
-"""The most bytes that a report reads of a run folder's file; 100,000 rounds: about 55 million."""
+"""The largest file of a run folder that a report reads, in bytes; 100,000 rounds take 55e6."""
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Size = Annotated[FiniteFloat, Field(ge=0)]
@@ -58,7 +58,7 @@ class _Line(_Document):
     @model_validator(mode="after")
     def _is_one_thing(self) -> _Line:
         if (self.kind == "none") != (self.epsilon is None):
-            raise ValueError("an epsilon and no guarantee, or neither")
+            raise ValueError("an epsilon without a guarantee, or a guarantee without one")
         return self
 
 
@@ -207,12 +207,12 @@ class FinishedRun:
 
     @property
     def epsilon_in_words(self) -> str:
-        """Epsilon and delta for comparisons, and what they are about; see ``text.headline``."""
+        """Epsilon and delta for comparisons, and what they cover; see ``text.headline``."""
         return headline_in_words(self.summary["privacy"], self.asked)
 
     @property
     def asked(self) -> tuple[str, str] | None:
-        """The unit and the adversary of the guarantee that was asked for, if one was."""
+        """The unit and the adversary of the requested guarantee, if there is one."""
         return asked_for(self.summary["config"])
 
     @property
@@ -267,7 +267,7 @@ def read_run(path: Path) -> FinishedRun:
     """
     if (path / "sweep.json").is_file():
         raise RunError(
-            f"{path}: it is the folder of a sweep; give its runs, each or all: {path}/*/"
+            f"{path}: it is the folder of a sweep; give the folders of its runs: {path}/*/"
         )
     if not (path / "config.json").is_file():
         raise RunError(f"{path}: no run folder with a config.json; give the folder of a run")
@@ -324,14 +324,14 @@ def _read(path: Path, kind: type[_T]) -> _T:
 def _text(path: Path) -> str:
     try:
         if not path.is_file():
-            raise RunError(f"{path} is missing: this is no whole run folder; give another")
+            raise RunError(f"{path} is missing, so the run folder is incomplete; give another")
         if path.stat().st_size > LARGEST_FILE:
-            raise RunError(f"{path} is larger than {LARGEST_FILE:,} bytes: no run writes that")
+            raise RunError(f"{path} is larger than {LARGEST_FILE:,} bytes: no run writes so much")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}; see to the folder") from error
     except UnicodeDecodeError as error:
-        raise RunError(f"{path} is damaged (no text in UTF-8): take another copy") from error
+        raise RunError(f"{path} is damaged (not UTF-8 text): take another copy") from error
 
 
 def _checked(path: Path, kind: type[_T], text: str) -> _T:
@@ -347,4 +347,4 @@ def _checked(path: Path, kind: type[_T], text: str) -> _T:
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

@@ -11,7 +11,7 @@ from fedldp.core.errors import RunError
 
 FILE = "schema.json"
 FEW = 10
-"""The number of examples below which a client's own training says little."""
+"""The number of examples below which a client has too few to train on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class Schema:
         features: their names, if they have any.
         few: the number of simulated clients with fewer than ``FEW`` examples; None if unknown.
         rounded: whether all counts are rounded up, as counts of a user's own rows are.
-        people: the number of people to whom the training examples belong, if the data say it and a
-            person may have several; else None.
+        people: the number of people to whom the training examples belong, if the data name them and
+            a person may have several; else None.
     """
 
     input_shape: tuple[int, ...]
@@ -77,8 +77,6 @@ def read_schema(folder: Path) -> Schema:
             **names,
         )
     except OSError as error:
-        raise RunError(
-            f"{folder}: it has no {FILE}; give the folder of a run that came to its end"
-        ) from error
+        raise RunError(f"{folder}: it has no {FILE}; give the folder of a finished run") from error
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path} is damaged: run it again") from error

@@ -15,7 +15,7 @@ from fedldp.protocol.server_loop import Evaluation, Round
 from fedldp.reporting.schema import FEW, Schema
 
 CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy", "brier")
-"""The metrics for comparing and choosing runs. An uninformative model can be well calibrated."""
+"""The metrics for comparing and choosing runs; an uninformative model can be well calibrated."""
 
 FIGURES = (*CHOSEN_BY[2:], "calibration_error")
 """The figures of a round besides accuracy and loss; see ``Evaluation``."""
@@ -203,11 +203,11 @@ def doubts(
     """Return what makes a model's figures doubtful, in words.
 
     Args:
-        tested: "accuracy", "auc" and "balanced_accuracy" on the test; None if the model was not
-            tested so.
+        tested: "accuracy", "auc" and "balanced_accuracy" on the test; None if there was no such
+            test.
         confusion: the confusion matrix of that test, if it is known.
         counts: the test's examples of each class, shape (num_classes,), one example at least.
-        schema: the model's schema; if its counts are rounded, so are the counts told of the test.
+        schema: the model's schema; if its counts are rounded, so are the test's.
     """
     examples = int(counts.sum())
     told = f"at most {rounded_count(examples):,}" if schema.rounded else f"{examples:,}"
@@ -219,8 +219,8 @@ def doubts(
     if few:
         found.append(
             f"{'up to ' if schema.rounded else ''}{few:,} "
-            f"{'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: "
-            "so little data trains a model badly"
+            f"{'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: so few "
+            "train a model badly"
         )
     return found
 
@@ -229,7 +229,7 @@ _REMEDY = "try more clients, more rounds or a larger epsilon"
 
 
 def _untold(counts: NDArray[np.int64], schema: Schema) -> list[str]:
-    """Return which figures a test cannot give because it lacks examples of a class."""
+    """Return which figures are not defined because the test lacks examples of a class."""
     missing = [schema.class_name(int(label)) for label in np.flatnonzero(counts == 0)]
     if not missing:
         return []
@@ -258,17 +258,21 @@ def _doubt(
     often, classes = most_frequent(counts), int(np.count_nonzero(counts))
     always = f"the {100 * often:.2f} % of always naming the most frequent class"
     if classes == 1:
-        return "the test has one class only: nothing there shows whether the model learned anything"
+        return "the test has only one class, so it cannot show whether the model learned anything"
     if auc is not None and auc <= 0.5 + 2 * auc_deviation(counts):
         return (
-            f"AUC {auc:.4f} is not above the 0.5 of a random order, {as_far}: the model has "
-            f"learned nothing that shows, although its accuracy is {100 * accuracy:.2f} %, beside "
-            f"{always}; {_REMEDY}"
+            f"AUC {auc:.4f} is not above the 0.5 of a random order, {as_far}: there is no sign "
+            f"that the model has learned anything, although its accuracy is {100 * accuracy:.2f} "
+            f"%, beside {always}; {_REMEDY}"
         )
     above = accuracy > often + 2 * math.sqrt(often * (1 - often) / counts.sum())
     low = f"accuracy {100 * accuracy:.2f} % is not above {always}, {as_far}"
     if auc is None and (balanced is None or confusion is None):
-        return None if above else f"{low}: the model has learned nothing that shows; {_REMEDY}"
+        return (
+            None
+            if above
+            else f"{low}: there is no sign that the model has learned anything; {_REMEDY}"
+        )
     if balanced is None or confusion is None or _is_above(balanced, classes, confusion):
         if above or auc is None or is_imbalanced(often):
             return None
@@ -278,12 +282,12 @@ def _doubt(
         f"guessing, {as_far}"
     )
     if auc is None:
-        return f"{level}: the model has learned nothing that shows; {_REMEDY}"
+        return f"{level}: there is no sign that the model has learned anything; {_REMEDY}"
     threshold = ", or move the threshold (fedldp evaluate --threshold)" if len(counts) == 2 else ""
     return (
         f"{level}, although the AUC of {auc:.4f} shows that the model tells classes apart: its "
-        f"answers are hardly better than always the same one; give rare classes more weight "
-        f"(class_weights){threshold}"
+        "predictions are hardly better than always naming the same class; give rare classes more "
+        f"weight (class_weights){threshold}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A privacy statement as an object that shows itself, in a terminal and in a notebook."""
+"""A privacy statement as an object that displays itself, in a terminal and in a notebook."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
     Args:
         console: where to print.
         privacy: the statement.
-        setting: the budget that was set, with what it is about, if there is one.
+        setting: the budget that was set and what it covers, if there is one.
     """
     if setting is not None:
         console.print(f"setting    {setting}", highlight=False, soft_wrap=True)
@@ -62,7 +62,7 @@ def asked_for(config: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def asked_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) -> dict[str, Any]:
-    """Return a statement that begins with the lines of the guarantee that was asked for."""
+    """Return a statement that begins with the lines of the requested guarantee."""
     lines = sorted(
         privacy["guarantees"], key=lambda line: (line["unit"], line["adversary"]) != asked
     )
@@ -82,7 +82,7 @@ def headline_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) ->
 def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
     """Return what a run protects, in sentences; its documents begin with the first.
 
-    The first sentence is about the guarantee asked for, or else the ``first_line``. The others say
+    The first sentence is about the requested guarantee, or else the ``first_line``. The others say
     what holds for the same unit against other adversaries, and what is not protected.
     """
     asked = asked_for(config)
@@ -98,14 +98,14 @@ def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) ->
     else:
         if line is None or line["epsilon"] is None:
             return [
-                "No guarantee: nothing is proven, against anybody, of all that one client sends in "
-                "the run, nor of all that one person has, nor of one training example."
+                "No guarantee: nothing is proven, against any adversary, about all that one "
+                "client sends in the run, all that one person has, or one training example."
             ]
         of = ""
         if IDEALISED in line["assumptions"]:
-            of = ", of ideal real numbers and not of those that a computer sends"
+            of = ", for ideal real numbers and not for those that a computer sends"
         elif SIMULATED in privacy["warnings"]:
-            of = ", of a deployment with these settings"
+            of = ", for a deployment with these settings"
         unit, adversary = line["unit"], line["adversary"]
         found = [f"{_begun(standing(line))}{of}: {_about_whom(line)}."]
     for other, who in _WHO.items():
@@ -148,7 +148,7 @@ def _small(text: str) -> str:
 
 
 def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str | None:
-    """Return the guarantee asked for and what is stated about it; None without a target."""
+    """Return the requested guarantee and what is stated about it; None without a target."""
     asked = asked_for(config)
     if asked is None:
         return None
@@ -166,21 +166,21 @@ def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str
 def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
     """Return the headings of the table of guarantees.
 
-    For a user's own code, the table says on whose word a line rests, in place of the lower bound:
-    there is no lower bound for such code.
+    For a user's own code, the table says who states a line, in place of the lower bound: there is
+    no lower bound for such code.
     """
     last = "stated by" if own_words(privacy) else "true epsilon is at least"
     return ("protected", "against", "epsilon", "delta", last)
 
 
 def own_words(privacy: Mapping[str, Any]) -> list[str]:
-    """Return the addresses of the user's own code on whose word a statement's lines rest."""
+    """Return the addresses of the user's own code that states lines of a statement."""
     found = dict.fromkeys(stated_by(line) for line in privacy["guarantees"])
     return [by for by in found if by != HOUSE]
 
 
 def standing(line: Mapping[str, Any]) -> str:
-    """Return whether a line with an epsilon is proven, or on whose word it rests."""
+    """Return whether a line with an epsilon is proven, or who states it."""
     by = stated_by(line)
     return "proven" if by == HOUSE else f"stated by {by}"
 
@@ -209,7 +209,7 @@ def _lower(line: Mapping[str, Any]) -> str:
 
 
 def run_title(recipe: str | None, config: Mapping[str, Any]) -> str:
-    """Return the title of a run: its recipe alone would not say whose data it was about."""
+    """Return the title of a run: its recipe alone would not name its data."""
     return f"{recipe or config['system']} on {config['dataset']}"
 
 
@@ -233,18 +233,18 @@ def claim_text(claim: dict[str, Any] | None) -> str:
 
 
 def percent(accuracy: float | None) -> str:
-    """Format an accuracy for people; return an empty text if there was no test."""
+    """Format an accuracy for display; return an empty text if there was no test."""
     return "" if accuracy is None else f"{100 * accuracy:.2f} %"
 
 
 def area(share: float | None) -> str:
-    """Format an AUC or an average precision for people; return an empty text if it is unknown."""
+    """Format an AUC or an average precision for display; return an empty text if it is unknown."""
     return "" if share is None else f"{share:.4f}"
 
 
 def imbalance(most_frequent: float) -> str:
     """Return in words why accuracy says little about a test."""
-    return f"{percent(most_frequent)} of the test are of one class, which accuracy rewards"
+    return f"{percent(most_frequent)} of the test is one class, which accuracy rewards"
 
 
 def explain(privacy: dict[str, Any]) -> str:
@@ -258,7 +258,7 @@ def explain(privacy: dict[str, Any]) -> str:
             sentences += _known(adversary, [line for line in known if stated_by(line) == by], by)
         sentences += _not_proven(adversary, [line for line in lines if line["kind"] == "none"])
     if any(MEANINGLESS < _size(line) < math.inf for line in best.values()):
-        sentences.append(f"An epsilon above {MEANINGLESS:g} is no protection to speak of.")
+        sentences.append(f"An epsilon above {MEANINGLESS:g} gives practically no protection.")
     return " ".join(sentences)
 
 
@@ -277,7 +277,7 @@ def headline(
 ) -> dict[str, Any] | None:
     """Return the line that tables and charts of runs show, for one unit and adversary.
 
-    If no ``guarantee`` is asked for, it is about all that a client sends in its run, against the
+    If no ``guarantee`` is requested, it is about all that a client sends in its run, against the
     server. If nothing is known about that, it is about a person, or a row; and if nothing is known
     about these either, it is against an adversary who sees less than the server: sums, or
     broadcasts.
@@ -337,7 +337,7 @@ def about(unit: str, adversary: str, behind: float | None = None) -> str:
 
 
 def headline_in_words(privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None) -> str:
-    """Return the headline's epsilon and delta, what they are about, and on whose word they rest."""
+    """Return the headline's epsilon and delta, what they cover, and who states them."""
     line = headline(privacy, guarantee)
     if line is None or line["epsilon"] is None:
         return _in_words(line)
@@ -348,7 +348,7 @@ def headline_in_words(privacy: Mapping[str, Any], guarantee: tuple[str, str] | N
 def run_in_words(privacy: dict[str, Any]) -> str:
     """Return what is stated about all that a client sends in its run, against the server.
 
-    If that is not proven, the text says on whose word it rests.
+    If that is not proven, the text says who states it.
     """
     return _in_words(best_lines(privacy).get(("client-run", "server")))
 
@@ -383,14 +383,14 @@ def _not_proven(adversary: str, lines: Rows) -> list[str]:
         reasons.setdefault(reason, []).append(_FROM[line["unit"]])
     who = _WHO[adversary][0].lower() + _WHO[adversary][1:]
     return [
-        f"There is no guarantee (epsilon = infinity) on what {who} learns {', nor '.join(parts)}. "
+        f"There is no guarantee (epsilon = infinity) on what {who} learns {', or '.join(parts)}. "
         f"The reason: {reason}."
         for reason, parts in reasons.items()
     ]
 
 
 def _preference(line: dict[str, Any]) -> tuple[bool, float]:
-    # What holds for the numbers that are sent comes before what holds for real arithmetic.
+    # Lines for the numbers that are sent come before lines for real arithmetic.
     return IDEALISED in line["assumptions"], _size(line)
 
 
@@ -410,14 +410,14 @@ _FROM = {
 def _where(line: Mapping[str, Any]) -> str:
     """Return at how many sites a person may have rows, from a line that says it."""
     sites = (a for a in line["assumptions"] if a.startswith(AT_SITES))
-    return "".join(f", if she{each.removeprefix('a person')}" for each in sites)
+    return "".join(f", if the person{each.removeprefix('a person')}" for each in sites)
 
 
 _WHO = {
     "server": "A server that can link a client's messages",
     "shuffled-server": "A server behind an honest shuffler",
     "summing-server": "A server that sees only sums",
-    "downlink": "Whoever sees only the broadcasts",
+    "downlink": "Anyone who sees only the broadcasts",
 }
 MEANINGLESS = 20.0
 """At this epsilon an attacker may be wrong only once in e^20 cases, half a billion."""
@@ -439,7 +439,7 @@ def print_result(
         summary: the run's document.
         tested_on: the data on which its accuracy was measured.
         metrics: the system's own figures.
-        setting: the budget that was set, with what it is about, if there is one.
+        setting: the budget that was set and what it covers, if there is one.
         stated: whether the reader has already seen this statement, before the run.
     """
     final, often = summary["final"], summary["final"]["most_frequent"]
@@ -462,7 +462,11 @@ def print_result(
     ranking = (
         f"AUC        {area(final.get('auc')) or 'not defined'} on {tested_on}, balanced accuracy "
         f"{percent(final.get('balanced_accuracy'))}",
-        *((f"           They come first: {imbalance(often)}.",) if leads else ()),
+        *(
+            (f"           AUC and balanced accuracy come first: {imbalance(often)}.",)
+            if leads
+            else ()
+        ),
         f"           Average precision {area(final.get('average_precision')) or 'not defined'}, "
         f"Brier score {area(final.get('brier'))}, calibration error "
         f"{area(final.get('calibration_error')) or 'unknown'}.",
@@ -498,7 +502,7 @@ def print_result(
         if person is not None and asked != ("person", "server"):
             whole += f"; {_FROM['person']}: {_in_words(person)}"
         console.print(
-            f"privacy    as stated above{budget}; epsilon of all that a client sends in the run, "
+            f"privacy    as stated above{budget}; epsilon for all that a client sends in the run, "
             f"against the server: {whole}",
             highlight=False,
             soft_wrap=True,

@@ -1,9 +1,9 @@
 """What a maintainer runs: python -m fedldp.reproduction [PAGE... | --publish | --restore].
 
 Each PAGE, docs/reproduction.md, docs/results/reproduction_*.md or docs/papers/*.md, gets its tables
-and its chart anew from the committed results; with --publish, those get the user's own measurements
-where they have more seeds. With --restore, committed results of one seed become the user's own, so
-that further seeds join them.
+and charts written again from the committed results. --publish first replaces committed results by
+the user's own measurements if those have more seeds. With --restore, committed results of one seed
+become the user's own, so that further seeds join them.
 """
 
 from __future__ import annotations

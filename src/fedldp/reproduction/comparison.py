@@ -38,11 +38,11 @@ class Measurement:
     Attributes:
         mean: accuracy, another metric, or a gain, 0 to 1.
         deviation: sample standard deviation over seeds; None for one seed.
-        seeds: of the runs.
+        seeds: the seeds of the runs.
         after: mean accuracy and its deviation after some rounds, by round.
         device: the device that trained.
         hardware: the machine, in words.
-        date: of the latest run, ISO.
+        date: the date of the latest run, ISO.
         published: whether it is a committed result.
         stand_in: whether it was measured on a smaller stand-in for the data set.
     """
@@ -75,8 +75,8 @@ class Row:
         why: the cause of a difference of more than a point, or that it is not known.
         epsilon: proven for a client's whole run against the server; None if none is proven, or for
             a gain.
-        delta: of that epsilon.
-        idealised: whether that guarantee holds in idealised arithmetic only.
+        delta: the delta of that epsilon.
+        idealised: whether that guarantee holds only in idealised arithmetic.
     """
 
     row: str
@@ -135,7 +135,7 @@ def compare(
         target: the table or figure.
         store: the user's measurements.
         root: the data folder; it determines whether a data set or its stand-in is used.
-        device: only measurements on it count; None: those on the device with more seeds.
+        device: only measurements on it count; None takes those on the device with more seeds.
         prove: whether to state what is proven; this takes longer than everything else.
     """
     rows = []
@@ -311,7 +311,7 @@ def _published_gain(target: Target, gain: Gain, by_name: dict[str, Recipe]) -> M
     return replace(
         first,
         # The mean of paired differences is the difference of means; their deviation is stored
-        # apart.
+        # separately.
         mean=2 * statistics.fmean((-1) ** n * each.mean for n, each in enumerate(known)),
         deviation=row["deviation"] if row and row["seeds"] == first.seeds else None,
         after={},

@@ -15,9 +15,9 @@ from fedldp.reproduction.comparison import Row
 
 _ROUND = "round"
 _CURVES = 7
-"""Curves of one panel of a page's chart: what the eye can tell apart."""
+"""The largest number of curves in one panel of a page's chart: more are hard to tell apart."""
 _FEW = 5
-"""Rounds up to which each is a point: a line of two is easily taken for what lies between."""
+"""Up to this many rounds each is marked by a point, so that a line is not read as more rounds."""
 
 
 def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
@@ -59,12 +59,12 @@ def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
 
 
 def has_rounds(row: Row) -> bool:
-    """Return whether more than the last round is known of a row."""
+    """Return whether more than a row's last round is known."""
     return row.ours is not None and len(row.ours.after) > 1
 
 
 def fingerprint(rows: Sequence[Row]) -> str:
-    """Return a digest of all that ``write_rounds`` draws: a test finds a chart that is old."""
+    """Return a digest of all that ``write_rounds`` draws, by which a test finds outdated charts."""
     drawn = [(_name(row), row.ours.after) for row in rows if row.ours and has_rounds(row)]
     return hashlib.sha256(repr(drawn).encode()).hexdigest()[:16]
 
@@ -80,7 +80,7 @@ def write_rounds(path: Path, rows: Sequence[Row]) -> None:
     )
     drawn = [row for row in rows if has_rounds(row)]
     panels = [drawn[start : start + _CURVES] for start in range(0, len(drawn), _CURVES)]
-    # Letters stay letters, and names do not change from one call to the next.
+    # Text stays text, and the ids of elements are the same in every call.
     small = {"svg.fonttype": "none", "svg.hashsalt": "fedldp", "font.sans-serif": ["DejaVu Sans"]}
     with style.rc_context({"font.family": "sans-serif", **small}):
         figure = figures.Figure(figsize=(9, 3.2 * len(panels)), layout="constrained")

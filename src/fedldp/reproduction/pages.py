@@ -1,4 +1,4 @@
-"""The tables of docs/results/reproduction_*.md and docs/papers, made of the committed results.
+"""The tables of docs/results/reproduction_*.md and docs/papers, made from the committed results.
 
 The text between the tables is kept.
 """
@@ -29,7 +29,7 @@ _SEEDS = 3
 _CORES = 2
 """How many cores the estimated time of a run assumes."""
 _WHOLE = 10
-"""Hours from which on a guess has no tenths."""
+"""From this many hours on, an estimate has no decimals."""
 _NOWHERE = Path("/nonexistent")
 """An empty data folder and an empty store, so that the page is the same on every machine."""
 
@@ -40,7 +40,7 @@ def updated(page: str) -> str:
     The markers, each up to ``<!-- end -->``: ``<!-- target NAME -->``, a table or figure, and its
     chart where rounds are known; ``<!-- claims PAPER -->``, what its text claims; ``<!-- proven
     RECIPE... -->``, the lines of statements; ``<!-- overview -->``, all targets; ``<!-- unmeasured
-    -->``, what is left.
+    -->``, what is not measured.
 
     Raises:
         ConfigError: a marker has an unknown name.
@@ -72,7 +72,7 @@ def name_of_chart(target: str) -> str:
 
 
 def committed(target: Target, *, prove: bool = True) -> list[Row]:
-    """Return a target's rows by the committed results alone."""
+    """Return a target's rows from the committed results only."""
     return compare(target, Store(_NOWHERE), _NOWHERE, prove=prove)
 
 
@@ -86,7 +86,7 @@ def target_text(target: Target) -> str:
 
 
 def overview(found: Iterable[Target]) -> str:
-    """Return a table of all targets: their pages, and how many cells have which verdict."""
+    """Return a table of all targets: their pages, and the number of cells with each verdict."""
     verdicts: tuple[Verdict, ...] = (
         "agrees",
         "explained",
@@ -110,8 +110,8 @@ def overview(found: Iterable[Target]) -> str:
 def remaining(found: Iterable[Target]) -> str:
     """Return a table of committed cells with fewer than three seeds, with their estimated cost."""
     lines = [
-        "| target | cells | measured | with three seeds | CPU hours, one seed of what is not "
-        "measured | three seeds of all |",
+        "| target | cells | measured | with three seeds | CPU hours for one seed of the "
+        "unmeasured | CPU hours for three seeds of all |",
         "|---|---|---|---|---|---|",
     ]
     for target in found:
@@ -128,7 +128,7 @@ def remaining(found: Iterable[Target]) -> str:
 
 
 def _hours(target: Target, seeds: Sequence[int], most: int) -> str:
-    """Return about how many core hours the runs take that are missing from ``most`` seeds."""
+    """Return the estimated core hours of the runs that are missing for ``most`` seeds."""
     seconds = 0.0
     for count in range(most):
         cells = [cell for cell, known in zip(target.cells, seeds, strict=True) if known == count]
@@ -166,7 +166,9 @@ def percent(value: float | None, *, sign: bool = False) -> str:
     if value is None:
         return "-"
     text = f"{100 * value:{'+' if sign else ''}.2f}"
-    return text[:-1] if text.endswith("0") else text  # a number known to a tenth has one decimal
+    return (
+        text[:-1] if text.endswith("0") else text
+    )  # a number that is known to a tenth has one decimal
 
 
 def paper_text(row: Row) -> str:

@@ -23,7 +23,7 @@ PAPERS = ("ldp_fl", "ldpfl", "priority", "personalised")
 """The pages; each has a module with its claims."""
 
 NO_CAUSE = "no cause is noted"
-"""Stands beside a claim that does not hold and lacks an explanation."""
+"""The text beside a claim that does not hold and lacks an explanation."""
 
 _NOWHERE = Path("/nonexistent")
 _CORES = 2
@@ -40,7 +40,9 @@ def claims_of(paper: str) -> tuple[PaperClaim, ...]:
         ConfigError: there is no such page.
     """
     if paper not in PAPERS:
-        raise ConfigError(f"paper {paper}: there is none of that name; choose {', '.join(PAPERS)}")
+        raise ConfigError(
+            f"paper {paper}: there is no paper of that name; choose {', '.join(PAPERS)}"
+        )
     found: tuple[PaperClaim, ...] = import_module(f"fedldp.reproduction.claims.{paper}").CLAIMS
     return found
 
@@ -72,10 +74,10 @@ def judged(claim: PaperClaim) -> tuple[str, str]:
 
 
 def proven_table(names: str) -> str:
-    """Return what some recipes claim, and the guarantees of their statements, as a table.
+    """Return the claims of some recipes, and the guarantees of their statements, as a table.
 
     Args:
-        names: of recipes, separated by spaces.
+        names: the names of recipes, separated by spaces.
     """
     lines = [
         "| recipe | protected | against | epsilon | delta | true epsilon is at least |",
@@ -106,7 +108,7 @@ def _lines(statement: dict[str, Any]) -> list[str]:
 
 
 def _known(name: str) -> Measurement | None:
-    """Return what is committed of a recipe: after its last round, or after that of ``name@5``."""
+    """Return a recipe's committed result, after its last round, or after round 5 for ``name@5``."""
     recipe, _, after = name.partition("@")
     ours = ours_of(find_recipe(recipe), Store(_NOWHERE), _NOWHERE, None)
     if ours is None or not after:
@@ -127,7 +129,7 @@ def _is_above(measured: Sequence[Measurement], upper: Sequence[int], lower: Sequ
 
 
 def _cost(cells: Sequence[Recipe]) -> str:
-    """Return about how long one seed of some recipes takes on one core."""
+    """Return the estimated time of one seed of some recipes on one core."""
     todo = jobs(cells, range(1), Store(_NOWHERE), _NOWHERE, "cpu")
     minutes = _CORES * sum(job.seconds for job in todo) / 60
     hours = minutes / 60

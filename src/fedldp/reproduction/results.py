@@ -40,15 +40,14 @@ class Measured:
     """One run of a cell.
 
     Attributes:
-        digest: of what it is valid for.
-        recipe: its name, for people.
-        seed: the simulation's.
+        digest: the digest of what it is valid for. recipe: its name, for display.
+        seed: the seed of the simulation.
         rounds: number of rounds.
-        accuracies: after every round, 0 to 1.
+        accuracies: the accuracy after every round, 0 to 1.
         device: the device that trained.
         hardware: the machine, in words.
         date: ISO.
-        seconds: of all rounds; 0 if unknown.
+        seconds: the time of all rounds; 0 if unknown.
         metrics: the system's metrics besides accuracy, each after every round.
     """
 
@@ -73,7 +72,7 @@ class Published:
     """A cell's committed result, over several seeds.
 
     Attributes:
-        recipe: whose cell it is.
+        recipe: the recipe of the cell.
         digest: of what it is valid for.
         rounds: number of rounds of its runs.
         seeds: of its runs.
@@ -83,7 +82,7 @@ class Published:
         device: the device that trained.
         hardware: the machine, in words.
         date: ISO.
-        metric: which metric of a round it is.
+        metric: the name of the metric.
     """
 
     recipe: str
@@ -154,7 +153,7 @@ def default_cache() -> Path:
 class Store:
     """The user's own measurements: one file for each run, written completely or not at all.
 
-    An unfinished run has a folder beside it, so that it can go on where it was interrupted.
+    An unfinished run has a folder there, so that it can continue where it was interrupted.
 
     Args:
         folder: created when the first measurement is written.

@@ -1,4 +1,4 @@
-"""Runs what is not measured yet, in the order of most information per minute."""
+"""Makes the missing runs, the most informative per minute of computing first."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Job:
     """One missing run.
 
     Attributes:
-        recipe: whose cell it is.
+        recipe: the recipe of the cell.
         config: its configuration, with the seed.
-        digest: of what the measurement is valid for.
+        digest: the digest of what the measurement is valid for.
         seconds: its estimated duration.
     """
 
@@ -62,10 +62,10 @@ class Job:
 def jobs(
     cells: Iterable[Recipe], seeds: Sequence[int], store: Store, root: Path, device: Device
 ) -> list[Job]:
-    """Return the missing runs, in the order of most information per minute.
+    """Return the missing runs, the most informative per minute of computing first.
 
-    A cell's first seed tells more than its second, and a cell with a paper's number twice as much
-    as one without. Cells with the same configuration share their runs.
+    A cell's first seed counts more than its second, and a cell with a paper's number counts twice
+    as much as one without. Cells with the same configuration share their runs.
     """
     made: dict[tuple[str, int, int], tuple[float, Job]] = {}
     for recipe in cells:
@@ -88,10 +88,10 @@ def jobs(
 
 
 def estimate(config: RunConfig, root: Path, known: Iterable[Measured] = ()) -> float:
-    """Return about how many seconds a run takes: by similar earlier runs, or by an estimate.
+    """Return the estimated seconds of a run, from similar earlier runs or from its multiplications.
 
     Args:
-        config: the run's.
+        config: the configuration of the run.
         root: the data folder.
         known: runs that differ from it only in their seed and their number of rounds.
     """
@@ -127,7 +127,7 @@ def run_all(
 ) -> Iterator[Measured]:
     """Run jobs in order, and store and yield each measurement as soon as it is complete.
 
-    An interrupted run goes on after its last complete round; a run that another process is
+    An interrupted run continues after its last complete round; a run that another process is
     measuring is left to that process.
 
     Args:
@@ -179,8 +179,8 @@ def _run(job: Job, data_dir: Path | None, device: Device, workers: int, place: P
 def _simulated(
     job: Job, data_dir: Path | None, device: Device, workers: int, place: Path
 ) -> Result:
-    """Run a job in the folder ``place``, or go on with an interrupted run there."""
-    # These import what only a run needs; torch takes seconds.
+    """Run a job in the folder ``place``, or continue an interrupted run there."""
+    # Imported here because only a run needs them, and torch takes seconds.
     from fedldp.reporting.record import RunFolder
     from fedldp.simulation.engine import simulate
 
@@ -193,7 +193,7 @@ def _simulated(
         try:
             return run(resume=RunFolder(place), after_round=begun.append)
         except RunError:  # the folder is damaged, or some default was different
-            if begun:  # the run itself went on, and failed for another reason
+            if begun:  # the run itself continued, and failed for another reason
                 raise
     shutil.rmtree(place, ignore_errors=True)  # killed before its first round was complete
     return run(out=place)

@@ -1,4 +1,4 @@
-"""What is proven of a recipe, for pages and claims: the lines of its statement."""
+"""What is proven about a recipe, for pages and claims: the lines of its statement."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def lines_of(recipe: str, unit: str, adversary: str) -> list[dict[str, Any]]:
 
 
 def least_epsilon(recipe: str, unit: str, adversary: str = "server") -> float:
-    """Return the least epsilon that is proven of a recipe; infinity where none is."""
+    """Return the least epsilon that is proven for a recipe; infinity if none is."""
     found = [line["epsilon"] for line in lines_of(recipe, unit, adversary)]
     return min((each for each in found if each is not None), default=math.inf)

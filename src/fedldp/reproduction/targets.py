@@ -88,7 +88,9 @@ def find_target(name: str, found: dict[str, Target] | None = None) -> Target:
     """
     known = targets() if found is None else found
     if name not in known:
-        raise ConfigError(f"target {name}: there is none of that name; choose {', '.join(known)}")
+        raise ConfigError(
+            f"target {name}: there is no target of that name; choose {', '.join(known)}"
+        )
     return known[name]
 
 
@@ -122,7 +124,7 @@ _SELECTION: dict[str, tuple[tuple[str, ...], dict[str, float | None]]] = {
 }
 """Wu, Xu, Zhu's mean gains over (A), in points: by figure, its mixes and the gains of (B), (C).
 
-Of Fig. 7 they say, without a number, that neither has a gain."""
+About Fig. 7 they say, without a number, that neither has a gain."""
 
 _LOSSES = {
     "mnist": ("MNIST", 0.97),
@@ -132,11 +134,11 @@ _LOSSES = {
 """Sun, Qian, Chen's losses against FedAvg, in points (Section 1)."""
 
 _LARGEST_TOLERANCE = 0.03
-"""Of a gain, 0 to 1."""
+"""The largest tolerance of a gain, 0 to 1."""
 
 
 def _expected_gain(points: float) -> Expected:
-    """Return a gain with its tolerance, at most half of it: a larger one would judge nothing."""
+    """Return a gain with its tolerance, at most half of it, so that no gain never passes."""
     gain = points / 100
     return Expected(accuracy=gain, tolerance=min(_LARGEST_TOLERANCE, abs(gain) / 2))
 

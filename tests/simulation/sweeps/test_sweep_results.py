@@ -181,7 +181,7 @@ def test_where_one_class_has_most_of_the_test_auc_comes_first() -> None:
     assert rows[0][1:4] == ["0.7000 ± 0.0000", "60.00 ± 0.00 %", "88.00 ± 1.41 %"]
     assert rows[1][1:3] == ["0.7500", "60.00 %"]
     assert found.notes()[0] == (
-        "AUC and balanced accuracy come first: 87.00 % of the test are of one class, which "
+        "AUC and balanced accuracy come first: 87.00 % of the test is one class, which "
         "accuracy rewards"
     )
     # JSON and its means still show the accuracy.

@@ -1,7 +1,7 @@
-"""What is viable with a table: who can be protected, from whom, and at what cost.
+"""Advice on a table: who can be protected, from whom, and at what cost.
 
-``plan`` says what is run, ``asking`` refuses input that does not fit, ``advice`` has the rule and
-the words, ``page`` makes the page for a data-protection officer.
+``plan`` says what is run, ``asking`` refuses input that does not fit, ``advice`` applies the rule
+and words the verdicts, and ``page`` makes the page for a data-protection officer.
 """
 
 from fedldp.comparing.advising.advice import Advice

@@ -49,16 +49,16 @@ METRICS = {
 }  # fmt: skip
 
 KEPT = 0.8
-"""The share of the way from guessing to a model without protection that a viable model keeps."""
+"""The share of the way from guessing to an unprotected model that a viable model keeps."""
 
 GUESS = 0.5
-"""The AUC of a guess that knows nothing, or always names the most frequent class."""
+"""The AUC of a random guess, or of always naming the most frequent class."""
 
 NEXT = "next.toml"
 """The file, in the folder of the advice, that holds the advised run."""
 
 SMALL = 0.01
-"""A difference in AUC below this is not called a cost."""
+"""A difference in AUC up to this is not called a cost."""
 
 State = Literal["viable", "no gain", "lost", "nothing learned", "refused", "not measured"]
 
@@ -122,7 +122,7 @@ class Advice:
         question: the question that was asked.
         data: the table's data.
         comparison: the contestants.
-        figures: the figures by name and epsilon.
+        figures: the figures, by contestant and epsilon.
         out: the folder, or None if nothing was kept.
         seconds: the CPU seconds of all runs.
     """
@@ -161,13 +161,13 @@ class Advice:
 
     @property
     def alone(self) -> list[Figure]:
-        """What single sites reach by themselves, without protection; empty for many clients."""
+        """The figures of sites that train alone, unprotected; empty if there are many clients."""
         if self.unit == "client-run":
             return []
         return [self.free(alone_name(site)) for site in alone(self.data)]
 
     def alone_mean(self, metric: str = METRIC) -> float | None:
-        """Return the mean over sites that train alone; None unless all are measured."""
+        """Return the mean over the sites that train alone; None unless all are measured."""
         found = [figure.mean(metric) for figure in self.alone if figure.refused is None]
         known = [each for each in found if each is not None]
         return statistics.fmean(known) if known and len(known) == len(found) else None
@@ -217,7 +217,7 @@ class Advice:
         """Return the rule's verdict on a trust and an epsilon.
 
         A result is viable if it keeps ``KEPT`` of the way from guessing to a model without
-        protection, and beats a site by itself by two standard errors of the seeds.
+        protection, and beats a site that trains alone by two standard errors over the seeds.
         """
         figure = self.at(trust, epsilon)
         if figure.refused is not None:
@@ -243,23 +243,23 @@ class Advice:
         return [each for each in self.epsilons if self.state(trust, each) == "viable"]
 
     def verdict(self, trust: str) -> tuple[str, str]:
-        """Return the verdict on a trust, first in a word or two, then in sentences."""
+        """Return the verdict on a trust, in a word or two and in sentences."""
         word, text = self._verdict(trust)
         return word, text + self._same_noise(trust)
 
     def _same_noise(self, trust: str) -> str:
-        """Return a sentence for when sums and one server differ although their noise does not."""
+        """Return a sentence if sums and one server have other verdicts but equal noise."""
         two = ("sum", "central")
         if trust not in two or self.unit == "client-run" or not self.learns:
             return ""
         states = [[self.state(each, epsilon) for epsilon in self.epsilons] for each in two]
         if {"not measured", "refused"} & {*states[0], *states[1]}:
-            return ""  # then a run that is missing may be why
+            return ""  # a missing run may be the reason
         if self.viable("sum") == self.viable("central"):
             return ""
         return (
-            " Sums and one server have noise of the same size here: that their verdicts differ is "
-            "chance."
+            " Sums and one server have noise of the same size here, so their verdicts differ only "
+            "by chance."
         )
 
     def _verdict(self, trust: str) -> tuple[str, str]:
@@ -269,8 +269,8 @@ class Advice:
             assert free is not None
             return "not viable", (
                 f"Even without protection the AUC is {free:.3f}, no better than guessing as far as "
-                "this test can tell. There is nothing that protection could cost: look at the "
-                "columns and the labels first."
+                "this test can tell. Protection cannot make it worse: look at the columns and the "
+                "labels first."
             )
         if good := self.viable(trust):
             first = good[0]
@@ -279,11 +279,11 @@ class Advice:
             return f"viable from epsilon {first:g}", (
                 (f"But not at {_epsilons(gaps)}. " if gaps else "")
                 + self._reached(trust, first)
-                + ("" if own is None else f" A site by itself, unprotected, has {own:.3f}.")
+                + ("" if own is None else f" A site alone, without protection, has {own:.3f}.")
                 + self._doubted(trust, first)
             )
         if "not measured" in states.values():
-            return "not measured yet", "Some runs are missing; the same command goes on."
+            return "not measured yet", "Some runs are missing; the same command continues."
         if set(states.values()) == {"refused"}:
             return "not viable", f"Refused: {self.at(trust, self.epsilons[0]).refused}."
         measured = [each for each, state in states.items() if state != "refused"]
@@ -292,15 +292,15 @@ class Advice:
             last = gains[-1]
             ahead = (self.at(trust, last).mean() or 0.0) > own
             return "not viable: nothing gained", (
-                f"{self._reached(trust, last)} But a site that trains by itself, and keeps its "
-                f"model, has {own:.3f} without any protection"
+                f"{self._reached(trust, last)} But a site that trains alone and keeps its model "
+                f"has {own:.3f} without any protection"
                 + (
                     ", and the noise alone could explain the difference"
                     if ahead
                     else ": nothing is gained by taking part"
                 )
-                + ". A site that would give its own model away needs noise in it as well, and "
-                "would have to be compared with that; it was not measured here."
+                + ". A site that gives its own model away needs noise in that as well, which "
+                "would be the fair comparison; it was not measured here."
             )
         return "not viable", (
             f"{self._reached(trust, last)} The rule asks for {100 * KEPT:.0f} %, and no smaller "
@@ -308,13 +308,13 @@ class Advice:
         )
 
     def _doubted(self, trust: str, epsilon: float) -> str:
-        """Return a sentence for when a gain may be due to chance on a test of this size."""
+        """Return a sentence if the gain may be due to chance on a test of this size."""
         mean, own = self.at(trust, epsilon).mean(), self.alone_mean()
         if mean is None or own is None or mean - own > self.chance:
             return ""
         return (
-            f" It is ahead of that by {mean - own:.3f} only, which a test of this size may show by "
-            f"chance ({self.chance:.3f}): confirm it on more rows before you rely on it."
+            f" It is ahead of that by only {mean - own:.3f}, which may be chance on a test of this "
+            f"size ({self.chance:.3f}): confirm it on more rows before you rely on it."
         )
 
     def _reached(self, trust: str, epsilon: float) -> str:
@@ -324,8 +324,8 @@ class Advice:
         assert free is not None
         assert kept is not None
         return (
-            f"At epsilon {epsilon:g} the AUC is {mean:.3f}, where {GUESS} is guessing and "
-            f"{free:.3f} is without protection: {_share(kept)} of the way is kept."
+            f"At epsilon {epsilon:g} the AUC is {mean:.3f}; guessing has {GUESS}, and a model "
+            f"without protection {free:.3f}: {_share(kept)} of the way is kept."
         )
 
     @property
@@ -350,7 +350,7 @@ class Advice:
                 + (
                     f"So the linear model costs {gain:.3f}, before any protection."
                     if gain > SMALL
-                    else "So the simple model is not what costs."
+                    else "So the simple model is not the cost."
                 )
             )
         if clipped is not None:
@@ -374,9 +374,9 @@ class Advice:
             balanced = self.free(FREE).mean("balanced_accuracy")
             assert balanced is not None
             found.append(
-                f"Imbalance: {_share(self.most_frequent)} of the test are of one class, which "
-                "whoever always names it has as accuracy. So verdicts go by the AUC. Without "
-                f"protection the balanced accuracy is {_share(balanced)}"
+                f"Imbalance: {_share(self.most_frequent)} of the test is one class, and always "
+                "naming it has that accuracy. So the verdicts go by the AUC. Without protection "
+                f"the balanced accuracy is {_share(balanced)}"
                 + (f": {self._of_rare()}" if balanced < 0.65 else ".")
             )
         return found
@@ -384,22 +384,25 @@ class Advice:
     def _of_rare(self) -> str:
         """Return what helps a model to name rare classes, and its cost."""
         count = self.data.num_classes
-        text = "the model names rare classes seldom, and noise is not why. "
+        text = "the model seldom names rare classes, and noise is not the reason. "
         if count == 2:
             second = "1" if self.data.classes is None else self.data.classes[1]
             text += (
-                "What helps after training, and leaves the AUC as it is: fedldp evaluate and "
-                f"predict with --threshold P, which name {second} from that probability on; begin "
+                "After training, and without changing the AUC, a threshold helps: fedldp evaluate "
+                f"and predict with --threshold P name {second} from that probability on; begin "
                 "with its published share. "
             )
-        text += f"In training, class_weights: 1/({count} p) for each class of a published share p. "
+        text += (
+            f"In training, class_weights help: 1/({count} p) for each class of a published share "
+            "p. "
+        )
         if self.unit != "client-run":
             text += (
-                "Where none is published, class_count_rounds = 2 counts the classes under the same "
-                "epsilon. "
+                "If no shares are published, class_count_rounds = 2 counts the classes under the "
+                "same epsilon. "
             )
         return text + (
-            "Never take a share, or a threshold, from these rows: that is a release which no "
+            "Never take a share or a threshold from these rows: that is a release, which no "
             "epsilon covers."
         )
 
@@ -412,7 +415,7 @@ class Advice:
             who = (
                 f"each of the {self.sites} sites adds all the noise that its own people need"
                 if self.unit != "client-run"
-                else f"each of the {self.sites} clients adds noise of its own"
+                else f"each of the {self.sites} clients adds its own noise"
             )
             found.append(
                 f"Trust: at epsilon {middle:g}, trust in nobody has AUC {none:.3f} and trust in "
@@ -425,10 +428,10 @@ class Advice:
             kept = self.kept(whole)
             told = "" if kept is None else f", {_share(kept)} of the way"
             found.append(
-                f"Few sites: to hide one of {self.sites} sites as a whole, among the others, was "
+                f"Few sites: hiding one of {self.sites} sites as a whole, among the others, was "
                 f"tried under the most trust and the largest epsilon, {self.epsilons[-1]:g}: AUC "
-                f"{mean:.3f}{told}. What is true of most people of a site is not hidden by the "
-                "other verdicts."
+                f"{mean:.3f}{told}. The other verdicts do not hide what is true of most people of "
+                "a site."
             )
         return found
 
@@ -445,11 +448,11 @@ class Advice:
         worst = max(gaps, key=lambda epsilon: gaps[epsilon])
         return [
             "Sums or one server: at the same epsilon the sum over all sites has noise of the same "
-            "size either way, for the shares of the sites add up to what one server would add. "
-            "Only the random numbers differ, and by them the tries that were chosen. So what "
-            "differs between these two is chance"
+            "size either way, because the sites' shares add up to what one server would add. Only "
+            "the random numbers differ, and so possibly the chosen tries. A difference between "
+            "these two is therefore chance"
             + (
-                f", also where the trusted server is behind, by {gaps[worst]:.3f} at epsilon "
+                f", even where the trusted server is behind, by {gaps[worst]:.3f} at epsilon "
                 f"{worst:g}."
                 if gaps[worst] > 0
                 else "."
@@ -469,8 +472,8 @@ class Advice:
     def warnings(self) -> list[str]:
         """The warnings that a reader of the figures needs."""
         found = [
-            "all figures here are functions of private rows, and not private themselves: keep them "
-            "as you keep the table",
+            "all figures here are functions of private rows, and are not private: protect them as "
+            "you protect the table",
             RELEASE,
         ]
         if self.data.scores_are_private:
@@ -478,16 +481,17 @@ class Advice:
         found.append(SIMULATED)
         if self.unit == "record":
             found.append(
-                "what is protected is one row: where a person has several, a guarantee for one row "
-                "is none for the person; name the column that says whose a row is with --person"
+                "the guarantee protects one row, and not a person who has several; if a column "
+                "names the person of each row, give it with --person"
             )
         if is_imbalanced(self.most_frequent):
             found.append(
-                f"one class has {100 * self.most_frequent:.0f} % of the test: accuracy says little"
+                f"one class makes up {100 * self.most_frequent:.0f} % of the test: accuracy says "
+                "little"
             )
         found.append(
             f"on this test of up to {rounded_count(len(self.data.test)):,} rows a random order has "
-            f"an AUC of 0.5 give or take {self.chance:.3f}: differences of that size may be chance"
+            f"an AUC of 0.5 ± {self.chance:.3f}: differences of that size may be chance"
         )
         refused = [figure for figure in self.figures.values() if figure.refused is not None]
         for figure in refused:
@@ -539,7 +543,7 @@ class Advice:
         return [*METRICS.values(), "way kept"]
 
     def groups(self) -> list[tuple[str, list[list[str]]]]:
-        """Return the tables for people: one of the references, and one for each trust.
+        """Return the tables to display: one of the references, and one for each trust.
 
         A row begins with its name or its epsilon. Then come the figures of ``METRICS``, each with
         its deviation, the share of the way that is kept, and the rule's verdict.
@@ -557,7 +561,7 @@ class Advice:
                   "balanced_accuracy": 1 / self.data.num_classes}  # fmt: skip
         cells = [shown(metric, value) for metric, value in naming.items()]
         beside.append(["always the most frequent class", *cells, "0 %", ""])
-        found = [("Beside it, without any guarantee", beside)]
+        found = [("For comparison, without any guarantee", beside)]
         for trust in TRUSTS:
             rows = [
                 [
@@ -596,15 +600,16 @@ class Advice:
         trust, epsilon = self.best
         figure = self.at(trust, epsilon)
         assert figure.chosen is not None
-        # With its target, so that a run, its page and its card begin with the guarantee asked for.
+        # With its target, so that a run, its page and its card begin with the requested guarantee.
         config = self.comparison.configuration(
             Cell(TABLE, self.sites, figure.name, epsilon), figure.chosen, 0
         )
         if folder is not None:
             config = config.changed(**seen_from(folder, config))
         return (
-            "# Chosen by fedldp advise, by scores of private rows: that choice is a release, which "
-            f"no epsilon covers.\n# {TRUST_WORDS[trust]}: epsilon {epsilon:g}.\n{to_toml(config)}"
+            "# Chosen by fedldp advise, by scores on private rows: that choice is a release, "
+            f"which no epsilon covers.\n# {TRUST_WORDS[trust]}: epsilon "
+            f"{epsilon:g}.\n{to_toml(config)}"
         )
 
     def _config(self, trust: str, epsilon: float) -> RunConfig | None:
@@ -663,12 +668,12 @@ def advice_of(
 
 
 def document_of(question: Question, data: Dataset) -> bytes:
-    """Return the folder's record of the question, with what may be told about the data."""
+    """Return the folder's record of the question, with a shareable description of the data."""
     return as_json(json.loads(json.dumps({**question.document(), "own_data": data.own_data})))
 
 
 def shown(metric: str, mean: float | None, deviation: float | None = None) -> str:
-    """Format a figure for people, with its deviation; return an empty text if there is none."""
+    """Format a figure with its deviation for display; return an empty text if there is none."""
     if mean is None:
         return ""
     if metric in ("accuracy", "balanced_accuracy"):

@@ -1,6 +1,6 @@
-"""Turns what a user names into a checked question, with one clear line for whatever does not fit.
+"""Turns a user's arguments into a checked question, or refuses with one clear line.
 
-Only the owner of the table sees these lines: they reveal private rows, and nothing leaves.
+Only the owner of the table sees these lines: they reveal private rows, and are sent to nobody.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OF_DATA = tuple(
     for name in SHARED
     if name not in ("dataset", "standardise", "partition", "num_examples", "num_clients")
 )
-"""Settings that say what the columns of a table are, and to whom its rows belong."""
+"""Settings that declare a table's columns, and the client and person of its rows."""
 
 LEAST_PEOPLE, LEAST_AT_SITE, MOST_CLASSES = 100, 10, 50
 _SHOWN = 8
@@ -61,7 +61,7 @@ def read_question(
     for key in settings:
         if key.split(".")[0] not in OF_DATA:
             raise ConfigError(
-                f"set {key}: advice is about the data, and tries all else; give one of "
+                f"set {key}: advice sets everything but the data's own settings; give one of "
                 f"{', '.join(OF_DATA)}"
             )
     for key, value in nested(settings.items()).items():
@@ -96,7 +96,7 @@ def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
     if data.num_classes > MOST_CLASSES:
         raise DataError(
             f"{name}: label {settings.get('label_column', 'label')!r} has {data.num_classes} "
-            f"classes, and advice is for {MOST_CLASSES} at most; name the column of the classes "
+            f"classes, and advice covers at most {MOST_CLASSES}; name the column of the classes "
             "with --label"
         )
     unit = unit_of(data)
@@ -135,8 +135,8 @@ def _check_names(table: Table, config: RunConfig) -> None:
     names = ", ".join(table.names)
     if config.client_column is None:
         raise ConfigError(
-            f"client: say which column names the site, or the device, of a row, with --client; "
-            f"{table.path} has {names}"
+            f"client: name the column of each row's site or device with --client; {table.path} has "
+            f"{names}"
         )
     for option, name in (
         ("client", config.client_column),
@@ -155,7 +155,7 @@ def _check_names(table: Table, config: RunConfig) -> None:
                 raise ConfigError(f"{setting}: {table.path} has no column {name!r}; it has {names}")
     if not set(table.names) - known - set(config.ignore_columns):
         raise ConfigError(
-            f"{table.path}: no column is left for the model; give more than client, person and "
+            f"{table.path}: no column is left for the model; add columns beside client, person and "
             "label"
         )
 
@@ -175,13 +175,13 @@ def _check_missing(table: Table, columns: Columns) -> None:
         return
     if whose := [name for name in gaps if name in (columns.client, columns.person, columns.label)]:
         raise DataError(
-            f"{table.path}: column {whose[0]!r} holds missing values, and every row needs its "
-            "client, its person and its label; fill them in, or drop these rows"
+            f"{table.path}: column {whose[0]!r} holds missing values, but every row needs a "
+            "client, a person and a label; fill them in, or drop these rows"
         )
     raise DataError(
-        f"{table.path}: missing values in {_listed(gaps)}; declare what stands for them, from what "
-        f"everybody knows and never a mean of the rows: {' '.join(_fills(table, gaps))}; or leave "
-        f"columns out: --set 'ignore_columns={_toml(gaps)}'"
+        f"{table.path}: missing values in {_listed(gaps)}; declare public values for them, never "
+        f"means of the rows: {' '.join(_fills(table, gaps))}; or leave columns out: --set "
+        f"'ignore_columns={_toml(gaps)}'"
     )
 
 
@@ -192,7 +192,7 @@ def _fills(table: Table, gaps: Sequence[str]) -> list[str]:
     found = [f"--set fill_columns.{name}=0 (a number)" for name in numbers[:1]]
     return found + [
         f'--set fill_columns.{name}=unknown --set \'categories.{name}=["a", "unknown"]\' (a text, '
-        "with all that there may be)"
+        "with the list of all possible texts)"
         for name in texts[:1]
     ]
 
@@ -224,9 +224,9 @@ def _check_declared(table: Table, columns: Columns) -> None:
         examples = [f"--set 'scale_columns.{plain[0]}=[0, 120]'"] if plain else []
         examples += [f'--set \'categories.{texts[0]}=["a", "b"]\''] if texts else []
         raise ConfigError(
-            f"{table.path}: declare {' and '.join(first)}, from what everybody knows and never "
+            f"{table.path}: declare {' and '.join(first)}, from public knowledge and never "
             f"measured on the rows: {' '.join(examples)}, or all of them in a .toml file; or leave "
-            "columns out with ignore_columns; a column that says whose a row is: --person"
+            "columns out with ignore_columns; name the column of each row's person with --person"
         )
 
 
@@ -247,17 +247,16 @@ def _check_people(data: Dataset, settings: Mapping[str, Any], unit: str) -> None
     what = "rows" if unit == "record" else "persons"
     if total < LEAST_PEOPLE:
         raise DataError(
-            f"{data.name}: {total} {what} to train on, and the noise that hides one of them hides "
-            f"all that so few have in common; give {LEAST_PEOPLE} or more, or use public data"
+            f"{data.name}: {total} {what} to train on, but the noise that hides one of so few also "
+            f"hides what they have in common; give {LEAST_PEOPLE} or more, or use public data"
         )
     for site in range(len(data.clients or ())):
         here = owners == site
         own = int(here.sum()) if people is None else count_of(people[here])
         if own < LEAST_AT_SITE:
             raise DataError(
-                f"{data.name}: a site in column "
-                f"{settings['client_column']!r} has {own} {what} to train on; leave sites of fewer "
-                f"than {LEAST_AT_SITE} out"
+                f"{data.name}: a site in column {settings['client_column']!r} has {own} {what} to "
+                f"train on; leave out sites of fewer than {LEAST_AT_SITE}"
             )
 
 
@@ -266,9 +265,9 @@ def _check_classes(data: Dataset, part: Examples, where: str) -> None:
     for label in np.flatnonzero(counts == 0).tolist():
         shown = label if data.classes is None else data.classes[label]
         raise DataError(
-            f"{data.name}: no row of the {where} has the label {shown}, so no AUC is defined "
-            "there; give more rows of that class, merge it with another, or, where there is no "
-            'such class, list those there are: --set \'classes=["a", "b"]\''
+            f"{data.name}: no row of the {where} has the label {shown}, so its AUC is not "
+            "defined; give more rows of that class, merge it with another, or, if there is no "
+            'such class, list the classes: --set \'classes=["a", "b"]\''
         )
 
 

@@ -1,4 +1,4 @@
-"""Advice as one HTML page, for the person who answers for data protection."""
+"""Advice as one HTML page, for the person responsible for data protection."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ from fedldp.reporting.record import environment
 from fedldp.reporting.text import asked_first
 
 FROM = {
-    "none": "any server, the other sites, and whoever gets the model. Nobody is trusted: noise is "
-    "added before anything leaves a site.",
-    "sum": "a server that sees only the sum of what all sites send, the other sites, and whoever "
-    "gets the model. A secure sum must hide the single messages, and all sites must add their "
-    "share of the noise.",
-    "central": "whoever sees what the server publishes, or gets the model. Not against the server: "
-    "it sees what each site sends, and adds the noise.",
+    "none": "any server, the other sites, and anyone who gets the model. Nobody is trusted: noise "
+    "is added before anything leaves a site.",
+    "sum": "a server that sees only the sum of what all sites send, the other sites, and anyone "
+    "who gets the model. A secure sum must hide the single messages, and all sites must add "
+    "their share of the noise.",
+    "central": "anyone who sees what the server publishes, or gets the model. Not against the "
+    "server: it sees what each site sends, and adds the noise.",
 }
 
 WHO = {
-    "person": "One person: all rows of that person at one site. The table "
-    "below bounds how often whoever is protected against can tell whether this person's rows were "
-    "these, or anybody else's: at a small epsilon hardly more often than by guessing.",
+    "person": "One person: all rows of that person at one site. The table below bounds how often "
+    "an adversary can tell whether this person's rows were these or somebody else's: at a "
+    "small epsilon hardly more often than by guessing.",
     "record": "One row of the table. That is one person only if nobody has two rows: no column was "
-    "named that says whose a row is.",
+    "named for the person of a row.",
     "client-run": "One client as a whole: all rows that it has, and all that it sends in a run.",
 }
 
 NOT_HIDDEN = {
-    "person": "The site as a whole is not hidden: what is true of most of its people may show.",
-    "record": "The site as a whole is not hidden: what is true of most of its rows may show.",
-    "client-run": "If a person has rows at several clients, these are hidden each by itself only.",
+    "person": "The site as a whole is not hidden: what is true of most of its people may be "
+    "revealed.",
+    "record": "The site as a whole is not hidden: what is true of most of its rows may be "
+    "revealed.",
+    "client-run": "If a person has rows at several clients, each of these clients is hidden only "
+    "separately.",
 }
 
 
@@ -84,7 +87,7 @@ def page_of(advice: Advice) -> str:
 
 
 def _right(epsilon: float) -> float:
-    """Return in how many of 100 cases, at most, a guess between two equally likely cases is right.
+    """Return how many of 100 guesses between two equally likely cases are right, at most.
 
     The number is rounded up.
 

@@ -1,7 +1,7 @@
-"""What `fedldp advise` runs: existing compositions under each trust, and references beside them.
+"""What `fedldp advise` runs: existing compositions under each trust, and references.
 
-The protected unit is a person if a column says whose a row is; else a whole client if there are
-many clients; else a row. Every contestant has the same number of tries.
+The protected unit is a person if a column names the person of each row; else a whole client if
+there are many clients; else a row. Every contestant has the same number of tries.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fedldp.simulation.settings import from_mapping
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-5
 METRIC = "auc"
-"""The metric that chooses tries and gives verdicts: it does not reward always naming one class."""
+"""The metric for choosing tries and for verdicts: it does not reward always naming one class."""
 
 MANY = 100
 """The number of clients from which a whole client can be hidden among the others."""
 
 MOST_ALONE = 5
-"""The most sites that are also trained alone; if there are more, this many are drawn."""
+"""The largest number of sites that also train alone; if there are more, this many are drawn."""
 
 SEEDS, SEEDS_OF_SMALL = (0, 1, 2), (0, 1, 2, 3, 4)
 """The seeds that are measured; more at an epsilon of 1 and below, where results vary more."""
@@ -54,7 +54,7 @@ FREE, CLIPPED, LARGER = "no protection", "clip without noise", "larger model, no
 WHOLE = "a whole site, trusted server"
 
 NO_NOISE = 1e4
-"""The epsilon of runs whose noise is too small to show."""
+"""The epsilon of runs whose noise is too small to matter."""
 
 NO_CLIP = 3.0
 """A clip above every gradient: an example has norm sqrt(1.09), so its gradient at most 2.05."""
@@ -140,9 +140,9 @@ def starting_point(unit: str, adversary: str) -> Settings:
     trust = next((trust for trust, (_, seen) in TRUSTS.items() if seen == adversary), None)
     if trust is None or unit not in ("person", "record", "client-run"):
         raise ConfigError(
-            f"unit = {unit}, adversary = {adversary}: without a recipe there are person, record "
-            "and client-run, against server, summing-server and downlink; choose one of each, or "
-            "give a recipe"
+            f"unit = {unit}, adversary = {adversary}: without a recipe, the unit is person, record "
+            "or client-run, and the adversary server, summing-server or downlink; choose from "
+            "these, or give a recipe"
         )
     own: Settings = {**_PEOPLE, "channel": _CHANNELS[trust]}
     tries = PEOPLE_TRIES
@@ -160,7 +160,7 @@ def unit_of(data: Dataset) -> TargetUnit:
 
 @dataclass(frozen=True)
 class Question:
-    """A request for advice; it can be pickled.
+    """A request for advice about a table; it can be pickled.
 
     Attributes:
         settings: settings of the data: the table, its columns, and the declarations about them.
@@ -198,7 +198,7 @@ class Question:
     def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
         """Return the contestants, under the rule of equal guarantees and equal effort."""
         unit = unit_of(data)
-        # Divided already: the scheme makes the tries hold out whole people, or whole clients.
+        # The data are divided already; the scheme makes the tries hold out whole people or clients.
         tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
         found = self._of_clients() if unit == "client-run" else self._of_people(unit)
         if unit != "client-run":
@@ -219,7 +219,7 @@ class Question:
     def cells(self, comparison: Comparison, sites: int) -> list[Cell]:
         """Return the cells in the order of measuring: without protection, then epsilon by epsilon.
 
-        The epsilon in the middle comes first, because it tells most.
+        The middle epsilon comes first, because it is the most informative.
         """
         middle = (len(self.epsilons) - 1) / 2
         order = sorted(self.epsilons, key=lambda e: abs(self.epsilons.index(e) - middle))
@@ -274,7 +274,7 @@ class Question:
 
     def _alone(self, site: int, task: str, unit: TargetUnit) -> Contestant:
         own: Settings = {**_FREE_PEOPLE, "num_clients": 1}
-        if unit == "record":  # a single client cannot be held out: rows are,
+        if unit == "record":  # a single client cannot be held out, so rows are
             own = {**own, "client_column": None}
         return replace(self._made(alone_name(site), own, FREE_TRIES), data_of=task)
 
@@ -307,7 +307,7 @@ def alone(data: Dataset) -> list[int]:
 
 
 def alone_name(site: int) -> str:
-    """Return the name of one site's contestant, without the table's own name for the site."""
+    """Return the name of one site's contestant; it hides the table's name for the site."""
     return f"site {site + 1} alone, no protection"
 
 

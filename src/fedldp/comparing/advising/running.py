@@ -52,19 +52,19 @@ def advise(
     Args:
         table: a .csv or .parquet file; or a .toml file that names one and declares its columns.
         client: the column that names the client, or site, of a row.
-        person: the column that says whose a row is; without it the unit is a row, or a whole client
-            if there are 100 or more.
+        person: the column that names the person of a row; without it the unit is a row, or a whole
+            client if there are 100 or more.
         label: the column of the classes; "label" by default.
         settings: other declarations about the data, by dotted name: "scale_columns.age", ...
         epsilon: the epsilons of the guarantees, ascending.
         tries: the number of tries of each contestant, 2 to 6.
-        seeds: the seeds to measure; by default 3, and five at an epsilon of 1 and below.
+        seeds: the seeds to measure; by default three, and five at an epsilon of 1 and below.
         budget: no run begins after this time, "20m" or seconds; the result then says what is
-            missing, and the same call with the same ``out`` makes it.
+            missing, and the same call with the same ``out`` completes it.
         out: the folder. A folder that holds this advice, or a part of it, is continued. With None,
             nothing is kept.
         data_dir: the data folder.
-        workers: the number of runs at once; None for one on each core.
+        workers: the number of runs at once; None for one per core.
         say: is called with a line about every run.
         progress: is called with the number of runs done and the largest possible total.
 
@@ -123,5 +123,5 @@ def _check_place(out: Path, document: bytes) -> None:
         check_new(out)
     elif (out / NAME).read_bytes() != document:
         raise RunError(
-            f"out = {out}: the advice there is on other data, or other columns; give another out"
+            f"out = {out}: the advice there is about other data or other columns; give another out"
         )

@@ -24,15 +24,15 @@ class PaperClaim:
     Attributes:
         place: where in the paper: "5.2", "Fig. 4".
         says: what it claims, in few words; its numbers are the paper's.
-        cells: the recipes whose results decide it; none where it follows from code alone.
-            ``name@5`` is what a recipe has after round 5.
-        derive: makes of their accuracies in percent, in their order, the numbers that are shown.
+        cells: the recipes whose results decide it; none if it follows from code alone. ``name@5``
+            is a recipe's result after round 5.
+        derive: computes the numbers to show from their accuracies in percent, in order.
         ours: a template for these numbers.
-        holds: whether the claim holds by these numbers.
-        above: groups of cells of which the first is said to be above the second, in the mean: the
-            claim holds where it is so by more than the standard error of the seeds.
-        cause: why it does not, where it does not: a cause that a run has tested, or one that begins
-            with "not known". None where it holds, or nothing is measured.
+        holds: whether the claim holds, given these numbers.
+        above: pairs of groups of cells: the claim says that the first has the higher mean, and
+            holds if it does so by more than the standard error of the seeds.
+        cause: why the claim does not hold: a cause that a run has tested, or a text that begins
+            with "not known". None if it holds, or if nothing is measured.
         cost: what a measurement would take, for a claim that has no recipe.
     """
 
@@ -48,7 +48,7 @@ class PaperClaim:
 
 
 def near(number: float, within: float) -> Callable[[Numbers], bool]:
-    """Return a test whether the first number is the paper's, plus or minus ``within``."""
+    """Return a test whether the first number is within ``within`` of the paper's."""
     return lambda found: abs(found[0] - number) <= within
 
 
@@ -68,6 +68,6 @@ def differences(pairs: int) -> Callable[[Numbers], Numbers]:
 
 
 def mean_difference(found: Numbers) -> Numbers:
-    """Return by how much the mean of the first half of the numbers exceeds that of the second."""
+    """Return the mean of the first half of the numbers, less the mean of the second half."""
     half = len(found) // 2
     return [(sum(found[:half]) - sum(found[half:])) / half]

@@ -31,14 +31,14 @@ _MUCH = 5.0
 
 
 def _variances(found: Numbers) -> Numbers:
-    """Return the least and largest variance of a mean, over r^2 K^2/n: at an end, and amid."""
+    """Return a mean's least and largest variance, over r^2 K^2/n: at a range's end and middle."""
     mechanism = TwoPoint(1.0)
     ends = mechanism.variance(np.array([1.0, 0.0])) / mechanism.scale**2
     return [float(each) for each in ends]
 
 
 def _bias(found: Numbers) -> Numbers:
-    """Return how far the expectation of a report is from a weight at most, in radii."""
+    """Return the largest distance between a report's expectation and the weight, in radii."""
     mechanism = TwoPoint(1.0)
     weights = np.linspace(-1, 1, 101)
     ones = np.array(mechanism.thresholds(weights), dtype=np.float64) / 2**mechanism.integer_bits
@@ -54,7 +54,7 @@ def _corollary(found: Numbers) -> Numbers:
 
 
 def _larger(found: Numbers) -> Numbers:
-    """Return what twice the radius, and 100 clients for one, make of the variance of a mean."""
+    """Return how a mean's variance changes with twice the radius, and with 100 clients for one."""
     one, twice, many = (
         TwoPoint(1.0).mean_variance(radii)[1] for radii in ([1.0], [2.0], [1.0] * 100)
     )
@@ -62,7 +62,7 @@ def _larger(found: Numbers) -> Numbers:
 
 
 def _common(found: Numbers) -> Numbers:
-    """Return how many reports two clients have in common whose radii are 1 and 3."""
+    """Return how many reports are possible for both of two clients, with radii of 1 and 3."""
     scale = TwoPoint(1.0).scale
     return [float(len({-scale, scale} & {-3 * scale, 3 * scale}))]
 
@@ -73,7 +73,7 @@ def _behind_a_shuffler(found: Numbers) -> Numbers:
 
 
 def _model_shuffling(found: Numbers) -> Numbers:
-    """Return the bounds on a client's run where each report is shuffled in one piece."""
+    """Return the bounds for a client's run if each report is shuffled as a whole."""
     config = find_recipe("ldp-fl-mnist").config.changed(chunk=21_840)
     (line,) = (
         line
@@ -93,7 +93,7 @@ CLAIMS = (
         place="4, Theorem 1",
         says="eq. 2 is ε-LDP for one number in its range",
         derive=lambda found: [TwoPoint(1.0).realised_epsilon],
-        ours="at ε 1 the integers that are drawn have {:.6f}",
+        ours="the integers that are drawn at ε 1 have {:.6f}",
         holds=lambda found: 0.99 < found[0] <= 1,
     ),
     PaperClaim(
@@ -109,7 +109,7 @@ CLAIMS = (
         derive=_variances,
         ours="{:.2f} of it for a weight at an end of the range, {:.2f} at the centre (ε 1)",
         holds=lambda found: min(found) > 0.999,
-        cause="the statement leaves out -(w - c)², which its own proof has (eq. 6)",
+        cause="the statement leaves out -(w - c)², which is in its own proof (eq. 6)",
     ),
     PaperClaim(
         place="4, Lemma 3, Corollary 1",
@@ -120,18 +120,18 @@ CLAIMS = (
     ),
     PaperClaim(
         place="3.1, 4, Lemma 3",
-        says="a larger r has a larger variance, and more clients a smaller one",
+        says="a larger r gives a larger variance, and more clients a smaller one",
         derive=_larger,
         ours="{:.0f} times with twice the radius, 1/{:.0f} with 100 clients for one",
         holds=lambda found: min(found) > 1,
     ),
     PaperClaim(
         place="4, Adaptive Range Setting",
-        says="with c and r of each client's own LDP is still satisfied",
+        says="with each client's own c and r, LDP is still satisfied",
         derive=_common,
         ours="{:.0f} reports in common between radii of 1 and 3",
         holds=lambda found: found[0] > 0,
-        cause="a report tells which range was used, and that follows from the weights",
+        cause="a report reveals which range was used, and the range depends on the weights",
     ),
     PaperClaim(
         place="4, Parameter Shuffling",
@@ -152,22 +152,22 @@ CLAIMS = (
         derive=_model_shuffling,
         ours="at least {:,.0f} and at most {:,.0f}, both at δ 1e-5",
         holds=lambda found: found[1] <= 21_840,
-        cause="pure ε stays T d ε: a shuffler hides nothing where all clients send one and the "
-        "same report; whether d ε holds at a small δ is not known",
+        cause="pure ε stays T d ε: a shuffler hides nothing if all clients send the same report; "
+        "whether d ε holds at a small δ is not known",
     ),
     PaperClaim(
         place="4, Parameter Shuffling",
-        says="with parameter shuffling ε for each weight is sufficient, in a round and over "
+        says="with parameter shuffling, ε for each weight is sufficient, in a round and over "
         "rounds (MNIST, ε 1)",
         derive=_behind_a_shuffler,
         ours="at least {:.0f} for a client's round, behind a perfect shuffler",
         holds=lambda found: found[0] <= 1,
-        cause="nobody need link messages: the server sees all of them, and all weights of a client "
-        "follow from the same data ([what holds](#what-holds))",
+        cause="no message need be linked: the server sees all of them, and all weights of a client "
+        "depend on the same data ([what holds](#what-holds))",
     ),
     PaperClaim(
         place="4, Theorem 2",
-        says="an error of O(r sqrt(-log β)/(ε sqrt(n))), so half of it with twice the ε",
+        says="an error of O(r sqrt(-log β)/(ε sqrt(n))), so half the error with twice the ε",
         derive=lambda found: [
             TwoPoint(epsilon).error_bound(0.075, 100, 0.05)
             / TwoPoint(2 * epsilon).error_bound(0.075, 100, 0.05)
@@ -175,14 +175,14 @@ CLAIMS = (
         ],
         ours="with the constants of its proof {:.2f} times at ε 0.5, {:.2f} at ε 4 (n = 100)",
         holds=lambda found: all(math.isclose(each, 2, abs_tol=0.1) for each in found),
-        cause="K falls to 1, not to 0, as ε grows: beyond ε 2 the bound, and Lemma 3's variance, "
-        "hardly fall any more",
+        cause="K falls to 1, not to 0, as ε grows: beyond ε 2 the bound and Lemma 3's variance "
+        "hardly fall",
     ),
     PaperClaim(
         place="5",
         says="PyTorch's default network has about 50 % on CIFAR-10, without noise",
         ours="",
-        cost="a model of one's own, and 1 CPU hour",
+        cost="a separate model, and 1 CPU hour",
     ),
     PaperClaim(
         place="1, 5.2",
@@ -193,7 +193,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="1, 5.2",
-        says="86.26 % on Fashion-MNIST at ε 4, n = 200, in the range (0, 0.015) that it prints",
+        says="86.26 % on Fashion-MNIST at ε 4, n = 200, in the printed range (0, 0.015)",
         cells=("ldp-fl-fmnist", "ldp-fl-fmnist-fig5b-eps4"),
         ours="{:.2f}; {:.2f} with ten times that range",
         holds=near(86.26, 1.5),
@@ -239,12 +239,12 @@ CLAIMS = (
         cells=("ldp-fl-mnist-fig3-n500", "ldp-fl-mnist-fig4-n500-fr0.1"),
         ours="{:.1f} with all 500 clients, {:.1f} with 50 of them in a round",
         holds=lambda found: abs(found[0] - found[1]) <= _CLOSE,
-        cause="a mean of 50 reports has 3.2 times the noise of one of 500 (Lemma 3); "
-        "not known why the paper's is not affected",
+        cause="a mean of 50 reports has 3.2 times the noise of one of 500 (Lemma 3); not known why "
+        "the paper's result is not affected",
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="the same with the clients of the caption, 100",
+        says="the same with the 100 clients of the caption",
         cells=("ldp-fl-mnist-fig4-fr1", "ldp-fl-mnist-fig4-fr0.1"),
         ours="{:.1f} with all 100, {:.1f} with 10",
         holds=lambda found: abs(found[0] - found[1]) <= _CLOSE,
@@ -256,7 +256,7 @@ CLAIMS = (
         cells=("ldp-fl-fmnist-fig4-fr1", "ldp-fl-fmnist-fig4-fr0.1"),
         ours="{:.1f} with all 200, {:.1f} with 20",
         holds=lambda found: found[0] - found[1] >= _MUCH,
-        cause="not known; 20 reports at ε 5 are noise enough to cost 2 points, and no more",
+        cause="not known; the noise of 20 reports at ε 5 accounts for 2 points, and no more",
     ),
     PaperClaim(
         place="5.1, Fig. 4",
@@ -267,7 +267,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.1, Fig. 5 a",
-        says="with f_r close to 1 almost the noise-free accuracy on MNIST",
+        says="with f_r close to 1, almost the noise-free accuracy on MNIST",
         cells=("fedavg-mnist", "ldp-fl-mnist"),
         derive=differences(1),
         ours="{:.2f} points below",
@@ -294,7 +294,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="with more communications a better model on MNIST",
+        says="more communication rounds give a better model on MNIST",
         cells=("ldp-fl-mnist-fig4-fr1", "ldp-fl-mnist-fig4-rounds"),
         ours="{:.2f} after 10 rounds, {:.2f} after 20",
         above=rising(2),
@@ -308,14 +308,14 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="and on CIFAR-10, which needs more of them",
+        says="also on CIFAR-10, which needs more rounds",
         cells=("ldp-fl-cifar10", "ldp-fl-cifar10-fig4-rounds"),
         ours="{:.2f} after 15 rounds, {:.2f} after 20",
         above=rising(2),
     ),
     PaperClaim(
         place="5.1, Fig. 3",
-        says="with more clients LDP-FL comes as close as noise-free training (MNIST)",
+        says="with more clients LDP-FL comes close to noise-free training (MNIST)",
         cells=(
             *(f"fedavg-mnist-fig3-n{n}" for n in (50, 100, 200, 500)),
             *(f"ldp-fl-mnist-fig3-n{n}" for n in (50, 100, 200, 500)),
@@ -323,9 +323,9 @@ CLAIMS = (
         derive=differences(4),
         ours="{:.1f}, {:.1f}, {:.1f} and {:.1f} points below with 50, 100, 200 and 500 clients",
         holds=lambda found: found[-1] <= _CLOSE,
-        cause="not known in full: the clients share one training set, and both rows fall as each "
-        "has less of it, whatever Lemma 3 says of the noise; n clients that keep as many examples "
-        "each as 50 have were not tried: MNIST has too few",
+        cause="not known in full: the clients share one training set, so that both rows fall as "
+        "each client has less data, whatever Lemma 3 says about the noise; more clients with "
+        "as many examples each as 50 clients have were not tried, because MNIST has too few",
     ),
     PaperClaim(
         place="5.1, Fig. 3",
@@ -343,7 +343,7 @@ CLAIMS = (
         place="5.1, Fig. 3",
         says="and on CIFAR-10",
         ours="",
-        cost="12 CPU hours, and as much for the noise-free twins",
+        cost="12 CPU hours, and as many for the noise-free twins",
     ),
     PaperClaim(
         place="5.1, Fig. 3",
@@ -351,8 +351,8 @@ CLAIMS = (
         cells=("ldp-fl-fmnist-fig3-n200", "ldp-fl-fmnist-fig3-n50"),
         ours="{:.1f} with 200 clients on Fashion-MNIST, {:.1f} with 50",
         above=halves(2),
-        cause="not known in full: 50 clients have four times the examples each, worth more at "
-        "ε 5 than the noise that 200 average away",
+        cause="not known in full: each of 50 clients has four times the examples, which is worth "
+        "more at ε 5 than the noise that 200 average away",
     ),
     PaperClaim(
         place="5.3, Fig. 5",
@@ -377,7 +377,8 @@ CLAIMS = (
         place="5.2",
         says="LDP-FL is better on MNIST than Geyer et al. after 11 and 54 rounds",
         cells=("ldp-fl-mnist", "central-dp-mnist", "central-dp-mnist-clients1000"),
-        ours="{:.1f} for {:.1f} and {:.1f}, at another unit: a weight there, a client here",
+        ours="{:.1f} against {:.1f} and {:.1f}, at different units: a weight for LDP-FL, a "
+        "client for Geyer et al.",
         above=(((0,), (1,)), ((0,), (2,))),
     ),
     PaperClaim(
@@ -402,8 +403,8 @@ CLAIMS = (
         cells=("privunit-fl-mnist", "fedavg-mnist"),
         ours="{:.1f} after 10 rounds, where FedAvg has {:.1f}",
         holds=lambda found: found[1] - found[0] > _CLOSE,
-        cause="not known: with our model and clients PrivUnit's noise hardly shows at ε 500; its "
-        "source has others",
+        cause="not known: with our model and clients, PrivUnit's noise hardly matters at ε 500; "
+        "its source has others",
     ),
     PaperClaim(
         place="5.2",
@@ -411,7 +412,7 @@ CLAIMS = (
         cells=("ldp-fl-mnist", "privunit-fl-mnist"),
         ours="{:.1f} after 10 rounds, {:.1f} with Bhowmick et al.'s mechanism at ε 500",
         above=halves(2),
-        cause="as in the row above; than Geyer et al. it does, by the rows on them",
+        cause="as in the row above; it does need fewer than Geyer et al., by their rows",
     ),
     PaperClaim(
         place="5.2",
@@ -440,12 +441,12 @@ CLAIMS = (
         cells=("ldp-fl-mnist-fig5a-eps0.3", "ldp-fl-mnist-fig5a-eps0.5", "ldp-fl-mnist-fig5a-eps1"),
         ours="{:.1f} at 0.3, {:.1f} at 0.5, {:.1f} at 1",
         holds=lambda found: found[-1] - found[0] <= _MUCH,
-        cause="not known: three seeds at 0.3 scatter by 10 points, and stand still after round 1; "
-        "the noise of a mean weight at 0.3 is 3.1 times that at 1 (Lemma 3)",
+        cause="not known: three seeds at 0.3 scatter by 10 points, and do not improve after round "
+        "1; the noise of a mean weight at 0.3 is 3.1 times that at 1 (Lemma 3)",
     ),
     PaperClaim(
         place="5.3, Fig. 5 a",
-        says="which drops significantly below 0.3",
+        says="and a significant drop below 0.3",
         cells=("ldp-fl-mnist-fig5a-eps1", "ldp-fl-mnist-fig5a-eps0.2"),
         ours="{:.1f} at 1, {:.1f} at 0.2",
         holds=lambda found: found[0] - found[1] >= _MUCH,
@@ -459,7 +460,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.3, Fig. 5 b",
-        says="which drops significantly below 2",
+        says="and a significant drop below 2",
         cells=("ldp-fl-fmnist-fig5b-eps10", "ldp-fl-fmnist-fig5b-eps1"),
         ours="{:.1f} at 10, {:.1f} at 1",
         holds=lambda found: found[0] - found[1] >= _MUCH,
@@ -467,7 +468,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.3, Fig. 5 c",
-        says="a high accuracy on CIFAR-10 for ε above 5, which drops significantly below 3",
+        says="a high accuracy on CIFAR-10 for ε above 5, and a significant drop below 3",
         cells=tuple(f"ldp-fl-cifar10-fig5c-eps{epsilon}" for epsilon in (10, 5, 3, 2)),
         ours="{:.1f} at 10, {:.1f} at 5, {:.1f} at 3, {:.1f} at 2",
         holds=lambda found: found[0] - found[1] <= _CLOSE and found[0] - found[3] >= _MUCH,
@@ -480,19 +481,19 @@ CLAIMS = (
     ),
     PaperClaim(
         place="3.1, Algorithm 1",
-        says="(ours) half or twice the radius that the weights have does as well (MNIST, ε 5)",
+        says="(ours) half or twice the radius of the weights does as well (MNIST, ε 5)",
         cells=(
             "ldp-fl-mnist-table1-adaptive-eps5",
             *(f"ldp-fl-mnist-tried-margin{margin}" for margin in ("0.5", "2")),
         ),
         ours="{:.1f} with the radius, {:.1f} with half, {:.1f} with twice",
         holds=lambda found: max(found) - min(found) <= _CLOSE,
-        cause="the next radius follows from averaged reports: half of it shrinks in every round "
-        "until nothing is left, and twice of it grows, and the noise with it",
+        cause="the next radius is computed from averaged reports: half the radius shrinks in every "
+        "round until nothing is left, and twice the radius grows, and the noise with it",
     ),
     PaperClaim(
         place="5.4, Table 1",
-        says="no obvious difference between adaptive and fixed on MNIST (-0.28 at both ε)",
+        says="no obvious difference between adaptive and fixed ranges on MNIST (-0.28 at both ε)",
         cells=tuple(
             f"ldp-fl-mnist-table1-{ranges}-eps{epsilon}"
             for ranges in ("adaptive", "fixed")
@@ -501,8 +502,9 @@ CLAIMS = (
         derive=differences(2),
         ours="{:+.2f} at 5, {:+.2f} at 10",
         holds=lambda found: max(map(abs, found)) <= _SAME,
-        cause="not known: ours is more than the seeds scatter, and the other way round; the fixed "
-        "range cuts weights that begin as wide as 0.2, and no run has varied that alone",
+        cause="not known: our difference is larger than the seeds' scatter, and has the opposite "
+        "sign; the fixed range clips weights that begin as wide as 0.2, and no run has varied "
+        "that alone",
     ),
     PaperClaim(
         place="5.4, Table 1",
@@ -519,8 +521,8 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.4, Table 1",
-        says="45 points between adaptive and fixed range on CIFAR-10 (58.89 for 13.54, "
-        "60.37 for 14.28)",
+        says="45 points between adaptive and fixed ranges on CIFAR-10 (58.89 against 13.54, 60.37 "
+        "against 14.28)",
         cells=tuple(
             f"ldp-fl-cifar10-table1-{ranges}-eps{epsilon}"
             for ranges in ("adaptive", "fixed")
@@ -532,7 +534,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.4, Fig. 5 d",
-        says="with a fixed range about 20 % on CIFAR-10, whatever r is",
+        says="with a fixed range, about 20 % on CIFAR-10, whatever r is",
         cells=tuple(f"ldp-fl-cifar10-fig5d-r{r}" for r in (0.01, 0.05, 0.1, 0.5, 1)),
         ours="{:.1f}, {:.1f}, {:.1f}, {:.1f} and {:.1f} with r 0.01, 0.05, 0.1, 0.5 and 1",
         holds=lambda found: all(abs(each - 20) <= 5 for each in found),

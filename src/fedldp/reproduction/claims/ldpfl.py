@@ -23,7 +23,7 @@ from fedldp.simulation.plan import problem_of
 _UNITS = ("record", "client-run")
 
 _ABOUT = 2.0
-"""Points: the paper's numbers are whole percents, "about"."""
+"""Points: the paper gives whole percents, with "about"."""
 
 
 def _bits(found: Numbers) -> Numbers:
@@ -38,13 +38,13 @@ def _bits(found: Numbers) -> Numbers:
 
 
 def _proven(theorem: Literal["theorem_1", "theorem_2"]) -> float:
-    """Return what 10,240 bits of a theorem cost."""
+    """Return the epsilon that is proven for 10,240 bits of a theorem."""
     event = RandomisedBits(0.5, theorem, 10.0).event(10_240)
     return math.fsum(epsilon * count for epsilon, count in event.groups)
 
 
 def _kept(bit: Literal[0, 1], num_bits: int, alpha: float) -> float:
-    """Return with what probability Theorem 1 keeps a bit of an example, in percent."""
+    """Return the probability that Theorem 1 keeps a bit of an example, in percent."""
     (law,) = RandomisedBits(0.5, "theorem_1", alpha).laws(num_bits)
     return 100 * (law.if_one / 2**64 if bit else 1 - law.if_zero / 2**64)
 
@@ -72,17 +72,17 @@ CLAIMS = (
         place="3.2, eq. 11",
         says="p of eq. 11 can lead to an undesirable level of randomisation (10,240 bits, ε 0.5)",
         derive=lambda found: [100 / (1 + math.exp(-0.5 / 10_240))],
-        ours="a bit is kept with {:.4f} %",
+        ours="a bit is kept with probability {:.4f} %",
         holds=lambda found: found[0] < 50.1,
     ),
     PaperClaim(
         place="3.2, Theorem 1",
         says="ε 0.5 for one example's 10,240 bits",
         derive=lambda found: [_proven("theorem_1")],
-        ours="{:.2f} is proven, of the bits alone",
+        ours="{:.2f} is proven, for the bits alone",
         holds=near(0.5, 0.01),
-        cause="eq. 12 has pairs of bits of which one changes each way; all of a code may change in "
-        "one ([what holds](#what-holds))",
+        cause="eq. 12 considers pairs of bits that change in opposite directions; all bits of a "
+        "code may change in one ([what holds](#what-holds))",
     ),
     PaperClaim(
         place="3.2",
@@ -97,8 +97,8 @@ CLAIMS = (
         derive=lambda found: [_kept(1, num_bits, 10.0) for num_bits in (10, 10_240)],
         ours="a one is kept with {:.1f} % in 10 bits, with {:.1f} % in 10,240",
         holds=lambda found: found[0] > found[1],
-        cause="1/(1 + α) has no length in it; the length takes the difference between a one and a "
-        "zero away",
+        cause="1/(1 + α) does not depend on the length; the length removes the "
+        "difference between a one and a zero",
     ),
     PaperClaim(
         place="3.2",
@@ -111,18 +111,18 @@ CLAIMS = (
         place="3.2, Theorem 2",
         says="ε 0.5 for one example's 10,240 bits",
         derive=lambda found: [_proven("theorem_2")],
-        ours="{:,.1f} is proven, of the bits alone, and attained",
+        ours="{:,.1f} is proven, for the bits alone, and attained",
         holds=near(0.5, 0),
-        cause="eq. 14 bounds one outcome of a pair of bits by another pair's; "
-        "[what holds](#what-holds)",
+        cause="eq. 14 bounds one outcome of a pair of bits by the outcome of another pair; [what "
+        "holds](#what-holds)",
     ),
     PaperClaim(
         place="3.3",
         says="the budget of the whole is the largest of the clients' ε",
         derive=lambda found: [least_epsilon("ldpfl-mnist", unit) for unit in _UNITS],
-        ours="nothing is proven: ε {:g} for an example, {:g} for a client",
+        ours="nothing is proven: ε is {:g} for an example, {:g} for a client",
         holds=lambda found: max(found) < math.inf,
-        cause="labels are in clear, and an encoder follows from all examples of its client "
+        cause="labels are sent in clear, and an encoder depends on all examples of its client "
         "([what holds](#what-holds))",
     ),
     PaperClaim(
@@ -142,11 +142,11 @@ CLAIMS = (
     ),
     PaperClaim(
         place="4.2",
-        says="(ours) images that are moved at random make the federation better (digits)",
+        says="(ours) randomly shifted images improve the federation (digits)",
         cells=("ldpfl-digits-tried-shift", "ldpfl-digits-tried-base"),
         ours="{:.1f} for {:.1f}",
         above=halves(2),
-        cause="it makes no difference beyond the scatter, or a loss",
+        cause="shifting makes no difference beyond the scatter, or costs accuracy",
     ),
     PaperClaim(
         place="4.2",
@@ -186,18 +186,18 @@ CLAIMS = (
     ),
     PaperClaim(
         place="4.3, Fig. 5",
-        says="the same on MNIST, shorter (ours: the paper has it for CIFAR-10 alone)",
+        says="the same on MNIST, shorter (ours: the paper claims it only for CIFAR-10)",
         cells=("ldpfl-mnist-short", "ldpfl-mnist-alone-short"),
         ours="{:.1f} with, {:.1f} without",
         holds=lambda found: found[0] - found[1] >= 5,
-        cause="not known; a client's tests come through its own encoder, to which the training of "
-        "other clients need not add",
+        cause="not known; a client's test images pass through its own encoder, which the other "
+        "clients' training need not improve",
     ),
     PaperClaim(
         place="4.3, Figs. 9 to 11",
         says="more utility than other LDP approaches, on complex data with many clients (SVHN)",
         ours="",
-        cost="38 CPU hours, and as much for each of the others",
+        cost="38 CPU hours, and as many for each of the others",
     ),
     PaperClaim(
         place="4.3, Figs. 9 to 11",
@@ -219,9 +219,9 @@ CLAIMS = (
         cells=("ldpfl-fmnist-fig7-short", "fedavg-fmnist-fig7", "fedavg-fmnist-fig7-mlp"),
         ours="{:.1f} for {:.1f}, and {:.1f} with LDPFL's network",
         holds=lambda found: found[0] < min(found[1:]),
-        cause="not the network; LDPFL's tests are the clients' own tenths, which have the few "
-        "labels that each client has, and FedAvg's the common test set: on the digits that turns "
-        "the order round (below), on Fashion-MNIST it is not measured",
+        cause="not the network; LDPFL is tested on each client's own tenth, which has the few "
+        "labels of that client, and FedAvg on the common test set: on the digits that reverses the "
+        "order (below), on Fashion-MNIST it is not measured",
     ),
     PaperClaim(
         place="4.3, Fig. 7",
@@ -315,7 +315,7 @@ CLAIMS = (
         derive=lambda found: [1 + sum(each > found[0] for each in found[1:])],
         ours="place {:.0f} of 5",
         holds=near(2, 0),
-        cause="nor has it in the paper's own table, where three of the four other rows are higher",
+        cause="not in the paper's own table either, where three of the four other rows are higher",
     ),
     PaperClaim(
         place="4.3, Table 1",
@@ -324,7 +324,7 @@ CLAIMS = (
             least_epsilon(f"{system}-fmnist-table1", "record", "server")
             for system in ("ldpfl", "dp-sgd")
         ],
-        ours="ε {:g} for an example, which is nothing; {:.1f} with DPSGD",
+        ours="ε {:g} for an example, which is no protection; {:.1f} with DPSGD",
         holds=lambda found: found[0] < found[1],
         cause="nothing holds for LDPFL's labels ([what holds](#what-holds))",
     ),
@@ -334,7 +334,7 @@ CLAIMS = (
         derive=lambda found: [least_epsilon("ldpfl-fmnist", unit) for unit in _UNITS],
         ours="against the server ε {:g} for an example, {:g} for a client",
         holds=lambda found: max(found) < math.inf,
-        cause="as in 3.3; and nothing bounds the weights that a client sends: any one client can "
-        "move the mean as far as it likes",
+        cause="as in 3.3; and nothing bounds the weights that a client sends: any client can move "
+        "the mean as far as it likes",
     ),
 )

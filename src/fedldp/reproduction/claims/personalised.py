@@ -30,18 +30,19 @@ _FIGURES = {
 """By figure: data set, its name, the paper's accuracy without noise, its mixes of budgets."""
 
 _CHANCE = (
-    "at chance: the paper's own σ, 98 to 1,896, drowns weights clipped to 2, in theirs as in ours"
+    "at chance: the paper's own σ, 98 to 1,896, drowns weights clipped to 2, in the paper as here"
 )
 _SUBSET = (
-    "far below the most frequent class (48.8 %), for σ of 14 to 120 drowns weights clipped to 2"
+    "far below the most frequent class (48.8 %), because a σ of 14 to 120 drowns weights clipped "
+    "to 2"
 )
 
 _ORDER_CAUSES = {3: _CHANCE, 6: KNOWN["personalized-fig6: mean gain of (C) over (A)"]}
 _NONE_CAUSES = {7: KNOWN["personalized-covertype-fig7-none"]}
 _MOST_CAUSES = {
     3: _CHANCE,
-    6: "not known in full: votes that are drawn at random add up to more than a sign; on MNIST "
-    "with U = 20 it is so, too (personalized-tried)",
+    6: "not known in full: votes that are drawn at random add up to more than a sign; the same "
+    "happens on MNIST with U = 20 (personalized-tried)",
 }
 _SCATTER = "less than the standard error of five seeds: the partition decides more than the budgets"
 _MIX_CAUSES = {3: _CHANCE, 4: _SUBSET, 5: _SCATTER, 6: _SCATTER, 7: _SCATTER}
@@ -71,7 +72,7 @@ def _none(figure: int) -> PaperClaim:
 def _budgets(figure: int) -> PaperClaim:
     return PaperClaim(
         place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} a",
-        says=f"the larger the budget the higher the accuracy ({_FIGURES[figure][1]})",
+        says=f"the larger the budget, the higher the accuracy ({_FIGURES[figure][1]})",
         cells=_of(figure, "low", "middle", "high"),
         ours="{:.1f}, {:.1f}, {:.1f} with L, M, H",
         above=rising(3),
@@ -82,7 +83,7 @@ def _budgets(figure: int) -> PaperClaim:
 def _most(figure: int) -> PaperClaim:
     return PaperClaim(
         place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} a",
-        says=f"and the highest without noise ({_FIGURES[figure][1]})",
+        says=f"the highest accuracy without noise ({_FIGURES[figure][1]})",
         cells=_of(figure, "high", "none"),
         ours="{:.1f} with H, {:.1f} without",
         above=rising(2),
@@ -95,8 +96,8 @@ def _more(figure: int) -> PaperClaim:
     cells = _of(figure, *(f"{mix}-{letter}" for mix in (more, fewer) for letter in "abc"))
     return PaperClaim(
         place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} b, c",
-        says="with more clients of large budgets the accuracy increases "
-        f"({_FIGURES[figure][1]}: {more.upper()} for {fewer.upper()})",
+        says=f"the accuracy increases with more clients of large budgets ({_FIGURES[figure][1]}: "
+        f"{more.upper()} for {fewer.upper()})",
         cells=cells,
         derive=mean_difference,
         ours="{:+.1f} points in the mean of (A), (B), (C)",
@@ -143,7 +144,7 @@ _BEST_CAUSES = {
     (
         2,
         "",
-    ): "not known: drawing again where ω selects nobody has the largest budget always in, and "
+    ): "not known: drawing again when ω selects nobody always includes the largest budget, and "
     "keeping the last model instead is worse (4.2, below)",
     (2, "digits"): "not known: as on MNIST",
     (3, ""): _CHANCE,
@@ -151,8 +152,8 @@ _BEST_CAUSES = {
     (
         5,
         "",
-    ): "not known: (C) takes fewer votes, of clients with few labels each: in a third of LMH's "
-    "rounds only the three of ten with the largest budget",
+    ): "not known: (C) takes fewer votes, from clients with few labels each: in a third of LMH's "
+    "rounds only from the three of ten with the largest budget",
     (6, ""): "not known: as on MNIST",
 }
 
@@ -177,13 +178,14 @@ def _better(figure: int) -> PaperClaim:
 
 _BETTER_CAUSES = {
     3: _CHANCE,
-    5: "(B) less than the standard error of five seeds; of (C) see below, where it is to be best",
-    6: "(B) is; of (C) it is less than the standard error of five seeds",
+    5: "(B) differs by less than the standard error of five seeds; for (C) see below, where it "
+    "should be best",
+    6: "(B) is better; (C) differs by less than the standard error of five seeds",
 }
 
 
 def _largest(letter: str, figures: tuple[int, ...], largest: int, cause: str) -> PaperClaim:
-    """Return that of some figures one has the largest gain over (A), by more than scatter."""
+    """Return the claim that one of these figures has the largest gain over (A), beyond scatter."""
     at = figures.index(largest)
     pairs = [(_mixes(figure, letter), _mixes(figure, "a")) for figure in figures]
 
@@ -209,11 +211,11 @@ def _largest(letter: str, figures: tuple[int, ...], largest: int, cause: str) ->
 
 
 def _suited(figures: tuple[int, ...], worst: int, ours: str) -> PaperClaim:
-    """Return that of some figures one has the lowest accuracy without noise."""
+    """Return the claim that one of some figures has the lowest accuracy without noise."""
     title, split = _FIGURES[worst][1].split(", ")
     return PaperClaim(
         place=f"5.{2 if worst < 5 else 3}.2",
-        says=f"by its accuracy without noise the framework suits {title} least ({split})",
+        says=f"judged by accuracy without noise, the framework suits {title} least ({split})",
         cells=tuple(name for figure in figures for name in _of(figure, "none")),
         ours=ours,
         holds=lambda found: min(found) == found[figures.index(worst)],
@@ -239,9 +241,9 @@ def _keep(figure: int) -> PaperClaim:
         f"({_FIGURES[figure][1]})",
         cells=_of(figure, *(f"keep-{mix}-c" for mix in mixes)) + _mixes(figure, "c"),
         derive=mean_difference,
-        ours="{:+.1f} points beside drawing again",
+        ours="{:+.1f} points compared with drawing again",
         above=halves(2 * len(mixes)),
-        cause="drawing again is not what (C) lacks: without it (C) has no more",
+        cause="drawing again is not what holds (C) back: without it (C) is no better",
     )
 
 
@@ -278,7 +280,7 @@ _REST_NONE = PaperClaim(
 
 
 def _nobody(found: Numbers) -> Numbers:
-    """Return in what share of draws nobody is selected, least and most of all mixes, in percent."""
+    """Return the percentage of draws that select nobody: the least and the most over all mixes."""
     shares = []
     for figure in _FIGURES:
         for name in _mixes(figure, "c"):
@@ -292,15 +294,18 @@ CLAIMS = (
     _claimed(
         2,
         1,
-        "σ is for reports that differ by 1 at most, and the clip of each weight at 200 lets "
-        "them differ by 35,440",
+        "σ is for reports that differ by at most 1, but clipping each weight at 200 lets them "
+        "differ by 35,440",
     ),
-    _claimed(5, 5, "Δ_2 is one coordinate's range, and no round knows of the others"),
+    _claimed(
+        5, 5, "Δ_2 is the range of one coordinate, and no round takes the others into account"
+    ),
     PaperClaim(
         place="4.2",
         says="the clients with P_i above one ω from (0, 1) are selected",
         derive=_nobody,
-        ours="in {:.0f} to {:.0f} % of draws nobody is, by the figure's budgets; ours draws again",
+        ours="in {:.0f} to {:.0f} % of draws nobody is selected, by the figure's budgets; our "
+        "code draws again",
     ),
     *(_none(figure) for figure in _FIGURES),
     *(_budgets(figure) for figure in _FIGURES),
@@ -328,9 +333,11 @@ CLAIMS = (
     _suited((2, 3, 4), 4, "{:.1f} on MNIST, {:.1f} on Fashion-MNIST, {:.1f} on Covertype"),
     _suited((5, 6, 7), 6, "{:.1f} on MNIST, {:.1f} on Fashion-MNIST, {:.1f} on Covertype"),
     *(_better(figure) for figure in (2, 3, 4, 5, 6)),
-    _largest("b", (2, 3, 4), 2, "Covertype's is as large, at a scatter of 10 points"),
-    _largest("c", (2, 3, 4), 2, "MNIST's gain is short of the paper's (above), Covertype's is not"),
-    _largest("c", (5, 6, 7), 6, "none of the three is beyond the scatter of single runs"),
+    _largest("b", (2, 3, 4), 2, "Covertype's gain is as large, with a scatter of 10 points"),
+    _largest(
+        "c", (2, 3, 4), 2, "MNIST's gain falls short of the paper's (above), Covertype's does not"
+    ),
+    _largest("c", (5, 6, 7), 6, "none of the three gains exceeds the scatter of single runs"),
     *(_best(figure) for figure in (2, 3, 4, 5, 6)),
     _best(2, "digits"),
     *(_keep(figure) for figure in _FIGURES),

@@ -29,7 +29,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="III-A, IV",
-        says="(0.5, 0.01) for one sample, of all uploads (Fig. 5)",
+        says="(0.5, 0.01) for one sample, over all uploads (Fig. 5)",
         derive=lambda found: [least_epsilon(_FIG5[3], "record")],
         ours="ε {:.1f} is proven",
         holds=lambda found: found[0] <= 0.5,
@@ -45,7 +45,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="IV, Fig. 5",
-        says="lower ε diminish accuracy",
+        says="a lower ε reduces accuracy",
         cells=_FIG5,
         ours="{:.1f}, {:.1f}, {:.1f}, {:.1f} at ε 10, 5, 1, 0.5",
         above=tuple(((place,), (place + 1,)) for place in range(3)),
@@ -61,8 +61,8 @@ CLAIMS = (
         derive=lambda found: [found[2] - found[0], found[3] - found[1]],
         ours="{:+.1f} points at ε 10, {:+.1f} at 0.5 (one seed beside three)",
         holds=lambda found: max(map(abs, found)) <= 1,
-        cause="not known in full: weights with much noise have long gradients, and clipped ones "
-        "take the noise back more slowly",
+        cause="not known in full: weights with much noise have long gradients, and clipped "
+        "gradients remove the noise more slowly",
     ),
     PaperClaim(
         place="IV, Fig. 6",
@@ -100,7 +100,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="IV, Fig. 7",
-        says="the difference is more obvious at several first iterations",
+        says="the difference is more obvious in the first few iterations",
         cells=(
             *(f"{each}@5" for each in _of(6, "least20", "most20")),
             *_of(6, "least20", "most20"),
@@ -140,6 +140,6 @@ CLAIMS = (
         ],
         ours="ε {:g}, {:g} and {:g} for one sample: nothing is proven",
         holds=lambda found: max(found) < math.inf,
-        cause="which features have more noise follows from the examples, and a report shows it",
+        cause="which features get more noise depends on the examples, and a report shows it",
     ),
 )
