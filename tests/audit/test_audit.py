@@ -213,7 +213,7 @@ def test_a_mechanism_in_the_place_of_a_recipe_is_told_its_option(fedldp_command:
 
 
 def test_a_mechanism_that_takes_none_of_the_settings_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="none of the settings"):
+    with pytest.raises(ConfigError, match="none of the audit's settings"):
         audit("", [TwoPoint], effort=replace(ONE, mechanism_settings=((1e9, 1),)))
 
 

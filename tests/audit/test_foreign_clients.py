@@ -141,7 +141,7 @@ def test_repeats_tell_as_much_as_their_number() -> None:
         f"{__name__}:discards_noise", unit="client-round", epsilon=9.0, delta=0.0, effort=EFFORT
     )
     lower, attack = repeats._repeats(np.random.default_rng(0), 400, 0.999)
-    assert attack == "400 of 400 inputs are answered twice in the same bytes"
+    assert attack == "400 of 400 inputs are answered twice with the same bytes"
     assert lower == pytest.approx(np.log(400 * 0.001 ** (1 / 400)), rel=1e-6)
 
 
@@ -158,7 +158,7 @@ def fails(arrays: Arrays) -> None:
     [
         ("nowhere", {}, "give module:function"),
         (f"{__name__}:absent", {}, "check the name"),
-        (f"{__name__}:DELTA", {}, "it is no function"),
+        (f"{__name__}:DELTA", {}, "it is not a function"),
         (f"{__name__}:nothing", {}, "returns no numbers"),
         (f"{__name__}:fails", {}, "failed with KeyError"),
         (f"{__name__}:right", {"unit": "person"}, "choose client-round or weight"),

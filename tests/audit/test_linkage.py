@@ -232,7 +232,7 @@ def test_the_audit_of_a_recipe() -> None:
         (
             "ldp-fl-digits",
             {"mechanism": "k_closest", "channel": "shuffle"},
-            "whole reports of ldp_fl come out together",
+            "whole reports of ldp_fl arrive together",
         ),
     ],
 )

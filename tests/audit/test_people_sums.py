@@ -111,8 +111,8 @@ def test_the_right_sums_pass_against_whoever_sees_them(seed: int, adversary: str
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (planted.FloatSumsConfig, "the sum of what each gives alone"),
-        (planted.BatchGradientsConfig, "the sum of what each gives alone"),
+        (planted.FloatSumsConfig, "the sum that they give one by one"),
+        (planted.BatchGradientsConfig, "the sum that they give one by one"),
         (planted.FloatClipConfig, "times as long as the noise is for"),
         (planted.RowsClippedConfig, "one person moves the sum by"),
         (planted.PrivateDivisorConfig, "times"),  # a lone person's, or the sum, as trials come

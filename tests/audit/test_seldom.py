@@ -73,7 +73,7 @@ def test_only_nan_at_stake_is_no_bug_but_a_broken_contract() -> None:
     assert {row.verdict for row in found.rows} == {"ok", "fails its contract"}
     told = [str(row.attack) for row in found.rows if row.verdict != "ok"]
     assert len(told) == 3
-    assert told[0] == "encode takes NaN, which it must refuse with a PrivacyError"
+    assert told[0] == "encode accepts NaN, which it must refuse with a PrivacyError"
 
 
 def test_an_aggregate_that_raises_is_said() -> None:

@@ -1,13 +1,12 @@
-"""What an adversary sees of a system, in one trial and in many, in the form that scores need.
+"""What an adversary sees of a system, in one trial or in many, in the form that scores need.
 
-    server             the bytes that leave one client, in every round that is played
-    summing-server     the sum of a round's reports, as the server step is given it
-    shuffled-server    how many ones a round's messages have at each coordinate; or all whole
-                       reports of a round, sorted by their bytes
-    downlink           the broadcast that comes of a round's reports
+    server             the bytes that leave one client, in every round that is played summing-server
+    the sum of a round's reports, as the server step gets it shuffled-server    how many ones a
+    round's messages have at each coordinate; or all whole reports of a round, sorted by their bytes
+    downlink           the broadcast that follows from a round's reports
 
-A round that is a dialogue of several phases, whose server gets only a sum, is played in full, and
-the server sees its result.
+A round of several phases, whose server gets only a sum, is played in full, and the server sees its
+result.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.participation import participants
 
 MOST_VALUES = 2048
-"""How many coordinates of the server's estimate are kept for a round."""
+"""How many coordinates of the server's estimate of a round are kept."""
 MOST_BITS = 512
 _PROBES = 4
 
@@ -63,7 +62,8 @@ class Transcript:
 
     Attributes:
         lengths: bytes of each answer, shape (n, R).
-        heads: what a report says besides its payload, or that it is a refusal, shape (n, 4 R).
+        heads: everything in a report except its payload, or that the client refused, shape (n, 4
+            R).
         values: the server's estimate from what was seen alone, shape (n, R, k), float32.
         along: the whole estimate along the difference of the two updates, and along its signs,
             shape (n, 2 R).
@@ -110,7 +110,7 @@ class AdversaryView:
         attacked: the client.
         adversary: who sees it.
         rounds: the rounds that are played, from 1.
-        asked: how often each question is put; more than once for the server only.
+        asked: how often each question is asked; only a server asks more than once.
     """
 
     attacked: AttackedClient
@@ -128,12 +128,12 @@ class AdversaryView:
     )
 
     def observe(self, canary: Canary, pair: CanaryPair, draws: Draws) -> Transcript:
-        """Return what is seen of trials with one canary of a pair, each with its own key.
+        """Return what is seen in trials with one canary of a pair, each with its own key.
 
         Raises:
             RunError: the client answered no question of an honest server, or the server's step
                 failed on every report. Both look the same whatever the client holds, so a game
-                would find nothing, and report "ok".
+                would find nothing and report "ok".
         """
         directions = [
             self._direction(pair, round) for round in self.rounds for _ in range(self.asked)
@@ -147,14 +147,14 @@ class AdversaryView:
             ((refused, times),) = self._said.most_common(1)
             raise RunError(
                 f"audit of {self.attacked.config.name()}: the client refused all questions "
-                f"({times} times {refused}), so nothing can be seen of it; the audit, or its "
-                "budget, does not fit this system"
+                f"({times} times {refused}), so there is nothing to attack; the audit, or its "
+                "budget, does not suit this system"
             )
         if honest and self._steps and not self._steps[""]:
             ((why, times),) = self._steps.most_common(1)
             raise RunError(
                 f"audit of {self.attacked.config.name()}: the server's step failed on all reports "
-                f"({times} times {why}), so nothing can be read from them; mend the step"
+                f"({times} times {why}), so no attack can read them; fix the step"
             )
         lengths, heads, values, along, bits, whole, same = zip(*rows, strict=True)
         return Transcript(
@@ -203,7 +203,7 @@ class AdversaryView:
         return (one - other) / largest if largest else None
 
     def _trial(self, canary: Canary, key: bytes) -> Iterator[_Glance]:
-        # Whoever asks again gets answers from streams that are new each time.
+        # A question that is asked again is answered from new streams.
         keys = TrialKeys(key, self.attacked.real_arithmetic_only, again=self.asked > 1)
         runtime = self.attacked.runtime(canary, keys)
         if self.adversary == "server" and self.attacked.role.phases == 1:
@@ -236,7 +236,7 @@ class AdversaryView:
             yield self._outcome(round, incoming, draw)
 
     def _there(self, round: int, draw: Draw) -> Sequence[int]:
-        """Return who takes part: drawn, and secret, if the adversary sees broadcasts only."""
+        """Return who takes part: a secret draw if the adversary sees only broadcasts."""
         if self.adversary != "downlink":
             return range(self.attacked.config.round_size)
         return list(participants(self.attacked.config, round, lambda number: draw))
@@ -270,9 +270,9 @@ class AdversaryView:
         return _Glance(len(answer), (0.0, *told), estimate, found.payload)
 
     def estimate(self, report: Report, state: State) -> NDArray[np.float64]:
-        """Return the server's estimate from one report alone; from its bytes, if it is unusable."""
+        """Return the server's estimate from one report alone, or else from the report's bytes."""
         for label in [self._labels[state.round]] if state.round in self._labels else range(8):
-            # A server may leave out a client that it does not select: another draw may select it.
+            # A server may leave out a client that it did not select; another draw may select it.
             found = self._step(state, [report], partial(_public, label))
             if found.any():
                 self._labels[state.round] = label
@@ -345,7 +345,7 @@ class AdversaryView:
         return alone(attacked.role.encoder, Sensitive(None), broadcast, sender)
 
     def _asking(self, runtime: ClientRuntime, keys: TrialKeys) -> Ask:
-        """Return a function that puts a round's questions to all clients."""
+        """Return a function that asks all clients a round's questions."""
         runtimes = {self.attacked.index: runtime}
 
         def ask(

@@ -1,8 +1,8 @@
-"""When shuffled messages arrive, with realistic clocks, and which links their times give away.
+"""When shuffled messages arrive, with realistic clocks, and which links their times reveal.
 
-The game: among n clients one is the target. The server sees the arrival of one of its messages, and
-the arrivals of all n clients' messages at one other position, of the same round or of the next one;
-it names the target's message. A guess is right with probability 1/n.
+The game: one of n clients is the target. The server sees when one of its messages arrives, and when
+    all n clients' messages for one other position arrive, in the same round or the next. It names
+    the target's message. A guess is right with probability 1/n.
 
 The time model is that of ``simulation.schedule``: message j of client i arrives at W_i + U(0, T),
 where W_i is T_S for every client that predicts its own times correctly. Then an arrival has the
@@ -13,12 +13,12 @@ Attacks; all of them know T:
 - ``ranks``: each message has a rank among the messages of its position. This attack picks the one
   with the same rank as the message shown, and uses nothing else.
 - ``law``: the likeliest message, where the law of W is known. Given W, arrivals are independent,
-  with density 1/T from W to W + T. So the ratio of the likelihoods of "of one client" and "of two"
-  is P(both windows are open)/(P(the one is) P(the other is)), by that law.
-- ``windows``: the same, where the server knows the actual windows of this round's clients, as a
-  server that has seen them in many rounds does: it scores by the share of windows in common among
-  those that a message may come from.
-- ``ticks``: the message whose place within a tick is nearest, where timers have ticks.
+  with density 1/T from W to W + T. So the likelihood ratio of "both of one client" and "of two" is
+  P(both windows are open)/(P(the one is) P(the other is)), by that law.
+- ``windows``: the same, where the server knows the actual windows of this round's clients, as it
+may after many rounds: among the windows that a message may come from, it scores by the share that
+both messages have in common.
+- ``ticks``: if timers have ticks, the message whose place within a tick is nearest.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ class Clocks:
     Attributes:
         name: for the reader.
         waits: whether clients wait T_W (Section 3.1); Algorithm 3 as printed has no wait.
-        prediction_error: of a client's prediction of its own times, as the sigma of a log-normal
-            factor, drawn again in every round; None: that of the time model.
-        offset_seconds: standard deviation of a client's clock offset, which stays in every round.
+        prediction_error: of a client's prediction of its own times: the sigma of a log-normal
+            factor, drawn again in every round; None: the time model's error.
+        offset_seconds: standard deviation of a client's clock offset, which is the same in every
+            round.
         tick_seconds: timers fire only at multiples of this, counted from the device's start; 0 for
             timers without ticks.
         jitter_seconds: mean of an exponential delay that the network adds to every message.
@@ -117,7 +118,7 @@ class Windows:
     """When the messages of a round's clients may arrive.
 
     Attributes:
-        opens: W of each client, shape (n,), in seconds: from T_S on, or, if nobody waits, from the
+        opens: W of each client, shape (n,), in seconds after T_S, or, if nobody waits, after the
             start of the round.
         delay: T, the same in all rounds of a run.
     """
@@ -156,12 +157,13 @@ def draw_arrivals(
 
 
 def likelihoods(own: float, seen: Floats, first: Windows, second: Windows) -> Floats:
-    """Return how much likelier each arrival is for the client of ``own`` than for another.
+    """Return how much likelier each arrival is for the client of ``own`` than for another client.
 
     Args:
         own: the arrival that is shown, in the first round.
         seen: arrivals at another position, shape (n,), in the second round, or in the same.
-        first: windows of clients in the first round: a sample of the law, or all that there are.
+        first: windows of clients in the first round: a sample from the law, or all clients'
+            windows.
         second: windows of the same clients in the second round.
     """
     possible = (first.opens <= own) & (own <= first.opens + first.delay)
@@ -199,7 +201,7 @@ def timing_hits(
     trials: int,
     generator: np.random.Generator,
 ) -> dict[TimingAttack, int]:
-    """Play the game; return how often each attack was right.
+    """Play the game, and return how often each attack was right.
 
     Every trial has its own clients, clocks and rounds, so trials are independent.
 
@@ -207,7 +209,7 @@ def timing_hits(
         delays: the time model.
         clients: n.
         clocks: how real clocks differ from it.
-        span: whether the other position is of the same round.
+        span: whether the other position is in the same round or in the next.
         target: any client, or the one whose window opens last.
         trials: how often it is played.
         generator: of all randomness.

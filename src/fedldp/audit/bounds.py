@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from counts: what an attack showed, at a stated confidence.
+"""Lower bounds on epsilon from counts of an attack, at a stated confidence.
 
 A mechanism that is (epsilon, delta)-private has P(E) <= e^epsilon Q(E) + delta for every event E,
 where P and Q are the laws of what is seen under two neighbouring inputs. So every E proves
@@ -80,8 +80,8 @@ def epsilon_lower(
         trials: with that input.
         false_hits: how often it occurred with the other input.
         false_trials: with the other input.
-        delta: at which epsilon is bounded, from 0 and below 1.
-        confidence: that the bound holds, of both sides together; above 0 and below 1.
+        delta: at which epsilon is bounded, from 0 to below 1.
+        confidence: that the bound holds, counting errors on both sides; above 0 and below 1.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -91,7 +91,7 @@ def epsilon_lower(
     """
     check_confidence(confidence)
     if not 0 <= delta < 1:
-        raise ConfigError(f"delta = {delta}: give a number from 0 and below 1")
+        raise ConfigError(f"delta = {delta}: give a number from 0 to below 1")
     alpha = (1 - confidence) / 2
     high = probability_at_least(hits, trials, alpha) - delta
     if high <= 0:
@@ -104,9 +104,9 @@ def smallest_found(
 ) -> float | None:
     """Return the smallest epsilon that such a game would have shown to exceed ``proven``.
 
-    That is the epsilon of an event that occurs as often as it did with the other input (half a time
-    if it never did), and just often enough with this one. None if no event that rare suffices, or
-    if nothing is proven: then the game finds no mistake, however large.
+    It is the epsilon of an event that occurs with the other input as often as was counted (half a
+    time if it never did), and with this input just often enough. None if no event that rare
+    suffices, or if nothing is proven: then the game finds no mistake, however large.
 
     Args:
         proven: epsilon at ``delta``.

@@ -1,10 +1,10 @@
-"""A run in which some clients lie, together.
+"""A run in which some clients lie and work together.
 
 They pool their examples, train on them as an honest client would, and send the reports that
-``forged_reports`` makes of that update, each through its own runtime. Ledgers, wire and server
-are those of every run. A server drops reports that it cannot count, and those whose form no honest
-client's could have (size, chunk, budget, whether there is a weight; numbers within
-``LARGEST_WEIGHT``): every forged report is checked to pass.
+``forged_reports`` makes from that update, each through its own runtime. Ledgers, wire and server
+are the same as in every run. A server drops reports that it cannot count or whose form no honest
+report has (size, chunk, budget, whether there is a weight; numbers within ``LARGEST_WEIGHT``).
+Every forged report is checked against these rules before it is sent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fedldp.simulation.population import Population
 def accuracy_of(
     config: RunConfig, inputs: Inputs, attack: Lie | None, liars: Sequence[int]
 ) -> tuple[float, str]:
-    """Run a configuration in which some clients lie; return accuracy, and why it stopped early."""
+    """Run a configuration with lying clients; return the accuracy and why it stopped early."""
     scheduled = config.with_schedule(draws_of_seed(config.seed))
     with tempfile.TemporaryDirectory() as folder:
         population = population_of(scheduled, inputs, Path(folder))
@@ -166,7 +166,7 @@ class _ByzantineRun:
         return replace(examples, labels=(examples.labels + 1) % classes)
 
     def found(self, broadcast: Broadcast, client: Client) -> Update:
-        """Return the update of the pooled examples; it is trained only once in a round."""
+        """Return the update from the pooled examples; it is trained only once a round."""
         round = broadcast.round
         if round not in self.pooled:
             train, members = self.population.dataset.train, self.population.members

@@ -1,8 +1,8 @@
 """Canaries: neighbouring inputs of a client on which its reports are likeliest to reveal too much.
 
-A canary is what a client has: its examples, and, if training itself draws no noise, perhaps an
-update that replaces the trained one. That is worse than any examples could make it, and an
-encoder's guarantee holds for every update.
+A canary is what a client has: its examples and, if training draws no noise, perhaps an update that
+    replaces the trained one. Such an update is worse than any examples could make it, and an
+    encoder's guarantee holds for every update.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from fedldp.data.examples import Examples
 
 Swap = Literal["client", "person", "record", "label", "weight"]
 """What differs between two canaries: everything that a client has; all rows of one person, and
-their number; the features of one example; its label only; one coordinate of the update."""
+their number; the features of one example; the label of one example; one coordinate of the
+update."""
 
 FAR = 1e3
-"""A feature far outside [0, 1]; no client checks for that."""
+"""A feature far outside [0, 1]; no client checks the range."""
 LARGE = 1e6
 """A change of weights that every bound clips."""
 FEW, MANY = 3, 40

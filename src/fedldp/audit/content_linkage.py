@@ -1,10 +1,10 @@
 """Linking messages by their content: what their bits give away.
 
-The game: the server sees one message of a client, and the messages of all n clients at one
-position, either another chunk of the same round or the same chunk of the next one; it names the
-message that comes from the same client. A guess is right with probability 1/n.
+The game: the server sees one message of a client, and all n clients' messages at one other
+    position: another chunk of the same round, or the same chunk of the next. It names the message
+    that comes from the same client. A guess is right with probability 1/n.
 
-The attack is the best linear one for weak signals. An adversary trains shadow clients on its own
+The attack is the best linear attack for weak signals. An adversary trains shadow clients on its own
 data, from the same broadcasts that the clients had, and so knows how the deviations from the mean
 are correlated: X_1 and X_2, shape (s, c), at the two positions. Bits estimate a coordinate by y = K
 (2 b - 1), with a variance of about K^2. So what y_1 says about the deviation at the other position
@@ -12,10 +12,10 @@ is, in expectation under that law,
 
     X_2^T (X_1 X_1^T + s K^2 I)^-1 X_1 y_1,
 
-and the scores are the products of this with the y_2 of all n messages.
+and the scores are the products of this vector with the y_2 of all n messages.
 
-Against a secure sum, the same attack gets masked vectors instead of bits, without the names that
-really accompany them, and after the server has removed all the masks that it can.
+Against a secure sum, the same attack gets masked vectors instead of bits. The names that really
+accompany them are withheld, and the server has removed all the masks that it can.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ SHADOWS = 200
 
 @dataclass(frozen=True, eq=False)
 class TrainedValues:
-    """What clients would send in two successive rounds, in normalised coordinates, not randomised.
+    """What clients send in two successive rounds: normalised coordinates, before randomisation.
 
     Attributes:
-        clients: of the run, shape (2, n, d).
-        shadows: of the adversary's own clients, minus their mean, shape (2, s, d).
+        clients: the run's clients, shape (2, n, d).
+        shadows: the adversary's own clients, minus their mean, shape (2, s, d).
     """
 
     clients: NDArray[np.float32]
@@ -81,7 +81,7 @@ class Bits:
 
     @classmethod
     def of(cls, config: RunConfig, problem: Problem) -> Bits:
-        """Return the one that all of a system's clients share.
+        """Return the bits of a system whose clients all make them alike.
 
         Raises:
             ConfigError: a report is not one bit for each weight within a range.
@@ -106,8 +106,8 @@ class Bits:
 def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
     """Train the clients of the first two rounds, and shadows, from the same broadcasts.
 
-    The shadows get the test set, divided like the clients' examples into shares of the same size.
-    The clients are the first ones of the run, as many as a round has, and take part in both rounds.
+    The shadows get the test set, in shares of the same size as the clients'. The clients are the
+    first of the run, as many as take part in a round, and they take part in both rounds.
     """
     count, bits = config.round_size, Bits.of(config, inputs.problem)
     with tempfile.TemporaryDirectory() as folder:
@@ -170,12 +170,12 @@ class Linker:
     scale: float
 
     def scores(self, own: Floats, others: Floats, *places: tuple[int, slice]) -> Floats:
-        """Return how well each of the others fits.
+        """Return how well each of the other messages fits.
 
         Args:
             own: the message shown, minus the mean at its position, shape (c,).
             others: the other messages, minus their mean, shape (n, c').
-            places: the round and the coordinates of both positions.
+            places: the round and the coordinates of each of the two positions.
         """
         first, second = (self.shadows[round][:, part].astype(np.float64) for round, part in places)
         count = len(first)
@@ -194,7 +194,7 @@ def content_hits(
 ) -> dict[tuple[Span, int], int]:
     """Play the game with the shuffler's messages; return how often the attack was right.
 
-    All clients randomise again in every trial, so for these weights trials are independent.
+    All clients randomise again in every trial, so trials with these weights are independent.
 
     Args:
         trained: the clients' values, and the adversary's shadows.
@@ -224,7 +224,7 @@ def content_hits(
 
 
 def games(chunks: Sequence[int], size: int) -> Iterator[tuple[Span, int]]:
-    """Yield the possible games: within a round only if a report is several messages."""
+    """Yield the possible games; within a round only if a report has several messages."""
     for chunk in chunks:
         if chunk < size:
             yield "within", chunk
@@ -265,7 +265,7 @@ def masked_hits(
     sums: int,
     keys: AuditKeys,
 ) -> tuple[dict[tuple[Span, int], int], dict[tuple[Span, int], int]]:
-    """Play the game with the masked vectors of secure sums; return hits, and trials.
+    """Play the game with the masked vectors of secure sums; return the hits and trials.
 
     Masks of different coordinates are independent, so pairs of messages that share no coordinate
     are independent trials.
@@ -323,11 +323,11 @@ def _apart(
 def masked_vectors(
     setup: SecureSum, round: int, numbers: NDArray[np.integer], streams: Sequence[Stream]
 ) -> NDArray[np.int64]:
-    """Return all that a server of the secure sum has of each client's vector, shape (n, d).
+    """Return all that the server of a secure sum learns of each client's vector, shape (n, d).
 
     Clients and server follow the protocol, and every client stays to the end. So the server learns
-    all masks that clients draw for themselves, and removes them; what is left hides a vector behind
-    the masks that clients share with each other.
+    all masks that clients draw for themselves, and removes them. The masks that clients share with
+    each other remain, and hide each vector.
 
     Args:
         setup: the parameters.

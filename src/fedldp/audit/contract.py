@@ -1,9 +1,8 @@
-"""What a mechanism must do whatever its epsilon is: refuse non-numbers, and be readable.
+"""What a mechanism must do whatever its epsilon: refuse non-numbers, and write readable reports.
 
 An encoder never gives a mechanism NaN or infinity, so a mechanism that accepts them breaks no
-figure. But it breaks its contract, and protects nobody who uses it directly. And a report that the
-server cannot read is no report: if ``aggregate`` raises, the games that look at the server's
-estimate see nothing.
+figure. But it breaks its contract, and does not protect those who use it directly. And if
+``aggregate`` raises on an honest report, the games that look at the server's estimate see nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class PlannedContractCheck:
 
     @property
     def bounds(self) -> int:
-        """Zero: what it finds is certain, and needs no share of the confidence."""
+        """Zero: the check is certain, and needs no share of the confidence."""
         return 0
 
     @property
@@ -77,7 +76,7 @@ class PlannedContractCheck:
             )
 
     def _taken(self, stream: Stream) -> Iterator[str]:
-        """Yield each non-number that is accepted, as a whole input or in one coordinate."""
+        """Yield how each non-number is accepted, as a whole input or in one coordinate."""
         for name, value in (("NaN", np.nan), ("infinity", np.inf), ("minus infinity", -np.inf)):
             one = np.ones(self.size)
             one[-1] = value
@@ -89,7 +88,7 @@ class PlannedContractCheck:
                 except Exception as error:
                     yield f"encode of {name} raises {_named(error)}, where a PrivacyError is due"
                 else:
-                    yield f"encode takes {name}, which it must refuse with a PrivacyError"
+                    yield f"encode accepts {name}, which it must refuse with a PrivacyError"
                 break
 
     def _unread(self, stream: Stream) -> Iterator[str]:
@@ -104,14 +103,14 @@ class PlannedContractCheck:
             mean = np.asarray(aggregate.mean())
         except Exception as error:
             yield (
-                f"aggregate raises {_named(error)} at an honest report, so no attack by the "
-                "server's estimate was made"
+                f"aggregate raises {_named(error)} on an honest report, so no attack used the "
+                "server's estimate"
             )
             return
         if mean.shape != (self.size,):
             yield f"aggregate gives a mean of shape {mean.shape}, where {(self.size,)} is due"
         elif not np.isfinite(mean).all():
-            yield "aggregate gives NaN or infinity of an honest report"
+            yield "aggregate gives NaN or infinity for an honest report"
 
 
 def _named(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""Scores that tell two canaries of a system apart by what an adversary saw of one trial.
+"""Scores that tell two canaries of a system apart by what an adversary saw in one trial.
 
 As in ``events``, scores are fitted on some trials, thresholds are chosen on others, and bounds
-count fresh ones.
+count fresh trials.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Features = Callable[[Transcript], Floats]
 
 _PRIOR = 10.0
-"""How many trials the pooled variance counts for, when variances of few trials are compared."""
+"""How many trials the pooled variance counts as, when variances of few trials are compared."""
 _LEARNED = 256
 
 
@@ -81,9 +81,9 @@ def _one_coordinate(first: Transcript, second: Transcript) -> Score:
 def _fitted(
     name: str, features: Features, first: Transcript, second: Transcript
 ) -> Iterator[tuple[str, Score]]:
-    """Yield what Gaussians fitted to each coordinate say about a trial: by means, and by variances.
+    """Yield what Gaussians fitted to each coordinate say about a trial, by means and by variances.
 
-    Coordinates are taken to be independent; in reports they are, or nearly so.
+    Coordinates are treated as independent; in reports they are, or nearly so.
     """
     a, b = features(first), features(second)
     scale = np.abs(np.concatenate([a, b])).max(0)

@@ -1,4 +1,4 @@
-"""The exact check of a category's weights: counts how many 64-bit words lead to which report.
+"""The exact check of a category's weights: it counts how many 64-bit words lead to each report.
 
 A mechanism that states a ``SubsetResponse`` draws its category by one word of the stream. Here the
 mechanism itself encodes with chosen words, while its seed stays the same, and the words of each
@@ -33,12 +33,12 @@ from fedldp.mechanisms import Mechanism
 WORDS = 1 << 64
 _TOGETHER = 512
 _MOST_HALVINGS = 100
-"""The most words tried for each category: each of its two ends takes 64."""
+"""The most words tried for each category: finding each of its two ends takes 64."""
 _AGAIN = b""
-"""Stands for a report when the word is drawn again."""
+"""Stands for the report of a word that is drawn again."""
 
 Law = Counter[bytes]
-"""How many words lead to each report, without the words that are drawn again."""
+"""How many words lead to each report, not counting the words that are drawn again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class PlannedWeightCheck:
 
     @property
     def bounds(self) -> int:
-        """Zero: what it finds is exact, and needs no share of the confidence."""
+        """Zero: the check is exact, and needs no share of the confidence."""
         return 0
 
     @property
@@ -103,10 +103,10 @@ class PlannedWeightCheck:
         ratio = _largest_ratio(list(laws.values()))
         lower, above = 0.0, False
         if ratio is None:
-            wrong, note = "", "unchecked: a category is no run of words of 64 bits"
+            wrong, note = "", "unchecked: the words of a category are not one run of 64-bit words"
         else:
             above = proven is not None and ratio > exp_below(Fraction(proven))
-            # Both are rounded up: if the ratio stays within the figure, so does what is printed.
+            # Both are rounded up: if the ratio is within the figure, so is what is printed.
             lower = log_up(ratio) if above or proven is None else min(proven, log_up(ratio))
             note = "exact: the weights are as stated"
             if wrong or above:
@@ -167,8 +167,7 @@ def law_of(
         reports = [known[word] for word in words]
     law: Law = Counter()
     for at, (word, report) in enumerate(zip(words, reports, strict=True)):
-        # All words up to the next one lead to the next one's report: it equals this one, or is
-        # adjacent.
+        # All words up to the next one lead to its report: it equals this report, or is adjacent.
         law[report] += (words[at + 1] if at + 1 < len(words) else WORDS) - word
     law.pop(_AGAIN, None)
     return law
@@ -227,7 +226,7 @@ def _unlike(law: Law, stated: SubsetResponse) -> str:
 def _largest_ratio(laws: Sequence[Law]) -> Fraction | None:
     """Return the largest ratio between a report's probabilities for two inputs.
 
-    None if a law is unknown; a report that one input never gives counts as if one word gave it.
+    None if a law is unknown. A report that one input never gives counts as if one word led to it.
     """
     if not all(laws):
         return None

@@ -1,4 +1,4 @@
-"""How much each game and attack of an audit tries: one table, with a column for each level."""
+"""How much each game and attack of an audit tries, at each of two levels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class Effort:
     Attributes:
         mechanism_settings: (epsilon, d) with which each mechanism is made.
         mechanism_explore: trials of each input of every pair, for choosing.
-        mechanism_scan: trials of each of many further pairs, one of which is chosen.
+        mechanism_scan: trials of each of many further pairs, of which one is chosen.
         mechanism_least: fewest trials of each input of the chosen pair, for counting.
         mechanism_most: most trials, for mechanisms that encode one report at a time.
         mechanism_most_quick: most trials, for mechanisms that encode many reports at once.
-        mechanism_most_coordinates: coordinates of each input that a game of coordinates counts.
+        mechanism_most_coordinates: most coordinates with each input that a game of coordinates
+            counts.
         mechanism_long: coordinates of a report in which repeated noise is searched for.
         mechanism_most_words: words tried for each input where the words of a category are counted;
             a mechanism that needs more is not checked.

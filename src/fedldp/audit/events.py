@@ -1,9 +1,9 @@
-"""Events that tell two inputs apart: found on some trials, and counted on others.
+"""Events that tell two inputs apart: found on some trials, counted on others.
 
 An event is "the score of what is seen is at least (or at most) a threshold". Scores are functions
 of what the adversary sees; some are fitted on one half of the trials given here, and all thresholds
 are chosen on the other half. No choice made here can make a bound wrong, because a bound counts
-fresh trials: a bad choice only makes it weak.
+fresh trials; a bad choice only makes it weak.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedldp.audit.observations import Floats, Observations
 from fedldp.mechanisms import Mechanism
 
 ObservedRounds = Sequence[Observations]
-"""What is seen of one input, in one or more rounds."""
+"""What is seen of one input, in each of one or more rounds."""
 Score = Callable[[Any], Floats]
 """A number for each of some trials; a trial's number depends on that trial only."""
 
@@ -39,8 +39,9 @@ class Distinguisher:
         name: of the score.
         score: of each trial.
         threshold: of the score.
-        above: whether the event is a score of at least the threshold; otherwise of at most.
-        swapped: whether it is likelier under the second input.
+        above: whether the event is a score of at least the threshold, or else of at most the
+            threshold.
+        swapped: whether the event is likelier under the second input.
         promise: a guess at the bound on epsilon that the event will give.
     """
 
@@ -60,12 +61,12 @@ class Distinguisher:
 
 @dataclass(frozen=True, kw_only=True)
 class LowerBound:
-    """What a game showed.
+    """The lower bound on epsilon that a game showed.
 
     Attributes:
         lower: the bound on epsilon.
-        trials: fresh trials in which it was counted, with both inputs together.
-        attack: pair and event, for the reader.
+        trials: fresh trials in which the event was counted, with both inputs together.
+        attack: the pair and the event, for the reader.
         delta: at which epsilon is bounded.
         false_hits: how often the event occurred with the input for which it is rarer.
         confidence: of the bound by this event.
@@ -79,7 +80,7 @@ class LowerBound:
     confidence: float
 
     def finds(self, proven: float | None) -> float | None:
-        """Return the smallest epsilon that it would have refuted; see ``smallest_found``."""
+        """Return the smallest epsilon that the game would have shown to exceed ``proven``."""
         return smallest_found(
             proven,
             self.false_hits,
@@ -91,9 +92,9 @@ class LowerBound:
 
 def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta: float,
          trials: int) -> tuple[Distinguisher, Distinguisher]:  # fmt: skip
-    """Return the most promising event of those likelier under each input: the better one first.
+    """Return two events, the more promising first: the best of those likelier under each input.
 
-    Few trials do not show rare outcomes, so they cannot decide between the two.
+    Few trials do not show rare outcomes, so they cannot decide between these two.
 
     Args:
         scores: fitted on other trials.
@@ -122,7 +123,7 @@ def lower_bound(
     delta: float,
     confidence: float,
 ) -> LowerBound:
-    """Return the largest of the bounds that some events give.
+    """Return the largest bound that some events give.
 
     Args:
         events: chosen on other trials; they share the probability of error that ``confidence``
@@ -178,10 +179,10 @@ def _thresholds(
 def _promise(
     hits: NDArray[Any], others: NDArray[Any], seen: int, delta: float, trials: int
 ) -> Floats:
-    """Guess the bound from ``trials`` new trials, with a discount for the luck of few trials.
+    """Guess the bound that ``trials`` new trials will give, with a discount for luck in few trials.
 
-    Rates are moved by four standard deviations of the new trials, and by 1.5 of the ones seen:
-    otherwise the luckiest of about a thousand events would be chosen.
+    Rates are moved by four standard deviations of the new trials and by 1.5 of the trials seen.
+    Otherwise the luckiest of about a thousand events would be chosen.
     """
     p, q = hits / (seen + 1), (others + 0.5) / (seen + 1)
     spread = 16 / trials + 2.25 / seen
@@ -240,7 +241,7 @@ def _equal(reports: ObservedRounds) -> Floats:
 def _histogram(
     keys: Callable[[ObservedRounds], list[Any]], first: ObservedRounds, second: ObservedRounds
 ) -> Score:
-    """Return the log-ratio of how often each outcome was seen; 0 for an unseen outcome."""
+    """Return the log-ratio of each outcome's two frequencies; 0 for an unseen outcome."""
     a, b = Counter(keys(first)), Counter(keys(second))
     ratio = {key: math.log((a[key] + 0.5) / (b[key] + 0.5)) for key in {*a, *b}}
     return lambda reports: np.array([ratio.get(key, 0.0) for key in keys(reports)])
@@ -279,7 +280,7 @@ def _nearer(seen: Observations, one: Floats, other: Floats) -> Floats:
 
 
 def _as_bounded(mechanism: Mechanism, values: NDArray[Any]) -> Floats:
-    """Return the values that are supposed to be randomised, or something finite near them."""
+    """Return the values that the mechanism should randomise, or finite values near them."""
     try:
         bounded = mechanism.bound(values.copy())
     except Exception:  # only a score depends on it
@@ -291,8 +292,8 @@ def _classifier(first: ObservedRounds, second: ObservedRounds) -> Score:
     """Return the scores of a logistic regression trained on these trials."""
     from sklearn.linear_model import LogisticRegression
 
-    # Everything fitted comes from the trials given here: the score of another trial depends on that
-    # trial only, so new trials stay independent.
+    # Everything is fitted on the trials given here. So the score of a new trial depends on that
+    # trial only, and new trials stay independent.
     widths = [min(seen.rows.shape[1], _MOST_BITS // 8) for seen in first]
     features = np.concatenate([_features(first, widths), _features(second, widths)])
     scale = 1e-9 + np.abs(features).max(0)

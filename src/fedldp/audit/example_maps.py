@@ -1,7 +1,8 @@
-"""Checks that features are a function of one example: two data sets that differ in another one.
+"""Checks that an example's features do not depend on other examples.
 
-A statement assumes so. Features that are fitted on the given rows, or that keep something from one
-call to the next, show one example in the features of others, and nothing is charged for that.
+Every statement assumes this. Features that are fitted on the given rows, or that keep something
+from one call to the next, reveal one example in the features of others, and nothing is charged for
+it. The check compares data sets that differ in one example.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fedldp.data.image_features import ExampleMap
 
 _EXAMPLES, _TRIALS = 8, 20
 _SCALES = (0.0, 1.0, FAR, -FAR, 1e30, np.inf, np.nan)
-"""Factors for the replaced example, after it is drawn again."""
+"""Factors by which the replaced example is multiplied after it is drawn again."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class PlannedMapGame:
     @property
     def title(self) -> str:
         """What is played."""
-        return f"{self.config.name()}, features: those of an example, where another one is replaced"
+        return f"{self.config.name()}, features: whether replacing one example changes another's"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Map pairs of data sets, and yield one row."""
@@ -82,7 +83,7 @@ class PlannedMapGame:
     def _counts(
         self, mapping: ExampleMap, scale: float, count: int, generator: np.random.Generator
     ) -> tuple[int, int]:
-        """Return how often features of others changed with a neighbour, and with the same data."""
+        """Return how often the others' features differed for a neighbour, and for the same data."""
         told = again = 0
         for trial in range(count):
             one = generator.random((_EXAMPLES, *self.problem.input_shape)).astype(np.float32)
@@ -96,7 +97,7 @@ class PlannedMapGame:
 
 
 def _of_others(mapping: ExampleMap, examples: NDArray[np.float32], place: int) -> bytes:
-    """Return everything computed from all examples but one, with the function's digest."""
+    """Return the features of all examples but one, with the function's digest."""
     digest, features = mapping.digest, mapping(examples.copy())
     return b"".join(
         [digest.encode(), mapping.digest.encode(), np.delete(features, place, axis=0).tobytes()]

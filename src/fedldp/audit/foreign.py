@@ -1,11 +1,11 @@
 """The audit of a foreign client: a function that maps arrays to what it would send.
 
-The games of mechanisms attack it, with the same pairs of inputs, distinguishers and bounds: they
-see everything that it returns, including its form. Two further games look for mistakes of
+The games of mechanisms attack it with the same pairs of inputs, distinguishers and bounds, and see
+everything that it returns, including its form. Two further games look for typical mistakes of
 hand-written clients: answers that repeat, and noise that several numbers share. A third looks at
-whatever the function returns beside the arrays, such as scores. The function draws its own
-randomness, so a seed repeats the audit's choices but not the function's draws; trials are taken to
-be independent.
+everything else that the function returns, such as scores. The function draws its own randomness, so
+a seed repeats the audit's choices but not the function's draws; the audit assumes that trials are
+independent.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 
 Shape = tuple[int, ...]
 SHAPES: tuple[Shape, ...] = ((4, 3), (4,), (2, 4), (2,))
-"""Shapes of a small model's arrays: several, to tell a clip of each from one of the whole."""
+"""Shapes of a small model's arrays: several, to tell a clip of each array from a clip of the
+whole."""
 
 _NEAR = 1e-6
-"""A relative difference: numbers that differ by less have the same noise, up to rounding."""
+"""Numbers whose relative difference is smaller have the same noise, up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,7 @@ class ForeignClient(Mechanism):
     Attributes:
         address: of the function, "module:name".
         shapes: of the float32 arrays that the function gets in a list.
-        beside: whether to look only at what it returns besides the same number of arrays of these
-            shapes.
+        beside: whether to look only at what it returns besides one array of each of these shapes.
     """
 
     name = "client"
@@ -77,7 +77,7 @@ class ForeignClient(Mechanism):
         return _function(self.address)(given)
 
     def split(self, answer: Any) -> tuple[str, NDArray[np.float64], NDArray[np.float64]]:
-        """Return an answer's form, the numbers of its arrays, and all its other numbers."""
+        """Return an answer's form, the numbers in its arrays, and all its other numbers."""
         arrays: list[NDArray[np.float64]] = []
         others: list[NDArray[np.float64]] = []
         form: list[Any] = []
@@ -110,16 +110,16 @@ class ForeignClient(Mechanism):
         return _Read(size)
 
     def event(self, size: int) -> Event:
-        """Return that nothing is known: the audit's arguments state what is claimed."""
+        """Return an event without a guarantee: the audit's arguments state the claim."""
         return InClear(what="what a function of somebody else's returns")
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> ForeignClient:
-        """Refuse: no run uses it."""
-        raise ConfigError("client: it is for `fedldp audit --client` alone")
+        """Refuse, because no run uses it."""
+        raise ConfigError("client: only `fedldp audit --client` uses it")
 
     def payload_bits(self, size: int) -> int:
-        """Return the number of bits of its numbers."""
+        """Return how many bits its numbers have."""
         return 64 * size
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -132,7 +132,7 @@ class ForeignClient(Mechanism):
 
     @classmethod
     def examples(cls) -> Sequence[Mechanism]:
-        """Return none: such clients are users' own."""
+        """Return none, because such clients are users' own."""
         return []
 
 
@@ -169,13 +169,13 @@ def _items(answer: Any) -> list[tuple[str, Any]]:
 def _function(address: str) -> Callable[[list[NDArray[np.float32]]], Any]:
     found = load(address, "client")
     if not callable(found):
-        raise ConfigError(f"client = {address}: it is no function; name one that takes arrays")
+        raise ConfigError(f"client = {address}: it is not a function; name one that takes arrays")
     return found  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedForeignGame:
-    """One game against a client, and the figure that is claimed for it.
+    """One game against a client, and the claimed figure.
 
     Attributes:
         client: the one that is attacked.
@@ -251,9 +251,9 @@ class PlannedForeignGame:
     ) -> tuple[float, str]:
         """Ask each of many inputs twice.
 
-        If all first answers o_i differ, the probabilities that the second ones equal them add up to
-        at most e^epsilon + n delta: each is at most e^epsilon times the probability of o_i under
-        one and the same input, plus delta.
+        If all n first answers o_i differ, the probabilities that the second answers equal them add
+        up to at most e^epsilon + n delta. For each is at most e^epsilon times the probability of
+        o_i under one fixed input, plus delta.
         """
         inputs = generator.uniform(-1, 1, (count, self.client.size))
         first = [self._seen(each) for each in inputs]
@@ -262,7 +262,7 @@ class PlannedForeignGame:
         hits = sum(self._seen(inputs[at]) == first[at] for at in others)
         share = probability_at_least(hits, len(others), 1 - confidence) - self.delta
         lower = math.log(max(1.0, share * len(others)))
-        return lower, f"{hits} of {len(others)} inputs are answered twice in the same bytes"
+        return lower, f"{hits} of {len(others)} inputs are answered twice with the same bytes"
 
     def _shared(
         self, generator: np.random.Generator, count: int, confidence: float
@@ -301,7 +301,7 @@ class PlannedForeignGame:
 
     @property
     def _heads(self) -> NDArray[np.int64]:
-        """The first two numbers of each array paired with those of the previous array."""
+        """The first two numbers of each array, paired with those of the previous array."""
         starts = np.cumsum([0, *self._sizes])[:-1]
         found = [
             (start + at, following + at)
@@ -356,11 +356,12 @@ def planned_foreign_games(
         raise ConfigError(f"client = {address}: give module:function")
     known: dict[str, Unit] = {"client-round": "client-round", "weight": "weight"}
     if unit not in known:
-        raise ConfigError(f"unit = {unit}: of one answer; choose {' or '.join(known)}")
+        choices = " or ".join(known)
+        raise ConfigError(f"unit = {unit}: the claim is for one answer; choose {choices}")
     if not (0 < epsilon < math.inf and 0 <= delta < 1):
         raise ConfigError(
-            f"epsilon = {epsilon:g}, delta = {delta:g}: give an epsilon above 0, and a delta "
-            "from 0 and below 1"
+            f"epsilon = {epsilon:g}, delta = {delta:g}: give an epsilon above 0 and a delta "
+            "from 0 to below 1"
         )
     if not shapes or min(map(math.prod, shapes)) < 1:
         raise ConfigError("shape: give arrays that have numbers, such as 4x3")
@@ -376,7 +377,7 @@ def planned_foreign_games(
             "float32 arrays"
         ) from error
     if arrays.size + others.size == 0:
-        raise ConfigError(f"client = {address}: it returns no numbers; let it return arrays")
+        raise ConfigError(f"client = {address}: it returns no numbers; make it return arrays")
     game = partial(PlannedForeignGame, epsilon=epsilon, delta=delta, effort=effort)
     of = known[unit]
     found = [game(client=client, kind="reports", unit=of)]

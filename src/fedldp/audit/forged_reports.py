@@ -1,13 +1,13 @@
-"""Reports that lying clients would write: no honest randomiser's, and yet accepted.
+"""Reports that lying clients would write: no honest randomiser makes them, yet they are accepted.
 
-A report is forged for a direction, a number for each weight: of all reports that the wire accepts,
-it is the one whose estimate goes furthest in that direction. If its format is unknown here, the
-best of some honest reports of a vector in that direction is taken, so that any mechanism can be
-attacked.
+A report is forged for a direction, which has a number for each weight. It is the report, among all
+that the wire accepts, whose estimate goes furthest in that direction. If its format is unknown
+here, we take the best of some honest reports of a vector in that direction, so that any mechanism
+can be attacked.
 
-Honest reports of bounded vectors move an estimate by what the bound allows, in expectation. A
-forged one moves it by what the *encoding* allows, which is more, the more noise there is.
-(Cheu, Smith, Ullman, "Manipulation Attacks in Local Differential Privacy", S&P 2021.)
+In expectation, an honest report of a bounded vector moves an estimate by what the bound allows. A
+forged report moves it by what the *encoding* allows, which grows with the noise. (Cheu, Smith,
+Ullman, "Manipulation Attacks in Local Differential Privacy", S&P 2021.)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ direction. ``update``: an honest report of an update that is reversed and ``FACT
 
 FACTOR = 100.0
 _HONEST = 32
-"""How many honest reports the best is chosen from."""
+"""From how many honest reports the best is chosen."""
 _WEIGHT = 1e9
 """The weight of a forged report, if it has one."""
 
@@ -51,7 +51,7 @@ Floats = NDArray[np.floating]
 
 
 def made_of(encoder: object) -> Mechanism | None:
-    """Return the mechanism that makes an encoder's reports; None if they are plain floats."""
+    """Return the mechanism that makes an encoder's reports; None if reports are plain floats."""
     if isinstance(encoder, Mechanism):
         return None if isinstance(encoder, Plain) else encoder
     if not is_dataclass(encoder):
@@ -67,7 +67,7 @@ class Forger:
     Attributes:
         encoder: of an honest client.
         share: of a modulus that one liar uses, where reports are added modulo a number.
-        bits: of that modulus, if the encoder does not say.
+        bits: of the modulus, if the encoder does not state it.
     """
 
     encoder: Encoder
@@ -75,7 +75,7 @@ class Forger:
     bits: int
 
     def forge(self, honest: Report, direction: Floats, sender: Sender, round: int) -> Report:
-        """Return the report that goes furthest; the arguments are those of ``payload``."""
+        """Return the report that goes furthest; it takes the arguments of ``payload``."""
         payload = self.payload(honest, direction, sender, round)
         weight = None if honest.weight is None else _WEIGHT
         return replace(honest, payload=payload, weight=weight)
@@ -151,7 +151,7 @@ class Forged:
     accepts: Callable[[Report, Report], bool]
 
     def event(self, phase: int = 0) -> Event:
-        """Return the honest encoder's event: the ledger gets no other."""
+        """Return the honest encoder's event, which is all that the ledger sees."""
         return self.forger.encoder.event(phase)
 
     def __call__(
@@ -169,7 +169,7 @@ class Forged:
 
 
 def forging(encoder: Encoder, make: Callable[[Encoder], Forged]) -> Encoder:
-    """Return an encoder whose reports are forged, even if they go through a secure sum."""
+    """Return an encoder whose reports are forged, also behind a secure sum."""
     if isinstance(encoder, SummedEncoder):
         return replace(encoder, inner=make(encoder.inner))
     return make(encoder)

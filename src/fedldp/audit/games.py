@@ -1,7 +1,8 @@
-"""Games: an adversary who knows all but the input plays them, and a bound says how well.
+"""Games: an adversary who knows everything but the input plays them, and a bound says how well.
 
-A game explores first: a few trials of every pair of inputs choose a pair and an event. Then it
-counts that event in fresh trials of that pair, with streams that played no part in the choice.
+A game explores first: by a few trials of every pair of inputs it chooses a pair and an event. Then
+    it counts this event in fresh trials of the pair, with streams that played no part in the
+    choice.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ BLOCK = 1 << 16
 
 _FEW_CODES = 4096
 _LEFT, _AGAIN = 3, 2
-"""How many pairs are explored again, and how many times as many trials that takes."""
+"""How many pairs are explored again, and with how many times as many trials."""
 _VALUES, _SCANS, _WIDE = 4096, 8, 1.25
-"""How many values of a coordinate are tried, in how many reports, and up to which size."""
+"""How many values of a coordinate are tried, in how many reports, and up to what size."""
 _NOTHING = -1
 
 
@@ -51,7 +52,7 @@ _TRIALS_PER_RARE_EVENT = 100
 
 
 def trials_for(epsilon: float | None, least: int, most: int) -> int:
-    """Return how many trials of each input show ``epsilon``: enough for about 100 rare events.
+    """Return how many trials of each input can show ``epsilon``: enough for about 100 rare events.
 
     The result is from ``least`` to ``most``. An event that proves epsilon has a probability of at
     most e^-epsilon under one of the inputs.
@@ -69,8 +70,8 @@ class ReportGame:
     Attributes:
         mechanism: the one that is attacked.
         size: d, coordinates of its input.
-        unit: "weight": the inputs differ in one coordinate; "client-round": in all; "client-run":
-            one more report comes before, of the first input.
+        unit: "weight": the inputs differ in one coordinate; "client-round": in all coordinates;
+            "client-run": a report of the first input precedes.
     """
 
     mechanism: Mechanism
@@ -110,7 +111,7 @@ class ReportGame:
     def choose(
         self, deltas: list[float], effort: Effort, count: int, keys: AuditKeys
     ) -> tuple[InputPair, list[tuple[Distinguisher, Distinguisher]]]:
-        """Return the pair that promises most at all deltas together, and two events for each delta.
+        """Return the pair that promises most over all deltas, and two events for each delta.
 
         A few trials of every pair select some pairs, and more trials choose one of these: few
         trials cannot tell one rare event from a rarer one.
@@ -153,7 +154,7 @@ class ReportGame:
         draws = keys.draws(
             count * len(rounds), self.label, pair.name, side, purpose, simulated=simulated
         )
-        # One after the other, as from real clients: report i of round r is row i rounds + r.
+        # One after the other, as from real clients: report i of round r is in row i * rounds + r.
         seen = observe(self.mechanism, np.tile(np.array(rounds), (count, 1)), draws)
         return [seen.part(at, None, len(rounds)) for at in range(len(rounds))]
 
@@ -161,12 +162,12 @@ class ReportGame:
         generator = keys.generator(self.label)
         if self.unit == "weight":
             return coordinate_pairs(self.size, generator)
-        if self.unit == "client-run":  # two reports say something about streams, not inputs
+        if self.unit == "client-run":  # two reports test the streams, not the inputs
             return whole_pairs(self.size, generator)[:2]
         return whole_pairs(self.size, generator)
 
     def _scanned(self, trials: int, keys: AuditKeys) -> list[InputPair]:
-        """Return the pair among many whose estimates are farthest apart, if any is tried."""
+        """Return the pair whose estimates are farthest apart among many; empty if none is tried."""
         if self.unit == "client-run" or self.mechanism.costly or trials == 0:
             return []
         pairs = scanned_pairs(self.size, one_coordinate=self.unit == "weight")
@@ -179,7 +180,7 @@ class ReportGame:
         found: dict[int, Observations] = {}
         apart = []
         for number, pair in enumerate(pairs):
-            if id(pair.second) not in found:  # an end that other pairs share
+            if id(pair.second) not in found:  # an input that other pairs share
                 found[id(pair.second)] = seen(-1 - number, pair.second, 8 * trials)
             apart.append(_apart(seen(number, pair.first, trials), found[id(pair.second)]))
         return [pairs[int(np.argmax(apart))]]
@@ -227,7 +228,7 @@ def _tried(
 
 
 def _apart(one: Observations, other: Observations) -> float:
-    """Return the largest distance between the means of some numbers, in standard deviations."""
+    """Return the largest distance between two inputs' mean numbers, in standard deviations."""
     first, second = (
         np.column_stack([seen.decoded[:, 0], seen.decoded.sum(1), seen.lengths])
         for seen in (one, other)
@@ -250,8 +251,9 @@ def deviations(first: NDArray[Any], second: NDArray[Any]) -> Floats:
 class CoordinateGame:
     """The adversary sees the codes of a report's coordinates, each of which has one of two values.
 
-    This is for events that state independent and identical coordinates, so that each is a trial. If
-    they are not, the event is wrong, and a bound above it has shown that as well.
+    The game is for events that state independent and identical coordinates, so that each coordinate
+    is a trial. If the coordinates are not so, the event is wrong, and a bound above it is a right
+    verdict all the same.
 
     Attributes:
         mechanism: the one that is attacked.
@@ -268,7 +270,7 @@ class CoordinateGame:
 
     @property
     def width(self) -> int | None:
-        """The bits of one coordinate, from 1 to 62, or 64; None if they cannot be told apart."""
+        """The bits of a coordinate, from 1 to 62, or 64; None if coordinates cannot be split."""
         bits, rest = divmod(self.mechanism.payload_bits(self.size), self.size)
         return bits if not rest and (1 <= bits <= 32 or bits in (40, 48, 56)) else None
 
@@ -312,7 +314,7 @@ class CoordinateGame:
         return max(found, key=lambda each: each[2][0].promise)
 
     def _scanned(self, keys: AuditKeys) -> tuple[str, NDArray[Any], NDArray[Any]]:
-        """Return the value among many whose codes are farthest from those of an end."""
+        """Return the value, among many, whose codes are farthest from the codes of an end."""
         grid = np.linspace(-_WIDE, _WIDE, min(_VALUES, self.size))
         values = np.resize(grid, len(grid) * (self.size // len(grid)))
         seen = np.concatenate(list(self._codes("scan", 0, values, _SCANS, keys, "grid")))

@@ -1,9 +1,9 @@
 """The client harness: the real client runtime of one attacked client answers real questions.
 
-Everything between the question's bytes and the answer's is what a deployment runs: policy, turns,
-ledger, store, training, encoder, packing. Two things differ, and neither gives the adversary less.
-The client's keys come from the audit's seed, so that a game can be repeated, but its streams are of
-a deployment's kind if the mechanism accepts them. And if training draws nothing but the order of
+Between the question's bytes and the answer's runs what a deployment runs: policy, turns, ledger,
+store, training, encoder, packing. Two things differ, and neither gives the adversary less. The
+client's keys come from the audit's seed, so that a game can be repeated; its streams are still of a
+deployment's kind if the mechanism accepts them. And if training draws nothing but the order of
 examples, the harness trains once for each canary and question: an adversary that knows this order
 learns no less.
 """
@@ -54,16 +54,16 @@ RUN = "audit"
 CPU = torch.device("cpu")
 
 _PUBLIC_ORDER = {"batches", "model"}
-"""The purposes for which a step without noise draws: the order of examples, and dropout."""
+"""The purposes of the draws of a step without noise: the order of examples, and dropout."""
 
 
 def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population:
-    """Return the clients of a played run, which keep their files in a separate folder.
+    """Return the clients of a played run, which keep their files in ``folder``.
 
     Args:
         config: the run's, with its schedule.
         inputs: its data, and the examples of each client.
-        folder: removed after the run.
+        folder: where clients keep their files; it is removed after the run.
     """
     return Population(
         config=config,
@@ -80,7 +80,7 @@ def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population
 def policy_of(
     config: RunConfig, problem: Problem, *, phases: int = 1, trains_in: int = 0
 ) -> Policy:
-    """Return what a client of a played run has agreed to."""
+    """Return the policy that a client of a played run has agreed to."""
     return Policy(
         run=RUN,
         rounds=config.rounds,
@@ -92,7 +92,7 @@ def policy_of(
 
 @dataclass(frozen=True, eq=False)
 class AttackedClient:
-    """One client of a system, as a game asks it questions.
+    """One client of a system, which a game asks questions.
 
     Attributes:
         config: the configuration, with what the server draws before a run.
@@ -133,7 +133,7 @@ class AttackedClient:
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
-        """What the client's answers of a round release, by phase."""
+        """What the client's answers in a round release, by phase."""
         return tuple(self.role.encoder.event(at) for at in range(self.role.phases))
 
     @cached_property
@@ -147,7 +147,7 @@ class AttackedClient:
         return self.role.reporting
 
     def state(self, round: int) -> State:
-        """Return the server's state in a round; the weights differ from round to round."""
+        """Return the server's state in a round; its weights differ from round to round."""
         weights = self.first.weights * np.float32(self.factor * 0.75 ** (round - 1))
         return replace(self.first, round=round, weights=weights)
 
@@ -175,7 +175,7 @@ class AttackedClient:
 
     @cached_property
     def trains_once(self) -> bool:
-        """Whether training draws nothing but the order of examples, and does not depend on it.
+        """Whether training draws at most the order of examples, and its result ignores all draws.
 
         It trains three times on one example with different keys, and observes the draws.
         """
@@ -199,7 +199,7 @@ class AttackedClient:
             )  # fmt: skip
             try:
                 found.append(self._bytes(_train(self.role.local_update, self.broadcast(1), client)))
-            except Exception:  # a step that fails on one example is not done only once
+            except Exception:  # a step that fails on one example must run in every trial
                 return False
             if store.made:
                 return False
@@ -223,14 +223,14 @@ class AttackedClient:
 
     @cached_property
     def sent_size(self) -> int:
-        """How many numbers of an update are sent: weights, or what stands for them."""
+        """How many numbers of an update are sent: weights, or the numbers sent in their place."""
         if self._release.sends is None:
             return int(self.first.weights.size)
         chart = self._release.bound.chart
         return int(self.first.weights.size) if chart is None else chart.size
 
     def sent(self, update: Update) -> NDArray[np.floating] | None:
-        """Return what is sent of one client's update; None if the update lacks that."""
+        """Return the numbers of an update that are sent; None if the update lacks them."""
         rows = update.rows if self._release.sends is None else update.aux.get(self._release.sends)
         return None if rows is None else np.asarray(rows)[0]
 
@@ -238,8 +238,8 @@ class AttackedClient:
     def estimate_of_sent(self) -> Estimate | None:
         """The estimator of numbers sent in place of weights; None where weights are sent.
 
-        The server makes a model from such numbers, in which little of a difference remains; an
-        adversary need not.
+        The server turns such numbers into a model, in which little of a difference remains. An
+        adversary need not do so.
         """
         release = self._release
         if release.sends is None:
@@ -291,7 +291,7 @@ class AttackedClient:
     def plainly(self, broadcast: Broadcast, examples: Examples) -> NDArray[np.floating] | None:
         """Return the result of training without any protection; None if it is unknown.
 
-        It gives the direction in which an adversary should look.
+        It tells an adversary in which direction to look.
         """
         keys = TrialKeys(bytes(32), self.real_arithmetic_only)
         client = Client(
@@ -324,7 +324,7 @@ class AttackedClient:
             canary: what the client has.
             keys: of the trial.
             ledger: of the client; None: one in memory.
-            trains: whether it trains for every question, even if that is not needed.
+            trains: whether it trains for every question, even if once would do.
         """
         if ledger is None:
             ledger = MemoryLedger(keeps_answers=True)
@@ -333,13 +333,13 @@ class AttackedClient:
         return ClientRuntime.of_one(
             index=self.index,
             examples=canary.examples,
-            # A copy: what an encoder remembers of one client must not reach the next.
+            # A copy, because what an encoder remembers of one client must not reach the next.
             role=replace(self.role, local_update=step, encoder=copy.deepcopy(self.role.encoder)),
             policy=self.policy,
             keys=keys,
             store=MemoryStore(),
             ledgers=ledger,
-            failed=lambda error: None,  # as at a site, where a failure has no answer of its own
+            failed=lambda error: None,  # as at a site, where a failure has no separate answer
         )
 
 
@@ -376,13 +376,13 @@ class _AsSent:
 def update_of(
     step: LocalUpdate, broadcast: Broadcast, examples: Examples, simulated: bytes | None = None
 ) -> Update:
-    """Return what a client computes from some examples, with the same randomness each time.
+    """Return the update that a client computes from examples, with the same randomness each time.
 
     Args:
         step: the local update.
-        broadcast: the one that it answers.
+        broadcast: the broadcast that it answers.
         examples: of the client.
-        simulated: the key of its randomness, for what only simulations compute.
+        simulated: the key of its randomness, for steps that run only in simulations.
     """
 
     def stream(purpose: str) -> Stream:

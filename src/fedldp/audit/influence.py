@@ -1,10 +1,10 @@
 """The largest change of the weights that one client of a round can cause, whatever it sends.
 
-The server step gets the reports of a round: all but one are of no update, and that one is forged:
-as far as possible one way, then the other way. Every coordinate of a report moves its own weight,
-or, behind a rotation, all of them by as much as its size allows; so no two reports of one client
-make a larger difference, if the server step is linear. Sums modulo a power of two have no furthest
-report: there, half of the modulus is tried, because more might wrap.
+The server step gets the reports of a round. All but one report no update; that one is forged, to go
+as far as possible in one direction, and then in the opposite one. Every coordinate of a report
+moves its own weight, or, behind a rotation, all weights by as much as its size allows. So no two
+reports of one client make a larger difference if the server step is linear. Sums modulo a power of
+two have no furthest report: half of the modulus is tried there, because more might wrap.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from fedldp.simulation.population import Encoders
 
 
 def influence(config: RunConfig, problem: Problem) -> Result:
-    """Return what one client of the first round can do to the weights after it.
+    """Return how far one client of the first round can move the weights after it.
 
-    Measured is the largest difference in any weight between two reports of the client. Figures:
-    "clients" of the round, n; the "norm" of the difference over all weights, L2; the
-    "amplification", how many times as far a forged report's estimate goes as that of an honest
-    report of the largest update, in expectation: None where no mechanism makes reports.
+    ``measured`` is the largest difference that two reports of the client make in any weight.
+    Figures: "clients" of the round, n; the "norm" of the difference over all weights, L2; the
+    "amplification", how many times as far the estimate of a forged report goes as that of an honest
+    report of the largest update, in expectation; None if no mechanism makes the reports.
     """
     scheduled = config.with_schedule(draws_of_seed(config.seed))
     step = Step(scheduled, problem)
@@ -73,12 +73,12 @@ class Step:
 
     @property
     def kinds(self) -> list[int]:
-        """The places of clients with encoders of their own, one of each kind."""
+        """The places of one client for each kind of encoder."""
         found = {id(self._encoders[client]): place for place, client in enumerate(self.clients)}
         return sorted(found.values())
 
     def influence(self, place: int) -> Result:
-        """Return what the client at a place of the round can do."""
+        """Return how far the client at a place of the round can move the weights."""
         ones = np.ones(self.state.weights.size)
         up, down = (self.after(place, self.forged(place, way * ones)) for way in (1.0, -1.0))
         return Result(

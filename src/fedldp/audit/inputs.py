@@ -1,4 +1,4 @@
-"""Neighbouring inputs: the pairs on which a mechanism is likeliest to reveal too much."""
+"""Neighbouring inputs: pairs on which a mechanism is likeliest to reveal too much."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedldp.core.errors import ConfigError
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 FAR = 1e3
-"""Far outside the normalised range, but not so far that all digits are lost."""
+"""Far outside the normalised range, but not so far that all digits get lost."""
 _STEP = 0.01
 """How many values of a coordinate are tried, each in the middle of its interval."""
 _GROWTH = 1.25
-"""Ratio between successive sizes beyond the bound that are tried."""
+"""The ratio of successive sizes that are tried beyond the bound."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +31,15 @@ class InputPair:
 
 
 def check_one_sum(config: RunConfig) -> None:
-    """Refuse committees: a single sum is played here, not the sum of several.
+    """Refuse committees: the attacks play a single sum, not a sum of several.
 
     Raises:
         ConfigError: the configuration has committees.
     """
     if config.committee is not None:
         raise ConfigError(
-            f"committee = {config.committee}: what is played here is one sum of all clients; leave "
-            f"committee out, and set num_clients = {config.committees.fewest} for one committee"
+            f"committee = {config.committee}: this command plays one sum of all clients; leave "
+            f"committee out, and set num_clients = {config.committees.fewest} to play one committee"
         )
 
 
@@ -66,10 +66,10 @@ def whole_pairs(size: int, generator: np.random.Generator) -> list[InputPair]:
 
 
 def scanned_pairs(size: int, *, one_coordinate: bool) -> list[InputPair]:
-    """Return many pairs, for a few trials to choose from: mistakes that show at few values only.
+    """Return many pairs, from which a few trials choose: some mistakes show only at few values.
 
-    They are values of a coordinate in steps of 0.01 against the farther end, and sizes beyond the
-    bound, each a quarter larger than the previous one. The second inputs are few, and shared.
+    They are values of a coordinate in steps of 0.01, against the farther end, and sizes beyond the
+    bound, each a quarter larger than the previous one. The pairs share a few second inputs.
 
     Args:
         size: d.

@@ -1,13 +1,14 @@
 """The audit of parameter shuffling: can the server tell which messages come from one client?
 
 LDP-FL's claim of epsilon per weight assumes that it cannot (Sun, Qian, Chen 2021, Section 4,
-Parameter Shuffling). The server sees (position, bits, arrival) of every message, and no sender. The
+Parameter Shuffling). The server sees (position, bits, arrival) of every message, but no sender. The
 modules ``arrivals`` and ``content_linkage`` have the games and the attacks; this one computes the
-probabilities that they were right, with exact intervals, beside that of guessing.
+probability of a correct link, with an exact interval, beside the probability for guessing.
 
-Behind a secure sum (``secure_sum``) there is nothing to link: the masked vectors of n - 1 clients
-are each uniform and independent of everything that clients hold, the last vector makes the total
-right, and the total has no messages. The server does know which client each vector comes from.
+Behind a secure sum (``secure_sum``) there is nothing to link, although the server knows which
+client each masked vector comes from: the masked vectors of n - 1 clients are uniform and
+independent of everything that clients hold, the last vector makes the total right, and the total
+has no messages.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from fedldp.simulation.inputs import Inputs
 
 _SPANS: tuple[Span, ...] = ("within", "across")
 _MANY = 500
-"""Clients of a round above which fewer trials are made."""
+"""With more clients in a round than this, fewer trials are made."""
 _IN_WORDS = {"within": "within a round", "across": "from round to round"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Count:
-    """Hits of one game; its interval still needs a confidence.
+    """The hits of one game, for which a confidence will give the interval.
 
     Attributes:
         attack: how messages were linked.
@@ -64,7 +65,7 @@ class _Count:
     figures: dict[str, Any]
 
     def result(self, subject: str, confidence: float) -> Result:
-        """Return the share of correct links, beside that of guessing."""
+        """Return the share of correct links, beside the share for guessing."""
         alpha = (1 - confidence) / 2
         low = probability_at_least(self.hits, self.trials, alpha)
         high = probability_at_most(self.hits, self.trials, alpha)
@@ -93,13 +94,13 @@ def linkage(
     seed: int = 0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Audit:
-    """Try to link messages of a configuration's shuffler, and of a secure sum in its place.
+    """Try to link the messages of a configuration's shuffler, and of a secure sum in its place.
 
     Args:
         config: of a system that shuffles.
         dataset: the data; None: loaded by ``config.dataset``.
         data_dir: the data folder.
-        effort: how much is tried: ``QUICK`` or ``FULL``.
+        effort: how much to try: ``QUICK`` or ``FULL``.
         confidence: that all intervals hold together.
         seed: of all randomness except the clients' training, which uses the configuration's seed.
         tell: called with a line of progress before each game.
@@ -114,8 +115,7 @@ def linkage(
         raise ConfigError("linkage: a round has one client; give clients_per_round = 2 or more")
     if is_own(getattr(config, "epsilon", None)):
         raise ConfigError(
-            "linkage: epsilon is a list, and messages with different budgets are told apart; give "
-            "one number"
+            "linkage: epsilon is a list, and different budgets tell messages apart; give one number"
         )
     inputs, keys = Inputs.of(config, dataset, data_dir), AuditKeys(seed)
     mechanism = Bits.of(config, inputs.problem).mechanism
@@ -139,7 +139,7 @@ def timing(
     confidence: float = 0.999,
     seed: int = 0,
 ) -> tuple[Result, ...]:
-    """Play one game on arrivals, with any time model and number of clients; one line per attack.
+    """Play one game on arrivals, with any time model and number of clients.
 
     All intervals hold together with ``confidence``.
 
@@ -242,12 +242,12 @@ def _delays(config: RunConfig) -> Delays:
     delays = channel.delays
     if channel.shuffles_reports:
         raise ConfigError(
-            f"linkage: whole reports of {config.name()} come out together, in the order of their "
+            f"linkage: whole reports of {config.name()} arrive together, in the order of their "
             "bytes, so no time links them; give a configuration whose messages are shuffled"
         )
     if delays is None:
         raise ConfigError(
-            f"linkage: the server of {config.name()} knows whose each report is; give a "
+            f"linkage: the server of {config.name()} knows who sends each report; give a "
             "configuration whose messages are shuffled"
         )
     return delays
@@ -300,7 +300,7 @@ def _link(delays: Delays, clients: int, chunk: int, span: Span) -> dict[str, Any
 
 
 def what(told: Mapping[str, Any]) -> str:
-    """Return what was tried, in words, from the JSON of a result."""
+    """Return what was tried, in words, given the JSON of a result."""
     whose = "the slowest client's messages" if told["target"] == "slowest" else "messages"
     by = f"{told['evidence']} ({told['attack']})"
     clocks = f"; {told['clocks']}" if told["clocks"] else ""

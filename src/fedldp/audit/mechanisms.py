@@ -1,4 +1,4 @@
-"""The audit of a mechanism: what it claims and what is proven, beside what attacks showed."""
+"""The audit of a mechanism: what it claims and what is proven, beside what attacks show."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms, stated_e
 
 DELTA = 1e-5
 CLIP = 1.0
-"""The setting of that name, of every mechanism."""
+"""The value of the setting of this name, for every mechanism."""
 CURVE = (0.01, 0.1, 0.3)
-"""Further deltas, for a guarantee that is a curve: few trials may show more at these."""
+"""Further deltas for a guarantee that is a curve: few trials may show more at these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +106,8 @@ def audit(
     Args:
         subject: what is audited, for the reader.
         classes: the mechanisms' classes.
-        effort: how much is tried of each: ``QUICK`` or ``FULL``.
-        confidence: that all bounds hold together; they share the probability of error.
+        effort: how much to try of each: ``QUICK`` or ``FULL``.
+        confidence: that all bounds hold together; the bounds share the probability of error.
         trials: of each input, for counting; None: as many as seem worthwhile.
         seed: of all randomness.
         workers: processes; any number gives the same bounds.
@@ -133,10 +133,10 @@ def audit(
 def planned_games(
     cls: type[Mechanism], effort: Effort
 ) -> list[PlannedMechanismGame | PlannedWeightCheck | PlannedContractCheck]:
-    """Return the games of a mechanism: those at its settings, and those of examples with a claim.
+    """Return the games of a mechanism: at the audit's settings, and of examples with a claim.
 
     If a report is one category, the words that draw each category are counted as well. The audit
-    also checks what a mechanism must refuse, and whether its reports can be read.
+    also checks that the mechanism refuses what it must, and that its reports can be read.
 
     Raises:
         ConfigError: no setting suits it.
@@ -170,7 +170,7 @@ def planned_games(
     found += _claims_of(cls)
     if not found:
         raise ConfigError(
-            f"mechanism = {cls.__name__}: it takes none of the settings: {refusals[0]}"
+            f"mechanism = {cls.__name__}: it accepts none of the audit's settings: {refusals[0]}"
         )
     return [*(replace(planned, effort=effort) for planned in found), *checks]
 
@@ -191,7 +191,7 @@ def _weights_of(
     try:
         stated = mechanism.category(size)
     except FedldpError:
-        return  # no such report may be shuffled: no guarantee depends on its weights
+        return  # such a report may not be shuffled, so no guarantee depends on its weights
     if stated is None or 2 * stated.categories > effort.mechanism_most_words:
         return
     if needs_simulated(mechanism, size):
@@ -230,7 +230,7 @@ def _reports_of(
             proven=tuple(proven_epsilon(event, unit, delta) for delta in deltas),
         )
     if again:
-        deltas = deltas[-1:]  # a single one, at which the game shows most
+        deltas = deltas[-1:]  # only the one at which the game shows most
         yield PlannedMechanismGame(
             game=ReportGame(mechanism=mechanism, size=size, unit="client-run"),
             deltas=deltas,
@@ -241,7 +241,7 @@ def _reports_of(
 
 def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[PlannedMechanismGame]:
     game, event = CoordinateGame(mechanism=mechanism), stated_event(mechanism, BLOCK)
-    # If the budget covers a whole report, almost nothing is left for one of so many coordinates.
+    # If the budget is for a whole report, almost nothing is left for one of so many coordinates.
     if (
         mechanism.epsilon_unit == "weight"
         and has_identical_coordinates(event)

@@ -1,4 +1,4 @@
-"""What the adversary sees of a mechanism: bytes, their length, and whether anything comes."""
+"""What the adversary sees of a mechanism: bytes, their length, and whether any come."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Draws:
-    """The keystreams of some trials, one for each report; made again, they start again."""
+    """The keystreams of some trials, one for each report; each call returns them from the start."""
 
     keys: bytes
     simulated: bool
@@ -40,15 +40,15 @@ class Draws:
 
 @dataclass(frozen=True)
 class AuditKeys:
-    """Where an audit's keystreams come from: the same for the same seed and labels."""
+    """The source of an audit's keystreams: the same seed and labels give the same streams."""
 
     seed: int
 
     def draws(self, count: int, *labels: object, simulated: bool) -> Draws:
-        """Return ``count`` independent streams; those of other labels reveal nothing about them.
+        """Return ``count`` independent streams, also independent of streams with other labels.
 
-        They are seeded, so that an audit can be repeated, but of the kind that a deployment has
-        (``simulated`` false): so a mechanism draws as it does there.
+        They are seeded, so that an audit can be repeated. With ``simulated`` false they are of a
+        deployment's kind, so that a mechanism draws as it does there.
         """
         secret = hashlib.blake2b(f"fedldp audit/{self.seed}".encode(), digest_size=32).digest()
         source = Stream.derived(secret, *map(str, labels))
@@ -85,7 +85,7 @@ class Observations:
 
     @cached_property
     def whole(self) -> list[bytes]:
-        """Each answer with its length, as one key."""
+        """Each answer with its length, as a single key."""
         lengths = self.lengths.tolist()
         return [
             row[: max(0, length)].tobytes() + b"/%d" % length
@@ -119,7 +119,7 @@ def observe(mechanism: Mechanism, values: NDArray[Any], draws: Draws) -> Observa
     """Return what is seen of the rows of ``values``, shape (n, d), each with its own stream.
 
     A missing answer is seen, too, whatever the reason. Only some rows are encoded at a time, so
-    that not all rows share what they should not share.
+    that a mistake that rows of one call share does not affect all rows.
     """
     answers: list[bytes | None] = []
     for start in range(0, len(draws), _TOGETHER):
@@ -144,7 +144,7 @@ def _answers(
         rows = mechanism.encode_many(values.copy(), draws.streams(start, stop))
         if rows.ndim == 2 and len(rows) == len(values) and rows.dtype == np.uint8:
             return [row.tobytes() for row in rows]
-    except Exception:  # one row is refused, or rows have different lengths: one by one instead
+    except Exception:  # one row is refused, or lengths differ: encode one by one instead
         pass
     streams = draws.streams(start, stop)
     return [_answer(mechanism, row, stream) for row, stream in zip(values, streams, strict=True)]

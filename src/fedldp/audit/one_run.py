@@ -1,4 +1,4 @@
-"""Audits of whole trainings that run only once: many canaries, each with its own coin.
+"""Audits of a whole training that runs only once: it has many canaries, each with its own coin.
 
 Theorem (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run", Theorem 5.2).
 Let S be uniform on {-1, 1}^m, let M be (epsilon, delta)-private under a change of one coordinate of
@@ -14,8 +14,8 @@ or client i, is: so "changed" means the statement's replacement.
 
 Proof idea at delta 0. Given T = t, Bayes' rule makes each S_i equal t_i with odds of at most
 e^epsilon to 1, whatever the other coordinates are: so V is at most a sum of independent coins with
-that bias. The gain is that one run gives m trials; that they share a run costs no rigour. Which
-guesses are made may depend on the output, but how many must be fixed before.
+that bias. One run thus gives m trials, and the bound holds although they share a run. Which guesses
+are made may depend on the output, but their number must be fixed before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedldp.audit.bounds import check_confidence
 from fedldp.core.errors import ConfigError
 
 SHARES = (0.25, 0.5, 1.0)
-"""Shares of the canaries that are guessed, the surest ones first; each share is a test."""
+"""Shares of the canaries that are guessed, surest first; each share is a separate test."""
 
 _LARGEST = 50.0
 _STEPS = 60
@@ -64,7 +64,7 @@ def epsilon_lower(
         canaries: m, whose coins are independent and fair.
         guesses: r, a number fixed before the run.
         right: v, how many of them are right.
-        delta: at which epsilon is bounded, from 0 and below 1.
+        delta: at which epsilon is bounded, from 0 to below 1.
         confidence: that the bound holds.
 
     Raises:
@@ -77,7 +77,7 @@ def epsilon_lower(
     if not 0 <= right <= guesses <= canaries or guesses < 1:
         raise ConfigError(f"{right} of {guesses} guesses of {canaries}: give 0 <= right <= guesses")
     if not 0 <= delta < 1:
-        raise ConfigError(f"delta = {delta}: give a number from 0 and below 1")
+        raise ConfigError(f"delta = {delta}: give a number from 0 to below 1")
     alpha = 1 - confidence
     if p_value(canaries, guesses, right, 0.0, delta) >= alpha:
         return 0.0
@@ -95,9 +95,9 @@ def guessed(scores: NDArray[np.float64], coins: NDArray[np.bool_], share: float)
     """Return how many guesses are made, and how many are right.
 
     Args:
-        scores: of each canary: the larger, the likelier its coin is up; 0 says nothing.
+        scores: of each canary: the larger, the likelier its coin shows heads; 0 says nothing.
         coins: the coins thrown.
-        share: of the canaries that are guessed: those with the largest scores, up or down.
+        share: of the canaries that are guessed: the ones with the largest scores by absolute value.
     """
     guesses = max(1, int(share * len(scores)))
     surest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
@@ -107,7 +107,7 @@ def guessed(scores: NDArray[np.float64], coins: NDArray[np.bool_], share: float)
 def best_lower(
     scores: NDArray[np.float64], coins: NDArray[np.bool_], *, delta: float, confidence: float
 ) -> tuple[float, str]:
-    """Return the largest bound over ``SHARES``, which share the confidence, and its guesses."""
+    """Return the largest bound over ``SHARES``, at a joint confidence, and its guesses."""
     each = 1 - (1 - confidence) / len(SHARES)
     found = []
     for share in SHARES:

@@ -1,4 +1,4 @@
-"""An audit as one HTML page: bounds, curves, what was recovered, links, clients that lie."""
+"""An audit as one HTML page: bounds, curves, recovered images, links, and clients that lie."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ExtraAttacks:
 
     Attributes:
         attacks: membership inference, inversion, property inference.
-        links: of the messages of a shuffler; None without a shuffler.
-        lies: what a share of lying clients costs.
+        links: between a shuffler's messages; None without a shuffler.
+        lies: the accuracy that a share of lying clients costs.
     """
 
     attacks: Sequence[Result]
@@ -39,16 +39,16 @@ class ExtraAttacks:
 def extra_attacks(
     config: RunConfig, *, quick: bool, seed: int, tell: Callable[[str], None]
 ) -> ExtraAttacks:
-    """Attack a system in the other ways.
+    """Make the attacks on a system that give no bound on epsilon.
 
     Args:
         config: of the system.
-        quick: whether to make little effort; otherwise much.
+        quick: whether to try little instead of much.
         seed: of all randomness.
         tell: is called with lines of progress.
 
     Raises:
-        FedldpError: the configuration or its data are refused.
+        FedldpError: the configuration or its data is refused.
     """
     effort = QUICK if quick else FULL
     links = None
@@ -64,7 +64,7 @@ def extra_attacks(
 
 
 def page(audit: Audit, more: ExtraAttacks | None = None) -> str:
-    """Return the page; without Matplotlib it has neither curves nor pictures."""
+    """Return the page; without Matplotlib it has no curves or pictures."""
     drawn = charts.available()
     attacks = [] if more is None else list(more.attacks)
     links = None if more is None else more.links
@@ -83,7 +83,7 @@ def page(audit: Audit, more: ExtraAttacks | None = None) -> str:
 
 
 def _curves(attacks: Sequence[Result]) -> list[tuple[str, str]]:
-    """Return the ROC curves of each kind of attack that decides, and their captions."""
+    """Return the ROC curves of each kind of attack that answers yes or no, and their captions."""
     found: list[tuple[str, str]] = []
     decided = [one for one in attacks if one.roc is not None]
     for (kind, seen), some in groupby(decided, key=lambda one: (one.game, one.against)):

@@ -1,9 +1,9 @@
 """The exact check of sums over people: a person's part follows from the weights and its own rows.
 
-Noise is sized for one person's vector. If the vectors of others change when a person comes, goes or
-has more rows, even in the last bit of a float, the sum moves by more than that. No number of trials
-shows so small a change; so the local update itself gets people together, alone, in another order,
-and without one another, and the sums are compared as integers.
+Noise is sized for one person's vector. If other people's vectors change when a person comes, goes
+or has more rows, even in the last bit of a float, the sum moves by more than that vector. No number
+of trials shows so small a change. So the local update itself gets people together, alone, in
+another order, and without one another, and the sums are compared as integers.
 
 If a step samples people, a person with several rows must be in the sample with all of them, or with
 none. Everything else is compared without sampling.
@@ -52,9 +52,9 @@ _ODD = (np.inf, np.nan, 0.0)
 
 @dataclass(frozen=True)
 class PlannedPeopleCheck:
-    """The local update of a configuration that sums over people, applied to people of its own.
+    """The local update of a configuration that sums over people, applied to made-up people.
 
-    The statement proves an epsilon of 0: what others add to a sum reveals nothing about a person.
+    The proven epsilon is 0: what others add to a sum reveals nothing about a person.
 
     Attributes:
         config: of the run.
@@ -66,13 +66,13 @@ class PlannedPeopleCheck:
 
     @property
     def bounds(self) -> int:
-        """Zero: what it finds is exact, and needs no share of the confidence."""
+        """Zero: the check is exact, and needs no share of the confidence."""
         return 0
 
     @property
     def title(self) -> str:
         """What is checked."""
-        return f"{self.config.name()}, sums over people: what others add, where one is replaced"
+        return f"{self.config.name()}, sums over people: what others add if one is replaced"
 
     @property
     def applies(self) -> bool:
@@ -99,7 +99,8 @@ class PlannedPeopleCheck:
         yield Result(
             subject=self.config.name(),
             game="system",
-            attack=f"sums over people compared; {wrong[0] if wrong else 'each is of its own rows'}",
+            attack="sums over people compared; "
+            + (wrong[0] if wrong else "each part follows from its own rows"),
             measure="epsilon",
             measured=Estimate.at_least(
                 epsilon_lower(len(wrong), count, 0, count, delta=0.0, confidence=confidence)
@@ -116,7 +117,7 @@ class PlannedPeopleCheck:
 
     @cached_property
     def _distance(self) -> int:
-        """The largest distance that a sum may move when one person is replaced, by the noise."""
+        """How far replacing one person may move a sum, according to the noise."""
         calibration = self.config.composition.calibration
         assert isinstance(calibration, PerPersonRun)
         return calibration.noise(self.config.layout(self.problem).size).distance
@@ -141,7 +142,7 @@ class PlannedPeopleCheck:
         if not _same(self._sum(told, examples.taken(in_turn)), _integers(whole)):
             return "the same people in another order of rows give another sum"
         if self._votes:
-            return ""  # who votes is drawn by place, and places move when a person goes
+            return ""  # voters are drawn by place, and places move when a person leaves
         return self._not_of_each(told, examples, place) or self._not_of_sums(told, examples)
 
     def _parted(self, told: Broadcast, examples: Examples, person: int, key: bytes) -> bool:
@@ -159,22 +160,22 @@ class PlannedPeopleCheck:
         return not _same(sums, _integers(self._sum(told, own))) and bool(sums.any())
 
     def _not_of_each(self, told: Broadcast, examples: Examples, place: int) -> str:
-        """Return how a sum differs from the sum of what each person gives alone, in words."""
+        """Return, in words, how a sum differs from the sum of what each person gives alone."""
         own = [self._sum(told, _of(examples, who)) for who in range(_PEOPLE)]
         longest = max(sum(step**2 for step in _integers(each)) for each in own)
         if 4 * longest > self._distance**2:
             times = 2 * math.sqrt(longest) / self._distance
             return f"a person's vector is {times:.9g} times as long as the noise is for"
         if not _same(self._sum(told, examples), _sum_of(own)):
-            return "people together do not give the sum of what each gives alone"
+            return "people together do not give the sum that they give one by one"
         others = _sum_of(own[:place] + own[place + 1 :])
         assert examples.people is not None
         if not _same(self._sum(told, examples.taken(examples.people != place)), others):
-            return "others give another sum where one person has gone"
+            return "others give another sum after one person has left"
         return ""
 
     def _not_of_sums(self, told: Broadcast, examples: Examples) -> str:
-        """Return how weights after several steps depend on more than the noisy sums, in words."""
+        """Return, in words, how weights after several steps depend on more than the noisy sums."""
         update = self._update
         if not isinstance(update, NoisySteps):
             return ""
@@ -192,7 +193,7 @@ class PlannedPeopleCheck:
         return ""
 
     def _told(self, trial: int, weights: NDArray[np.float32]) -> Broadcast:
-        """Return a broadcast: of a round that counts classes, if there is one, or of another."""
+        """Return the broadcast of the round that counts classes, if any, or of another round."""
         update = self._update
         if not isinstance(update, PersonGradients) or not update.count_rounds:
             return Broadcast(round=1, weights=weights)
@@ -220,7 +221,7 @@ class PlannedPeopleCheck:
     def _with_another(
         self, examples: Examples, place: int, generator: np.random.Generator
     ) -> Examples:
-        """Return the people with one replaced by many far-out rows of one class."""
+        """Return the people, one of them replaced by many far-out rows of one class."""
         assert examples.people is not None
         rest = examples.taken(examples.people != place)
         shape = (4 * _MOST_ROWS, *self._shape)
@@ -238,13 +239,13 @@ class PlannedPeopleCheck:
         return (first + change).astype(np.float32)
 
     def _people(self, trial: int, generator: np.random.Generator) -> Examples:
-        """Return people with one row to ``_MOST_ROWS``, in mixed order; every label occurs."""
+        """Return people with 1 to ``_MOST_ROWS`` rows, in mixed order; every label occurs."""
         shape, classes = self._shape, self.problem.num_classes
         whose = np.repeat(np.arange(_PEOPLE), generator.integers(1, _MOST_ROWS + 1, _PEOPLE))
         generator.shuffle(whose)
         scale = _SCALES[trial // len(_WEIGHTS) % len(_SCALES)]
         features = generator.uniform(-scale, scale, (len(whose), *shape)).astype(np.float32)
-        # One person has rows that cancel each other; in every other trial, one has a non-number.
+        # One person's rows cancel each other; in every other trial, one person has a non-number.
         features[whose == 0] = features[whose == 0][:1]
         if trial % 2:
             features[whose == 1] = _ODD[trial // 2 % len(_ODD)]

@@ -1,8 +1,8 @@
 """Which games an audit plays against a system: one for each line of its statement and setting.
 
-The settings are: the one asked for; the same with less epsilon, where the source claims more than
-counting can refute; and a small one, with a model of few weights and a budget at which everything
-proven could be refuted if it were false.
+The settings are the one asked for; the same with less epsilon, if the source claims more than
+counting can refute; and a small one, with a model of few weights and a budget at which every proven
+figure could be refuted if it were false.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ from fedldp.core.registry import is_address, is_installed
 from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
 
 CURVE = 0.1
-"""A further delta, for a guarantee that is a curve: few trials may show more there."""
+"""A further delta for a guarantee that is a curve: few trials may show more there."""
 ROUNDS = 2
 """The most rounds of a run that are played."""
 LATE = 12
-"""A round that is played without those before it: a client's behaviour may change from round to
-round."""
+"""A round that is played without earlier rounds: a client's behaviour may change over a run."""
 HOSTILE = (16.0, 1 / 16)
-"""The factor by which a dishonest server changes all numbers that it tells."""
+"""The factors by which a dishonest server multiplies all numbers that it tells."""
 WHOLE = 5
-"""Rounds of a run that is played whole."""
+"""The rounds of a whole run."""
 CLIENTS = 200
-"""Clients that are canaries in a whole run."""
+"""How many clients are canaries in a whole run."""
 RECORDS = Problem((1, 16, 16), 2, 512)
 """The input shape of a whole run: as many pixels as there are record canaries."""
 SMALL = Problem((1, 1, 2), 2, 80)
-"""The same for persons: each example is one person."""
+"""The input shape of the small setting; if examples belong to persons, each is one person's."""
 REFUTABLE = 3.0
-"""The trials of the quick mode can refute a claim up to this."""
+"""The largest epsilon of a claim that the trials of the quick mode can refute."""
 BUDGET = 1.5
-"""The budget of the small setting. At 1, so few trials would not show noise of half the size."""
+"""The budget of the small setting. At 1, so few trials would not detect noise of half the size."""
 MOST_EXAMPLES = 100
 
 _CLAIMED = "a claim of 1"
@@ -71,10 +70,10 @@ class Setting:
     """A configuration of a system that is audited.
 
     Attributes:
-        name: of the setting, in words.
+        name: the setting, in words.
         planned: the configuration, with its statement.
         attacked: a client with the least protection.
-        late: whether only its last round is played.
+        late: whether to play only its last round.
     """
 
     name: str
@@ -89,7 +88,7 @@ def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
     Raises:
         ConfigError: the first setting, the one asked for, is refused.
     """
-    if config.composition.channel.phases > 1:  # every trial plays a dialogue in full
+    if config.composition.channel.phases > 1:  # every trial plays all phases
         changes = _small_changes(config, ROUNDS) | {"model": "logistic"}
         changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
         few = config.changed(**changes)
@@ -105,7 +104,7 @@ def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
 
 
 def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[PlannedGame]:
-    """Return the games of a system at all of its settings."""
+    """Return the games of a system in all of its settings."""
     settings = settings_of(config, problem)
     found: list[PlannedGame] = [
         planned for setting in settings for planned in _planned(setting, effort)
@@ -122,10 +121,10 @@ def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[P
 
 
 def representatives() -> list[RunConfig]:
-    """Return configurations of every system that can train here: its recipes on digits.
+    """Return configurations of every system that can train here, from its recipes on digits.
 
-    For each system it is the recipe named after the system and the data, or else its first one;
-    and, if there is one, a recipe with a public encoder, for which more is proven.
+    For each system it is the recipe named after the system and the data, or else its first recipe.
+    A recipe with a public encoder, for which more is proven, comes on top.
     """
     from fedldp.algorithms.recipes import recipes
 
@@ -146,7 +145,7 @@ def representatives() -> list[RunConfig]:
 def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
     planned = plan(config, problem)
     attacked = _attacked(planned)
-    if not attacked.trains_once:  # training happens in every trial, so there is less of it
+    if not attacked.trains_once:  # every trial trains, so it trains less
         changes: dict[str, Any] = {
             each: 1 for each in type(config).model_fields
             if each.endswith("epochs") and getattr(config, each) != 1
@@ -164,7 +163,7 @@ def _attacked(planned: Plan) -> AttackedClient:
     """Return a client among those with the least protection."""
     groups = planned.scheduled.encoder_groups()
 
-    def cost(client: int) -> tuple[float, ...]:  # of those with most epsilon, the first
+    def cost(client: int) -> tuple[float, ...]:  # the first of the clients with the most epsilon
         values = [getattr(planned.scheduled, name) for name in planned.scheduled.per_client]
         return tuple(value[client] for value in values if isinstance(value, Sequence))
 
@@ -198,7 +197,7 @@ def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
 
 
 def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Setting]:
-    """Return the setting in which proven figures can be refuted, if the system has one."""
+    """Return the small setting, in which proven figures can be refuted, if the system has one."""
     changes = _small_changes(config, rounds)
     people = problem.people
     few = replace(
@@ -227,7 +226,7 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Se
 
 
 def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
-    """Return what makes a run small: at most ``rounds`` rounds of two clients."""
+    """Return the changes that make a run small: at most ``rounds`` rounds of two clients."""
     rounds = min(rounds, config.rounds)
     changes: dict[str, Any] = {
         "rounds": rounds, "num_clients": 2 * rounds if config.answers_once else 2,
@@ -291,7 +290,7 @@ def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
 
 
 def _dishonest(games: Sequence[SystemGame]) -> list[SystemGame]:
-    """Return games with a server that asks again, or tells wrong numbers."""
+    """Return games with a server that asks twice or tells wrong numbers."""
     again = [replace(game, asked=2) for game in games if game.swap in ("client", "person")]
     return again + [replace(game, factor=factor) for game in games for factor in HOSTILE]
 
@@ -330,7 +329,7 @@ def _game(setting: Setting, unit: Unit, adversary: Adversary, swap: Swap) -> Sys
 
 
 def _is_claimed(claim: Claim | None, unit: Unit, adversary: Adversary, against: str) -> bool:
-    """Return whether a claim applies to a unit, or readers take it to: for a whole report."""
+    """Return whether a claim is for a unit; one for a weight is taken for a report's, too."""
     if claim is None or adversary != against:
         return False
     return claim.unit == unit or (claim.unit == "weight" and unit == "client-round")
@@ -358,7 +357,7 @@ def _proven(lines: Sequence[dict[str, Any]], delta: float) -> float | None:
 
 
 _TINY = 1e-9
-"""Delta of whole runs: m canaries add about 2 m delta to the bound's p-value in any case."""
+"""The delta of whole runs: m canaries add about 2 m delta to the bound's p-value in any case."""
 
 
 def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun]:
@@ -402,7 +401,7 @@ def _with_people(small: Problem, problem: Problem) -> Problem:
 
 
 def configs_of(name: str) -> list[RunConfig]:
-    """Return what a user names: a recipe, a TOML file, or a system, one's own as "module:Class".
+    """Return the configurations that a user names: by recipe, TOML file, system or "module:Class".
 
     Raises:
         ConfigError: nothing has that name.
@@ -416,7 +415,7 @@ def configs_of(name: str) -> list[RunConfig]:
             check_installed(config)
         if not known:
             find_system(name)
-            raise ConfigError(f"{name}: no recipe of it can be audited here; name one")
+            raise ConfigError(f"{name}: none of its recipes can be audited here; name a recipe")
         return known
     if is_address(name) and not name.endswith(".toml"):
         return [find_system(name).model_validate({})]

@@ -1,4 +1,4 @@
-"""Plays all games of an audit, in turn or in several processes, with the same outcome."""
+"""Plays all games of an audit, one by one or in several processes, with the same outcome."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def play(
     Args:
         subject: what is audited, for the reader.
         games: the games.
-        confidence: that all bounds hold together; they share the probability of error.
+        confidence: that all bounds hold together; the bounds share the probability of error.
         trials: of each input, for counting; None: as many as seem worthwhile.
         seed: of all randomness.
         workers: processes; any number gives the same bounds.
-        tell: called with a line of progress before each game, or after it where there are several
+        tell: called with a line of progress before each game, or after it if there are several
             processes.
 
     Raises:
@@ -95,5 +95,5 @@ def _rows(
     planned: PlannedGame, keys: AuditKeys, confidence: float, trials: int | None
 ) -> list[Result]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a mechanism's own warnings of overflow are no refusals
+        warnings.simplefilter("ignore")  # a mechanism's warnings of overflow are not refusals
         return list(planned.rows(keys, confidence, trials))

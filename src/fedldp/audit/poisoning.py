@@ -1,8 +1,8 @@
-"""The audit against lying clients: accuracy lost to a share of them, and what one can do.
+"""The audit against lying clients: accuracy lost to a share of them, and what one liar can do.
 
-``byzantine_run`` says how they lie together, ``forged_reports`` what they send, and ``influence``
+``byzantine_run`` says how liars work together, ``forged_reports`` what they send, and ``influence``
 what one client can do at most. Privacy hides liars, too: a server that learns nothing about a
-client cannot tell its forged report of bits from an honest one.
+client cannot tell a forged report of bits from an honest one.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ def poisoning(
     beside: bool = True,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Audit:
-    """Let a share of a configuration's clients lie.
+    """Run a configuration with a share of its clients lying.
 
     Args:
-        config: the configuration; its seed is the first.
+        config: the configuration; its seed is the first of the seeds.
         dataset: the data; None: loaded by ``config.dataset``.
         data_dir: the data folder.
-        effort: what is tried: ``QUICK`` or ``FULL``.
+        effort: how much to try: ``QUICK`` or ``FULL``.
         beside: whether to attack FedAvg with the same settings as well.
         tell: called with a line of progress before each run.
 
     Returns:
-        For each system, what one client can do, the game "influence"; and for each run its
-            accuracy, the game "poisoning", beside that of an honest run with its seed, the
-            baseline. Figures: "share" of the clients that lie, as asked for; "liars", how many that
-            is, at least one if the share is above 0; "clients" and "seed" of the run; "rounds"; and
-            what is "lost". If a run did not reach its last round, ``note`` says why, and the
-            accuracy is that of always answering the most frequent class.
+        For each system what one client can do (game "influence"), and for each run its accuracy
+        (game "poisoning"); the baseline is the accuracy of an honest run with the same seed.
+        Figures: "share" of the clients that lie, as asked for; "liars", their number, at least one
+        if the share is above 0; "clients" and "seed" of the run; "rounds"; and the accuracy "lost".
+        If a run did not reach its last round, ``note`` says why, and the accuracy is that of always
+        answering the most frequent class.
 
     Raises:
         ConfigError: a share is invalid, or the configuration does not fit the data.

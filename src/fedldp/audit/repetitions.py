@@ -1,10 +1,10 @@
 """A game that finds repeating noise: pairs of coordinates of one long report are trials.
 
 It is for events that state independent and identical coordinates. The adversary encodes ones, and
-finds the lag at which the codes of two coordinates agree most (by a Fourier transform). Then one of
-two coordinates at that lag is moved to its other end. The adversary knows the second one: if both
-draw the same noise, it reveals the first. Pairs have no coordinate in common, so by the event's own
-statement each is a trial, as in a game of coordinates.
+finds the lag at which the codes of two coordinates agree most (by a Fourier transform). Then the
+first of two coordinates at that lag is moved to its other end. The adversary knows the second
+coordinate, which reveals the first if both draw the same noise. Pairs have no coordinate in common,
+so by the event's own statement each pair is a trial, as in a game of coordinates.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class RepetitionGame:
-    """The adversary sees both coordinates of many pairs, and asks at which end the first ones are.
+    """The adversary sees many pairs of coordinates, and guesses at which end the first ones are.
 
     Attributes:
         mechanism: the one that is attacked.
-        size: coordinates of a report; noise that repeats after at most half as many is found.
+        size: coordinates of a report; the game finds noise that repeats after at most half as many.
     """
 
     mechanism: Mechanism
@@ -75,7 +75,7 @@ class RepetitionGame:
             return np.zeros(self.size, np.int64)
 
     def _lag(self, codes: Codes) -> int:
-        """Return the lag at which codes agree most, in deviations; at most half of the report."""
+        """Return the lag, at most half of the report, at which codes agree most, in deviations."""
         centred = codes - codes.mean()
         spectrum = np.fft.rfft(centred, 2 * self.size)
         agreement = np.fft.irfft(np.abs(spectrum) ** 2)[1 : self.size // 2 + 1]

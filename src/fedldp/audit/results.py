@@ -1,7 +1,7 @@
-"""What an audit found: one type for the result of every game and attack.
+"""The results of an audit: one type for every game and attack.
 
-Pages, texts, JSON and commands read it. What only one game has to tell is in ``Result.figures``,
-under its JSON key.
+Pages, texts, JSON and commands read this type. Figures that only one game has are in
+``Result.figures``, under their JSON keys.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Verdict = Literal[
 ]  # fmt: skip
 
 NEAR = 0.75
-"""From this share of the proven figure on, a bound is called near."""
+"""A bound of at least this share of the proven figure is called near."""
 
 LEVELS = (0.001, 0.01, 0.1)
-"""False-positive rates at which a curve's true-positive rate is reported."""
+"""The false-positive rates at which a curve's true-positive rate is reported."""
 
 _WORST_FIRST: tuple[Verdict, ...] = (
     "bug", "fails its contract", "claim-broken", "linked", "succeeds", "ok", "at chance", "fails",
@@ -57,7 +57,7 @@ _KEYS: Mapping[Game, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A figure that was measured, and its interval."""
+    """A measured figure and its interval."""
 
     value: float
     low: float
@@ -88,8 +88,8 @@ class Roc:
         points: (false-positive rate, true-positive rate) ascending, from (0, 0) to (1, 1).
         auc: the area below it.
         levels: true-positive rates by false-positive rate, see ``tpr_at``.
-        positives: number of cases whose right answer is yes.
-        negatives: number of cases whose right answer is no.
+        positives: number of cases with the right answer yes.
+        negatives: number of cases with the right answer no.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -101,7 +101,7 @@ class Roc:
     def tpr_at(self, fpr: float) -> Estimate:
         """Return the largest true-positive rate with at most ``fpr`` false positives.
 
-        With fewer than 1/``fpr`` negatives, it is the rate without any false positive.
+        With fewer than 1/``fpr`` negatives, the result is the rate without any false positive.
 
         Raises:
             ConfigError: ``fpr`` is not in ``LEVELS``.
@@ -132,37 +132,39 @@ class Result:
     Attributes:
         subject: the mechanism with its parameters, or the system's name.
         game: the game that was played.
-        attack: what the adversary did; None if nothing, for comparison.
-        measure: what ``measured`` is. "error": mean squared, over the baseline's. "links": the
-            share that is right. "accuracy": of the model. "influence": on any one weight.
-        measured: the figure with its interval; of epsilon a lower bound. None where the attack
+        attack: what the adversary did; None for a run without an adversary, for comparison.
+        measure: what ``measured`` is. "error": the mean squared error over the baseline's. "links":
+            the share of correct links. "accuracy": the model's. "influence": on any one weight.
+        measured: the figure with its interval; for epsilon, a lower bound. None if the attack
             cannot be made; ``note`` says why.
-        baseline: what guessing without a report gives, where somebody guesses.
-        setting: in which configuration, with which clients; of a client of somebody else's, what is
-            looked at.
-        against: what the adversary sees; of a bound on epsilon, who it is.
-        size: d, the coordinates of what is sent; 0 where nothing depends on it.
-        unit: what is protected by the figures of epsilon.
+        baseline: what guessing without a report gives, for attacks that guess.
+        setting: in which configuration, with which clients; for a foreign client, what the audit
+            examines.
+        against: what the adversary sees; for a bound on epsilon, who the adversary is.
+        size: d, the number of coordinates sent; 0 if nothing depends on it.
+        unit: what the figures of epsilon protect.
         neighbours: which inputs differ.
-        delta: at which the figures of epsilon are.
-        claimed: epsilon by the source, or as it was asked for; None where nothing is claimed.
-        claim_unit: what the source of a system claims that of: a claim for one weight stands at a
-            client's whole report, too, for which readers take it.
-        proven: epsilon by the event that is charged; None where nothing is proven.
-        stated_by: whose word ``proven`` rests on: "fedldp", or the address of the user's own code,
-            of which nothing here proves it; ``as_json`` calls it "stated" then.
+        delta: the delta of the figures of epsilon.
+        claimed: the epsilon that the source claims, or that was asked for; None if nothing is
+            claimed.
+        claim_unit: the unit for which a system's source claims it. A claim for one weight is also
+            listed for a client's whole report, because readers take it so.
+        proven: the epsilon of the event that is charged; None if nothing is proven.
+        stated_by: whose word ``proven`` rests on: "fedldp", or the address of a user's own code,
+            whose figure nothing here proves; ``as_json`` calls it "stated" then.
         confidence: of the interval.
-        trials: how many were counted.
+        trials: how many trials were counted.
         verdict: for epsilon, "bug" if proven < lower, "claim-broken" if claimed < lower, else "ok";
             "fails its contract" if no figure is false, but a mechanism accepts what it must refuse,
-            or its reports cannot be read; for other measures, whether the whole interval is better
-            than guessing. None if there is nothing to judge by.
-        note: how near a bound is to the proven figure; or why an attack is weak, or a run stopped.
+            or its reports cannot be read. For other measures, whether the whole interval is better
+            than guessing. None if there is nothing to judge.
+        note: how near a bound is to the proven figure; or why an attack is weak, or why a run
+            stopped.
         roc: if the attack guesses yes or no.
         pictures: if the attack recovers images.
         finds: the smallest epsilon that a game of this many trials would have called a mistake, by
-            an event as rare as the one that it counted; None if there is none, or it is unknown.
-        figures: what else is reported, by its JSON key.
+            an event as rare as the counted one; None if there is no such epsilon, or it is unknown.
+        figures: further figures, by JSON key.
     """
 
     subject: str
@@ -192,12 +194,12 @@ class Result:
 
     @property
     def lower(self) -> float:
-        """With ``confidence``, the measured value is at least this; 0 if nothing was measured."""
+        """The lower end of the interval; 0 if nothing was measured."""
         return 0.0 if self.measured is None else self.measured.low
 
     @property
     def advantage(self) -> float:
-        """By how much the measured value exceeds that of guessing."""
+        """By how much the measured value exceeds the baseline."""
         return 0.0 if self.measured is None else self.measured.value - self.baseline
 
     @property
@@ -207,11 +209,11 @@ class Result:
 
     @property
     def title(self) -> str:
-        """The title of a table of such results: a mechanism, or a setting of a system."""
+        """The title of the result's table: a mechanism, or a setting of a system."""
         return f"{self.subject}: {self.setting}" if self.game == "system" else self.subject
 
     def as_json(self) -> dict[str, Any]:
-        """Return all but the pictures, under the keys of its game.
+        """Return everything but the pictures, under the keys of its game.
 
         A figure stated by the user's own code is not called "proven".
         """
@@ -232,10 +234,10 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """All results of some games; with a probability of at least ``confidence``, all hold together.
+    """The results of some games; with a probability of at least ``confidence``, all hold together.
 
     Attributes:
-        subject: what was audited, for the reader.
+        subject: what was audited, in words.
         seed: of all randomness.
         rows: the results.
         confidence: None if the results are not bounds.
@@ -267,13 +269,13 @@ class Audit:
 
 
 def worst(rows: Sequence[Result]) -> Verdict:
-    """Return the worst verdict of some results; "ok" where there are none."""
+    """Return the worst verdict of some results; "ok" if there are none."""
     found = {row.verdict for row in rows}
     return next((each for each in _WORST_FIRST if each in found), "ok")
 
 
 def verdict_of(claimed: float | None, proven: float | None, lower: float) -> Verdict:
-    """Return the verdict of a bound on a proven figure and on a claim."""
+    """Return the verdict that a bound gives on a proven figure and a claim."""
     if proven is not None and proven < lower:
         return "bug"
     return "claim-broken" if claimed is not None and claimed < lower else "ok"
@@ -290,7 +292,7 @@ def verdict_of_attack(measure: Measure, measured: Estimate | None, baseline: flo
 def note_of(
     proven: float | None, lower: float, stated_by: str = HOUSE, finds: float | None = None
 ) -> str:
-    """Return how near a bound is to the proven figure; a large distance is no sign of privacy.
+    """Return how near a bound is to the proven figure; a large distance is not a sign of privacy.
 
     Args:
         proven: epsilon.

@@ -1,8 +1,8 @@
-"""Checks whether a report behind a shuffler reveals its sender, with two clients of equal data.
+"""Checks whether a report behind a shuffler reveals its sender, with two clients of the same data.
 
 The proofs for a shuffler assume that reports of the same data have the same law, whoever sends
-them. A seed that depends on the client's number, or a mechanism of a client's own, reveals the
-sender, and then the shuffler hides nothing.
+them. If a seed depends on the client's number, or one client's mechanism differs, the report
+reveals the sender, and the shuffler hides nothing.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _MOST_ROUNDS = 2
 
 @dataclass(frozen=True)
 class PlannedSenderGame:
-    """Reports of one client, against reports the last of which is another client's.
+    """A game of one client's reports, against reports whose last one is another client's.
 
-    Both clients learned nothing. The statement proves an epsilon of 0: a report of the same data
-    reveals neither its sender, nor whether an earlier round's report came from the same client.
+    Both clients learned nothing. The proven epsilon is 0: a report of the same data reveals neither
+    its sender nor whether an earlier round's report came from the same client.
 
     Attributes:
         config: of the run, with what the server draws before it.
@@ -91,7 +91,7 @@ class PlannedSenderGame:
             confidence=confidence,
             trials=shown.trials,
             verdict=verdict_of(None, 0.0, lower),
-            note=note_of(0.0, lower, by) if lower else "nothing shown, and nothing is to be seen",
+            note=note_of(0.0, lower, by) if lower else "nothing shown, and nothing should show",
             stated_by=by,
             finds=shown.finds(0.0),
         )
@@ -106,7 +106,7 @@ class PlannedSenderGame:
             attacked = AttackedClient(self.config, self.problem, client)
             nothing = attacked.unchanged
             pair = CanaryPair("nothing learned", nothing, nothing)
-            # A client keeps its keys for the run, and every client has its own.
+            # Every client has its own keys, and keeps them for the run.
             draws = keys.draws(count, digest, "sender", side, purpose, client, simulated=True)
             view = AdversaryView(attacked, "server", (round,))
             seen.append(view.observe(nothing, pair, draws))

@@ -1,4 +1,4 @@
-"""The audit of a system: games through the client runtime, one for each line of its statement."""
+"""The audit of a system: games through the client runtime, for the lines of its statement."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.training.tensors import one_thread
 
 _RARE = 20
-"""About how many trials of a rare event a bound takes."""
+"""About how many times a rare event must occur for a bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemGame:
-    """An adversary knows that a client has one of two inputs, and sees what it may see.
+    """The adversary knows that a client has one of two inputs, and sees what its role allows.
 
     Attributes:
         config: of the system, with what the server draws before a run.
         problem: the shape of its data.
-        index: of the client.
-        adversary: who it is.
+        index: the client's number.
+        adversary: who looks at the client.
         swap: what differs between the inputs.
         rounds: the rounds that are played.
         count: number of the client's examples.
-        asked: how often each question is put.
+        asked: how often each question is asked.
         factor: multiplies all numbers that the server tells; 1 for an honest server.
     """
 
@@ -75,7 +75,7 @@ class SystemGame:
 
     @property
     def apart(self) -> str:
-        """How the run differs from one with an honest server, in words after a comma; or empty."""
+        """How the run differs from an honest server's, in words after a comma, or nothing."""
         found = [f"in round {self.rounds[0]} alone"] if self.rounds[0] > 1 else []
         found += ["asked again"] if self.asked > 1 else []
         found += [f"all that the server tells times {self.factor:g}"] if self.factor != 1 else []
@@ -196,13 +196,13 @@ class PlannedSystemGame:
 
     @property
     def explore(self) -> int:
-        """How many trials of each input to choose by."""
+        """How many trials of each input are for choosing."""
         weak = self.trained or not self.is_refutable or self.is_coarse
         return self.effort.system_explore // (2 if weak else 1)
 
     @property
     def is_coarse(self) -> bool:
-        """Whether it looks for gross mistakes (a wrong round or number), not for small ones."""
+        """Whether the game looks for gross mistakes (a wrong round or number), not small ones."""
         return self.game.rounds[0] > 1 or self.game.factor != 1
 
     @property
@@ -212,7 +212,7 @@ class PlannedSystemGame:
 
     @property
     def is_refutable(self) -> bool:
-        """Whether so few trials could show that a figure is wrong."""
+        """Whether these trials could show that a figure is wrong."""
         return bool(self.figures) and min(self.figures) <= math.log(self.effort.system_most / _RARE)
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""Whole trainings with many canaries, played once: see ``one_run``."""
+"""Whole trainings with many canaries, each played once: see ``one_run``."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class WholeRun:
     Attributes:
         config: of the system, with what the server draws before a run.
         problem: the shape of its data.
-        unit: "record": the canaries are records of one client, each lit in a pixel of its own or
-            blank; "person": they are persons of that client, each with two such rows; "client-run":
-            they are clients, each with one of two labels.
+        unit: "record": the canaries are records of one client, each either blank or lit in one
+            pixel that no other lights; "person": they are persons of that client, each with two
+            such rows; "client-run": they are clients, each with one of two labels.
     """
 
     config: RunConfig

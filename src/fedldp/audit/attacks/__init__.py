@@ -13,8 +13,8 @@
         v
     Result        a figure with its interval beside what guessing gives; curves and pictures
 
-They prove nothing: an attack that fails may be a weak one. They show what a mechanism with little
-protection lets through, in terms that need no epsilon.
+These attacks prove nothing, since an attack that fails may be weak. They show what a mechanism with
+little protection lets through, in terms that need no epsilon.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ def attack(
     """Return the results of known attacks on one system.
 
     Args:
-        config: of the system; it may be a user's own.
+        config: of the system, which may be a user's own.
         dataset: its data; None: loaded by ``config.dataset``.
-        seed: of all the adversary's randomness, from 0 to below 2**32: the same seed repeats the
+        seed: of all the adversary's randomness, from 0 to below 2**32; the same seed repeats the
             attack.
-        quick: whether to make little effort; otherwise much.
-        effort: replaces these two levels.
+        quick: whether to try little instead of much.
+        effort: how much to try, in place of what ``quick`` says.
         data_dir: the data folder.
         tell: is called with a line before each kind of attack.
 
     Raises:
-        FedldpError: the configuration or the data are refused, or a run fails.
+        FedldpError: the configuration or the data is refused, or a run fails.
     """
     if not 0 <= seed < 2**32:
-        raise ConfigError(f"seed = {seed}: give one from 0 to {2**32 - 1}")
+        raise ConfigError(f"seed = {seed}: give a number from 0 to {2**32 - 1}")
     effort = effort or (QUICK if quick else FULL)
     scenario = AttackScenario.of(
         config,

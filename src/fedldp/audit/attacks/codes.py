@@ -1,9 +1,9 @@
 """Inversion of LDPFL's codes: from the randomised bits of an example back to its image.
 
-Such bits stay on the client here, as in the source; but the source claims its epsilon for them,
-against anyone who has them. The adversary plays clients with public images, and fits a ridge
-regression from their bits to the images. If every client trains its own encoder, the bits of
-one client say nothing about the meaning of another's.
+Such bits stay on the client here, as in the source; but the source claims its epsilon for the bits,
+against anyone who has them. The adversary simulates clients with public images, and fits a ridge
+regression from their bits to the images. If every client trains its own encoder, one client's bits
+say nothing about the meaning of another's.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from fedldp.data import Examples
 from fedldp.training.bit_training import TrainOnBits
 from fedldp.training.tensors import one_thread
 
-OWN = "every client has an encoder of its own, so that its bits mean what no other client's mean"
+OWN = "every client has its own encoder, so one client's bits do not say what another's mean"
 
 _SHARE = 0.75
-"""The share of public images that fit the decoder; the others tell how far to trust it."""
+"""The share of public images to which the decoder is fitted; the others tell how far to trust
+it."""
 
 
 def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]:
-    """Return the attack by the bits that a client keeps; empty for systems without them.
+    """Return the attack by the bits that a client keeps; empty for systems without such bits.
 
     Args:
         scenario: provides the clients.

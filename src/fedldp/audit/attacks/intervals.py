@@ -1,4 +1,4 @@
-"""Results of attacks with their intervals, and ROC curves."""
+"""The results of attacks, with their intervals and ROC curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from fedldp.core.errors import ConfigError
 AttackKind = Literal["membership", "inversion", "property"]
 
 CONFIDENCE = 0.95
-"""Of every interval here. They are statistical, and prove nothing: ``audit.bounds`` does."""
+"""The confidence of every interval here. The intervals are statistical, and prove nothing; the
+bounds of ``audit.bounds`` do."""
 
 _BOOTSTRAPS = 400
 _POINTS = 200
@@ -31,7 +32,7 @@ def judged(
     measured: Estimate | None,
     **told: Any,
 ) -> Result:
-    """Return an attack's result, with its verdict; the other arguments are its fields."""
+    """Return an attack's result with its verdict; further arguments are fields of the result."""
     return Result(
         subject=subject,
         game=game,
@@ -50,13 +51,13 @@ def curve(
     groups: NDArray[np.integer],
     seed: int,
 ) -> Roc:
-    """Return the ROC curve of ``scores``, of which larger ones mean yes.
+    """Return the ROC curve of ``scores``, where larger scores mean yes.
 
     The intervals come from a bootstrap over groups: scores of one group are dependent, because they
-    come from one report. Groups must be independent: no score may depend on the truth of another
-    group. The intervals of true-positive rates are widened to those of Clopper and Pearson, which
-    alone remain if every report gives the same answer. Thresholds are chosen on the same trials
-    that are counted, as is usual for these curves.
+        come from one report. Groups must be independent: no score may depend on the truth of
+        another group. The intervals of true-positive rates are at least as wide as Clopper and
+        Pearson's, since a bootstrap has no width if every report gives the same answer. Thresholds
+        are chosen on the same trials that are counted, as is usual for these curves.
 
     Args:
         scores: shape (m,).
@@ -68,10 +69,10 @@ def curve(
         ConfigError: all answers are yes, or all are no.
     """
     if truth.all() or not truth.any():
-        raise ConfigError("truth: all answers are the same; give some of both")
+        raise ConfigError("truth: all answers are the same; give both kinds")
     order = np.argsort(-scores, kind="stable")
     scores, truth = scores[order], truth[order]
-    ends = np.flatnonzero(np.append(np.diff(scores) != 0, True))  # ties pass a threshold together
+    ends = np.flatnonzero(np.append(np.diff(scores) != 0, True))  # equal scores pass together
     names, places = np.unique(groups[order], return_inverse=True)
     one = np.ones((1, len(names)))
     fpr, tpr = (each[0] for each in _rates(truth, ends, one[:, places]))
@@ -113,7 +114,7 @@ def ratio_estimate(above: NDArray[np.floating], below: NDArray[np.floating], see
 
 
 def _resampled(count: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield how often each of ``count`` is drawn, shape (bootstraps, count), a few at a time."""
+    """Yield how often each of ``count`` items is drawn, shape (bootstraps, count), in parts."""
     generator = np.random.default_rng([seed, count])
     for _ in range(_BOOTSTRAPS // 20):
         yield generator.multinomial(count, np.full(count, 1 / count), 20).astype(np.float64)
@@ -128,7 +129,7 @@ def _rates(
     """Return false- and true-positive rates at each threshold, shape (bootstraps, thresholds)."""
     yes = np.cumsum(weights * truth, 1)[:, ends]
     no = np.cumsum(weights * ~truth, 1)[:, ends]
-    with np.errstate(invalid="ignore"):  # a bootstrap without any yes is left out
+    with np.errstate(invalid="ignore"):  # a bootstrap that drew no yes is left out
         return no / no[:, -1:], yes / yes[:, -1:]
 
 
@@ -145,8 +146,8 @@ def _tpr(fpr: Rates, tpr: Rates, level: float) -> Rates:
 def _around(value: float, drawn: NDArray[np.floating], groups: int) -> Estimate:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
-    # A bootstrap of few groups is too narrow: by the root of n/(n - 1), and by normal for
-    # Student's.
+    # A bootstrap of few groups is too narrow, by the root of n/(n - 1), and by the ratio of normal
+    # to Student quantiles.
     few = max(2, groups)
     wider = math.sqrt(few / (few - 1)) * float(student.isf(tail, few - 1) / norm.isf(tail))
     return Estimate(
@@ -165,7 +166,7 @@ def _widened(estimate: Estimate, count: int) -> Estimate:
 
 
 def _thinned(fpr: Rates, tpr: Rates) -> tuple[tuple[float, float], ...]:
-    """Return a few points of the curve, evenly spaced along its length."""
+    """Return a few points of the curve, evenly spaced along it."""
     fpr, tpr = np.append(0.0, fpr), np.append(0.0, tpr)
     along = fpr + tpr
     kept = np.unique(np.searchsorted(along, np.linspace(0, along[-1], _POINTS)))

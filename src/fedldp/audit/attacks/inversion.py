@@ -1,18 +1,18 @@
 """Inversion: what did the client's image look like?
 
-The client's examples are all the same image, which is the worst case: many images only give a
+All the client's examples are the same image, which is the worst case: different images only give a
 mixture.
 
     first layer   if the first layer is dense, an example x changes its weights by -a x^T and its
-                  biases by -a, so that x = dW^T db/|db|^2, whatever the later layers are.
-                  Phong, Aono, Hayashi, Wang, Moriai 2018; Geiping et al. 2020, Proposition 3.1.
-                  If db is mostly noise, it is better to replace it by the mean of what the
-                  adversary's own clients send whose images are of the guessed class
-    matching      if it is a convolution: see ``matching``
+                  biases by -a, so that x = dW^T db/|db|^2, whatever the later layers are. Phong,
+                  Aono, Hayashi, Wang, Moriai 2018; Geiping et al. 2020, Proposition 3.1. If db is
+                  mostly noise, it is better replaced by its mean over the adversary's own clients
+                  with images of the guessed class matching      if it is a convolution: see
+                  ``matching``
 
-The class is guessed from the report: it is the one whose mean gradient the update lies along most
-(Zhao, Mopuri, Bilen 2020 read it from signs, which do not survive noise). Of two decoders the
-adversary takes the one that does better on its own images; ``recovering`` says what else it does.
+The guessed class is the one along whose mean gradient the update lies most (Zhao, Mopuri, Bilen
+2020 read the class from signs, which do not survive noise). Of two decoders the adversary takes the
+one that does better on its own images; ``recovering`` says what it does next.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from fedldp.data import Examples
 Labels = NDArray[np.int64]
 
 _COPIES_A_ROUND = 2
-"""Copies of the image, for a client that uses each example in one round only."""
+"""How many copies of the image a client has that uses each example in one round only."""
 _CHANNELS = (1, 3)
 _MOST_PUBLIC = 2000
 
-FEATURES = "the model is given features of images, from which no image is recovered here"
-OF_SUMS = "matching seeks one client's update, and the server sees sums"
+FEATURES = "the model gets features of images, from which this attack recovers no image"
+OF_SUMS = "matching needs one client's update, and the server sees only sums"
 
 
 def is_images(scenario: AttackScenario) -> bool:
-    """Return whether examples are images that can be shown."""
+    """Return whether the examples are images that can be shown."""
     shape = scenario.problem.input_shape
     return len(shape) == 3 and shape[0] in _CHANNELS
 
@@ -102,7 +102,7 @@ def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
 
 
 def first_dense(scenario: AttackScenario) -> tuple[str, str] | None:
-    """Return the names of the first layer's weights and biases, if it is dense and has both."""
+    """Return the names of a dense first layer's weights and biases; None without both."""
     layout = scenario.config.layout(scenario.problem)
     if len(layout.names) < 2:
         return None
@@ -117,9 +117,9 @@ def first_layer(weights: Floats, biases: Floats, slopes: Floats | None = None) -
     """Return the example that changed a dense first layer, shape (inputs,), or zeros.
 
     Args:
-        weights: the change of its weights in each round, shape (rounds, units, inputs).
-        biases: of its biases, shape (rounds, units).
-        slopes: replace the changes of the biases; None: those themselves.
+        weights: changes of the layer's weights in each round, shape (rounds, units, inputs).
+        biases: changes of its biases, shape (rounds, units).
+        slopes: used in place of the changes of the biases; None: these changes.
     """
     along = biases if slopes is None else slopes
     below = float(np.sum(along * along))
@@ -149,7 +149,7 @@ def _by_first_layer(
     labels: list[Labels],
     own: Examples,
 ) -> dict[str, list[Floats]]:
-    """Return what each decoder finds in the updates from the adversary's images and from others."""
+    """Return what each decoder finds in the updates of the adversary's images and of the others."""
     layout, scale = (
         scoring.scenario.config.layout(scoring.scenario.problem),
         input_scale(scoring, names),
@@ -177,7 +177,7 @@ def _by_first_layer(
 def _best(
     prior: Prior, found: dict[str, list[Floats]], labels: list[Labels], own: Examples
 ) -> tuple[str, Floats]:
-    """Return the decoder that does best on the adversary's own images, and its guesses."""
+    """Return the decoder that does best on the adversary's images, and its guesses."""
     originals = own.features.reshape(len(own), -1).astype(np.float64)
     tried = []
     for name, (known, hidden) in found.items():
@@ -189,7 +189,7 @@ def _best(
 
 
 def input_scale(scoring: Scoring, names: tuple[str, str]) -> float:
-    """Return the factor by which the model scales examples before its first layer, by a probe."""
+    """Return by how much the model scales examples before its first layer, found by a probe."""
     scenario = scoring.scenario
     probe = scenario.public.taken(np.arange(1))
     scoring.load(scenario.states[0].weights)
@@ -204,7 +204,7 @@ def input_scale(scoring: Scoring, names: tuple[str, str]) -> float:
 
 
 def _updates(scenario: AttackScenario, examples: Examples, first: int) -> Floats:
-    """Return the updates of clients each of which has one of ``examples``."""
+    """Return the updates of clients that each have one of ``examples``."""
     copies = _copies(scenario)
     return np.array(
         [

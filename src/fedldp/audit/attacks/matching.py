@@ -1,9 +1,9 @@
-"""Finds an image whose training does what a client's did: for models without a dense first layer.
+"""Finds an image that trains like a client's, for models without a dense first layer.
 
-It searches for the image for which the change of the weights has the direction of the one that was
-sent, with a penalty on its total variation, by Adam on the signs of slopes. The local steps are
-simulated as the client takes them on its one image: after five steps its weights do not lie along
-the first gradient. The search begins at the mean of public images of the guessed class.
+It searches, by Adam on the signs of slopes, for the image that changes the weights in the direction
+that was sent, with a penalty on the image's total variation. The local steps are simulated as the
+client takes them on its one image, because after five steps the change of the weights no longer
+lies along the first gradient. The search begins at the mean of public images of the guessed class.
 
 Source: Geiping, Bauermeister, Droege, Moeller 2020, "Inverting Gradients: How easy is it to break
 privacy in federated learning?", eq. 4, and Section 6 on several local steps.
@@ -24,11 +24,11 @@ VARIATION = 0.03
 
 _RATE = 0.1
 _MOST_LOCAL = 5
-"""Local steps that are simulated; of more, only the first ones."""
+"""The largest number of local steps that are simulated; further steps are left out."""
 
 
 def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Floats) -> Floats:
-    """Return the image, shape (pixels,), that best explains the first round's update.
+    """Return the image, shape (pixels,), that explains the first round's update best.
 
     Args:
         scoring: the model.
@@ -68,7 +68,7 @@ def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Fl
 def _trained(
     scoring: Scoring, weights: dict[str, torch.Tensor], image: torch.Tensor, answer: torch.Tensor
 ) -> torch.Tensor:
-    """Return what a client's steps on one image change, shape (d,), differentiable by the image."""
+    """Return what a client's steps change, shape (d,), differentiable by the client's one image."""
     config, now = scoring.scenario.config, dict(weights)
     now = {name: value.requires_grad_() for name, value in now.items()}
     for _ in range(min(config.local_epochs, _MOST_LOCAL)):

@@ -1,6 +1,6 @@
-"""Membership inference: was this example among a client's, or among those of a whole run?
+"""Membership inference: was this example among a client's examples, or among a whole run's?
 
-If the data name persons, the question is about a person, by the mean score of its rows.
+If the data name persons, the question is about a person, whose score is the mean over its rows.
 
 Many clients, or runs, are simulated, each on a random half of a pool of examples. Some are the
 adversary's shadows, whose members it knows; the others are targets, each attacked on its own.
@@ -8,13 +8,11 @@ adversary's shadows, whose members it knows; the others are targets, each attack
     loss threshold   small loss under what was sent: a member     Yeom, Giacomelli, Fredrikson, Jha
                                                                    2018
     LiRA             how likely the confidence is where the example was in, over where it was out:
-                     Gaussians of the shadows, for each example    Carlini, Chien, Nasr, Song,
-                                                                   Terzis, Tramer 2022
+    Gaussians of the shadows, for each example    Carlini, Chien, Nasr, Song, Terzis, Tramer 2022
     LiRA, gradient   the same of how far the update lies along the example's own gradient, which
-                     needs no working model                        after Nasr, Shokri, Houmansadr
-                                                                   2019
-    nearest centre   nearer to the shadows' reports with the example, or without it: where the
-                     server does not know what the model is given
+    needs no working model                        after Nasr, Shokri, Houmansadr 2019 nearest centre
+    nearer to the shadows' reports with the example, or without it: where the server does not know
+    what the model is given
 """
 
 from __future__ import annotations
@@ -36,19 +34,19 @@ from fedldp.training.person_gradients import whose_rows
 Members = NDArray[np.bool_]
 
 _OF_ITS_OWN = 64
-"""With at least this many shadows each example has its own variances, as in the source."""
+"""With at least this many shadows, each example has its own variances, as in the source."""
 _LEAST_VARIANCE = 1e-12
 
-SECRET = "the model is given what a secret encoder makes of an example, and the server has none"
+SECRET = "the model's inputs come from a secret encoder, which the server does not have"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Played:
-    """Clients with known examples.
+    """Simulated clients with known examples.
 
     Attributes:
-        members: whether each client had each example of the pool, shape (n, pool): all rows of a
-            person, or none.
+        members: whether each client had each example of the pool, shape (n, pool); it has all rows
+            of a person, or none.
         updates: the estimates from their reports, shape (n, rounds, d).
     """
 
@@ -70,7 +68,7 @@ def play(scenario: AttackScenario, count: int, first: int = 0) -> Played:
 
 
 def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
-    """Return the attacks on a client by what the server sees of it."""
+    """Return the attacks on a client by what the server sees of the client."""
     count = effort.member_clients
     setting = (
         f"clients of {scenario.size} {scenario.counted} out of {persons_in(scenario.pool)}; "
@@ -82,7 +80,7 @@ def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
 def decide(
     scenario: AttackScenario, shadows: Played, targets: Played, setting: str = ""
 ) -> list[Result]:
-    """Return the attacks on ``targets`` of an adversary who knows ``shadows``."""
+    """Return the attacks on ``targets`` by an adversary who knows ``shadows``."""
     scoring = Scoring(scenario)
     inputs = [scoring.inputs(scenario.pool.features, state) for state in scenario.states]
     known = [each for each in inputs if each is not None]
@@ -106,7 +104,7 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
     rounds = min(effort.member_rounds, scenario.config.rounds)
     if (
         scenario.config.composition.channel.phases > 1
-    ):  # each of which takes as long as a round of others
+    ):  # for these, each takes as long as a round of other systems
         rounds = -(-rounds // 2)
     against = f"the model after {rounds} rounds" if rounds > 1 else "the model after one round"
     scoring = Scoring(scenario)
@@ -152,7 +150,7 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
 
 
 def lira(shadows: Floats, members: Members, seen: Floats) -> Floats:
-    """Return log-likelihood ratios, in over out, shape (targets, m); 0 if they cannot be computed.
+    """Return log-likelihood ratios, member over non-member, shape (targets, m); 0 where unknown.
 
     Args:
         shadows: a statistic of each example (column) for each shadow (row), shape (n, m).
@@ -175,7 +173,7 @@ def lira(shadows: Floats, members: Members, seen: Floats) -> Floats:
 
 
 def nearest_centre(shadows: Played, updates: Floats) -> Floats:
-    """Return how much nearer targets are to shadows with an example than to those without it.
+    """Return how much nearer targets are to shadows with an example than to shadows without it.
 
     Args:
         shadows: n clients.
@@ -196,7 +194,7 @@ def nearest_centre(shadows: Played, updates: Floats) -> Floats:
 def _with_model(
     scoring: Scoring, inputs: list[Tensor], shadows: Played, targets: Played
 ) -> dict[str, Floats]:
-    """Return each target's scores of each example by attack, if the model can be used."""
+    """Return each target's scores of each example, by attack; empty if the model cannot be used."""
     labels, states = scoring.scenario.pool.labels, scoring.scenario.states
     found = {}
     both = np.concatenate([shadows.updates, targets.updates])
@@ -255,7 +253,7 @@ def _attack(
 
 
 def _of_persons(examples: Examples, scores: Floats, members: Members) -> tuple[Floats, Members]:
-    """Return mean scores and membership of persons, in place of their rows, shape (n, persons)."""
+    """Return persons' mean scores and membership, in place of their rows', shape (n, persons)."""
     if examples.people is None:
         return scores, members
     whose, persons = whose_rows(examples), persons_in(examples)

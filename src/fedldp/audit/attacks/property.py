@@ -1,12 +1,12 @@
-"""Property inference: what share of a client's examples is of one class?
+"""Property inference: what share of a client's examples belongs to one class?
 
 Clients are simulated with random shares of the class, from none to nine tenths. Each report is
-reduced to the few most informative numbers: how far the update lies along the mean gradient of each
-class, which the adversary takes from its own examples; or, if it does not know the model's inputs,
-the sums of the changes in the weights of each class's output. A ridge regression from these numbers
-to the share is fitted on shadows, and applied to targets (after Melis, Song, De Cristofaro,
-Shmatikov 2019, "Exploiting Unintended Feature Leakage in Collaborative Learning"). If the data name
-persons, clients have whole persons, and a person has the class of most of its rows.
+reduced to a few informative numbers: how far the update lies along the mean gradient of each class,
+which the adversary computes from its own examples; or, if it does not know the model's inputs, the
+summed changes of the weights of each class's output. A ridge regression from these numbers to the
+share is fitted on shadows, and applied to targets (after Melis, Song, De Cristofaro, Shmatikov
+2019, "Exploiting Unintended Feature Leakage in Collaborative Learning"). If the data name persons,
+clients have whole persons, and a person's class is that of most of its rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHARES = tuple(tenths / 10 for tenths in range(10))
 """Shares of the class that clients have."""
 
 _MOST_EXAMPLES = 500
-"""How many of the adversary's examples give its mean gradients."""
+"""From how many of its examples the adversary computes mean gradients."""
 
 
 def of_reports(scenario: AttackScenario, clients: int, label: int | None = None) -> list[Result]:
@@ -37,13 +37,13 @@ def of_reports(scenario: AttackScenario, clients: int, label: int | None = None)
 
     Args:
         scenario: provides the reports.
-        clients: number of shadows, and of targets.
-        label: the class; None: the one in the middle.
+        clients: number of shadows, and number of targets.
+        label: the class; None: the middle one.
 
     Returns:
-        One attack: whether more than half of the examples are of the class, with the error of the
-            share beside it; empty if clients have fewer than two examples, or the data have too few
-            of the class or of the others.
+        One attack: whether more than half of the examples belong to the class, with the error of
+            the guessed share. Empty if clients have fewer than two examples, or if the data have
+            too few examples of the class or of the others.
     """
     label = scenario.problem.num_classes // 2 if label is None else label
     inside = _labels(scenario.private) == label
@@ -64,7 +64,7 @@ def of_reports(scenario: AttackScenario, clients: int, label: int | None = None)
     errors = np.square(guessed.clip(0, 1) - right)
     blind = np.square(truth[:clients].mean() - right)
     told_right = ((guessed > 0.5) == mostly).astype(np.float64)
-    usual = bool(np.mean(truth[:clients] > 0.5) > 0.5)  # the answer without a report
+    usual = bool(np.mean(truth[:clients] > 0.5) > 0.5)  # the best answer without a report
     attack = judged(
         scenario.config.name(),
         "property",
@@ -88,7 +88,7 @@ def of_reports(scenario: AttackScenario, clients: int, label: int | None = None)
 
 
 def _labels(examples: Examples) -> NDArray[np.int64]:
-    """Return the label of each row, or the most frequent one of each person's rows."""
+    """Return the label of each row, or the most frequent label of each person's rows."""
     if examples.people is None:
         return examples.labels
     return usual_labels(examples.labels, whose_rows(examples))

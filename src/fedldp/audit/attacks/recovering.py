@@ -1,9 +1,9 @@
 """Shrinks recovered images towards likely ones, and measures their error.
 
-What an attack finds in a report is a noisy image z. The adversary knows the mean m of public
-images, and that of each class; it guesses the class from the report; and it learns from its own
-images how far to trust both: from b = m + t (m_class - m) it goes on to b + s (z - b), with one s
-for each pixel. So noise does not mislead it. The error is relative to the error of m alone.
+An attack finds a noisy image z in a report. The adversary knows the mean m of public images, and
+the mean of each class, and guesses the class from the report. From its own images it learns how far
+to trust the class and the finding: from b = m + t (m_class - m) it goes on to b + s (z - b), with
+one s for each pixel. So noise does not mislead it. The error is relative to the error of m alone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fedldp.audit.results import Picture, Result
 from fedldp.data import Examples
 
 _PRIOR = 10
-"""Weight of the prior belief that all pixels are equally reliable, in images."""
+"""The weight, in images, of the prior belief that all pixels are equally reliable."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prior:
-    """What images look like, by public ones.
+    """What images look like, judging by public images.
 
     Attributes:
         mean: of all, shape (pixels,).
@@ -40,7 +40,7 @@ class Prior:
 
     @classmethod
     def of(cls, public: Examples, num_classes: int) -> Prior:
-        """Return the prior from some images; a class without any is like all images together."""
+        """Return the prior from public images; a class without images gets the mean of all."""
         flat = public.features.reshape(len(public), -1).astype(np.float64)
         mean = flat.mean(0)
         classes = np.tile(mean, (num_classes, 1))
@@ -56,7 +56,7 @@ class Shrinking:
     Attributes:
         prior: see ``Prior``.
         class_trust: how far the guess moves from the mean towards that of the guessed class.
-        trust: of each pixel of the finding, from 0 to 1, shape (pixels,).
+        trust: how far each pixel of the finding is trusted, from 0 to 1, shape (pixels,).
     """
 
     prior: Prior
@@ -67,7 +67,7 @@ class Shrinking:
     def learned(
         cls, prior: Prior, found: Floats, labels: NDArray[np.int64], originals: Floats
     ) -> Shrinking:
-        """Return the best by least squares on the adversary's own images, shape (n, pixels)."""
+        """Return the least-squares shrinking on the adversary's images, shape (n, pixels)."""
         away = prior.classes[labels] - prior.mean
         scale = float(np.sum(away * away))
         share = float(np.sum(away * (originals - prior.mean))) / scale if scale else 0.0

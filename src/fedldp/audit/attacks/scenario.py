@@ -1,9 +1,9 @@
 """What a server sees of clients: bytes that leave their runtimes, read as the server reads them.
 
-The adversary is the server of a run. It follows the protocol, knows all that is public, and has
-examples of its own from the same source as the clients'. So it can simulate any client: with its
-own examples, with a candidate, without it. In every simulation it sees the same kind of bytes as
-from a real client.
+The adversary is the server of a run. It follows the protocol, knows everything public, and has its
+own examples from the same source as the clients'. So it can simulate any client: with its own
+examples, with a candidate or without. In every simulation it sees the same kind of bytes as from a
+real client.
 
 If the data name persons, a candidate is a person with all its rows: no client has some of a
 person's rows while another has the rest.
@@ -56,7 +56,7 @@ from fedldp.training.tensors import one_thread
 Floats = NDArray[np.float64]
 
 _DRAWS = 16
-"""Draws of the server's own randomness over which it averages its estimate."""
+"""Over how many draws of the server's own randomness the estimate is averaged."""
 _OTHERS = 200
 
 
@@ -69,12 +69,12 @@ class AttackScenario:
         inputs: its data.
         seed: of the attack.
         size: number of examples of the attacked client, or of persons, if the data name them.
-        pool: candidates whose membership is asked, twice ``size``.
+        pool: candidates whose membership is asked, twice as many as ``size``.
         public: the adversary's own examples.
         private: examples of clients.
         rounds: how many the adversary looks at.
-        visits: the most work that whole runs may take, in examples trained on, times weights:
-            beyond it, their clients have fewer examples.
+        visits: the most work that whole runs may take, in examples trained on, times weights; if a
+            run would take more, its clients get fewer examples.
     """
 
     config: RunConfig
@@ -127,7 +127,7 @@ class AttackScenario:
             raise ConfigError(f"dataset: it has {len(train)} training examples; give 12 or more")
         people = persons_in(train)
         if people < 6:
-            raise ConfigError(f"dataset: its rows are of {people} persons; give 6 or more")
+            raise ConfigError(f"dataset: its rows belong to {people} persons; give 6 or more")
         share = inputs.problem.num_examples // config.num_clients
         size = max(1, min(share, most_examples, len(train) // 6) * people // len(train))
         order = np.random.default_rng([seed, 1]).permutation(people)
@@ -180,7 +180,7 @@ class AttackScenario:
 
     @cached_property
     def role(self) -> ClientRole:
-        """The client's role, without a secure sum: all its messages but the total look random."""
+        """The client's role, without a secure sum, whose messages but the total all look random."""
         return self._algorithm.client(self.client, CPU)
 
     @cached_property
@@ -195,7 +195,7 @@ class AttackScenario:
 
     @cached_property
     def states(self) -> list[State]:
-        """The server's state before each of the rounds; no example of the pool influenced it."""
+        """The server's state before each of the rounds, which no example of the pool influenced."""
         first = self.server.initial(draws_of_seed(self.config.seed)(0))
         if self.rounds == 1:
             return [first]
@@ -218,11 +218,11 @@ class AttackScenario:
         return [_first(train, np.asarray(share), max(2, most)) for share in self.inputs.members]
 
     def report_updates(self, examples: Examples, number: int) -> Floats:
-        """Return what the reports of a client say about its update, shape (rounds, d).
+        """Return what a client's reports say about its updates, shape (rounds, d).
 
         Args:
             examples: the client's.
-            number: of the client; its randomness follows from it.
+            number: of the client, which determines its randomness.
 
         Returns:
             The server's estimates, as changes of the broadcast weights; zeros in rounds in which
@@ -261,7 +261,7 @@ class AttackScenario:
         )
 
     def number(self, number: int) -> int:
-        """Return the seed of a client's or a run's randomness; no two share one."""
+        """Return the seed of a client's or run's randomness; each number has its own seed."""
         return 10**9 * (self.seed + 1) + number
 
     @property
@@ -270,13 +270,13 @@ class AttackScenario:
         return "examples" if self.inputs.dataset.train.people is None else "persons"
 
     def some(self, examples: Examples, count: int, *labels: int) -> Examples:
-        """Return ``count`` random examples; other labels give other examples."""
+        """Return ``count`` random examples, drawn anew for each set of labels."""
         generator = np.random.default_rng([self.seed, *labels])
         return examples.taken(generator.choice(len(examples), count, count > len(examples)))
 
     def _read(self, state: State, report: Report) -> Floats:
         """Return the server's estimate of one client's update from its report alone."""
-        if _is_plain(self.role.encoder):  # in clear, so a server need not follow its own rule
+        if _is_plain(self.role.encoder):  # in clear: the adversary needs no server rule
             return np.frombuffer(report.payload, "<f4").astype(np.float64) - state.weights
         found: list[Floats] = []
         for number in range(_DRAWS):
@@ -290,7 +290,7 @@ class AttackScenario:
         return np.mean(found, axis=0) - state.weights if found else np.zeros(state.weights.size)
 
     def _summed(self, state: State, report: Report, number: int) -> Floats:
-        """Return what the sum of a round says, on the scale of one client's update."""
+        """Return what a round's sum says, on the scale of one client's update."""
         others = self.config.round_size - 1
         bank = self._bank(state.round)
         chosen = np.random.default_rng([self.seed, 2, number, state.round]).choice(
@@ -310,7 +310,7 @@ class AttackScenario:
         return summing.total(state.round, unsigned, len(reports))
 
     def _bank(self, round: int) -> list[Report]:
-        """Return other clients' reports in a round, from which each sum draws its others."""
+        """Return other clients' reports in a round, from which each sum draws its other reports."""
         if not self._banks:
             count = min(_OTHERS, max(20, 2 * self.config.round_size))
             for number in range(count):
@@ -325,7 +325,7 @@ class AttackScenario:
 
 
 def persons_in(examples: Examples) -> int:
-    """Return how many persons there are, or rows if the data name no persons."""
+    """Return the number of persons, or of rows if the data name no persons."""
     return int(whose_rows(examples).max(initial=-1)) + 1
 
 
@@ -368,8 +368,8 @@ def published(
 
     Args:
         config: the run's, with its schedule.
-        inputs: its data, and who has which.
-        rounds: how many.
+        inputs: its data, and which client has which examples.
+        rounds: how many rounds to run.
         seed: of all randomness except the partition; None: the configuration's.
 
     Raises:
@@ -400,7 +400,7 @@ def _ledger(config: RunConfig) -> MemoryLedger:
 
 
 def weakest(config: RunConfig) -> int:
-    """Return the client with the largest budget, if clients have their own; else the first."""
+    """Return the client with the largest budget if budgets differ, or else the first client."""
     if "epsilon" not in config.per_client or getattr(config, "epsilon", None) is None:
         return 0
     budgets = [of_client(config.epsilon, client) for client in range(config.num_clients)]  # type: ignore[attr-defined]

@@ -17,14 +17,14 @@ from fedldp.training.single_gradients import single_gradients
 from fedldp.training.tensors import load_weights, one_thread
 
 MOST_NUMBERS = 50_000_000
-"""The most numbers of single gradients held at once; for larger models there are none."""
+"""The most numbers that single examples' gradients may have; for larger models there are none."""
 
 _LARGEST = 3e38  # a float32
 
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """The model of a scenario, as far as its server can use it.
+    """The model of a scenario, as far as the server can use it.
 
     Attributes:
         scenario: see ``AttackScenario``.
@@ -34,7 +34,7 @@ class Scoring:
 
     @cached_property
     def module(self) -> nn.Module:
-        """The model; it has whatever weights were set last."""
+        """The model, with the weights that were set last."""
         return self.scenario.config.algorithm(self.scenario.problem).untrained()
 
     def inputs(self, features: NDArray[np.float32], state: State) -> torch.Tensor | None:
@@ -76,7 +76,7 @@ class Scoring:
     def class_gradients(
         self, state: State, inputs: torch.Tensor, labels: NDArray[np.int64]
     ) -> Floats:
-        """Return the mean gradient of each class's examples, shape (classes, d); zeros of none."""
+        """Return each class's mean gradient, shape (classes, d); zeros for an empty class."""
         self.load(state.weights)
         self.module.eval()
         parameters = list(self.module.parameters())
@@ -94,7 +94,7 @@ class Scoring:
         return functional.cross_entropy(self.module(inputs), labels)
 
     def load(self, weights: NDArray[np.floating]) -> None:
-        """Set the model's weights; what is no float32 becomes the nearest one."""
+        """Set the model's weights, each to the nearest float32."""
         finite = np.nan_to_num(weights, posinf=_LARGEST, neginf=-_LARGEST)
         bounded = finite.clip(-_LARGEST, _LARGEST).astype(np.float32)
         load_weights(self.module, self.scenario.config.layout(self.scenario.problem), bounded)
