@@ -1,13 +1,13 @@
-"""The tables that `fedldp advise` was tried on: made-up visits, and the breast cancer table.
+"""Writes the tables on which `fedldp advise` was tried: made-up visits, and breast cancer.
 
     python -m benchmarks.advise_tables FOLDER
     cd FOLDER && fedldp advise visits.toml && fedldp advise cancer.toml
 
-The visits belong to 2,700 invented patients at five hospitals that differ in size, in age and in
-how ill their patients are; 14 % are readmitted, a patient has 1 to 5 visits, and some values are
-missing (``raw.csv``). Public values replace them, beside columns that say where (``visits.csv``).
-The 569 people of the breast cancer table, which comes with scikit-learn, are dealt to five sites at
-random.
+The visits belong to 2,700 invented patients at five hospitals, which differ in size and in their
+patients' age and health; 14 % are readmitted, a patient has 1 to 5 visits, and some values are
+missing (``raw.csv``). In ``visits.csv`` public values replace missing ones, and further columns say
+where. The 569 people of the breast cancer table, which comes with scikit-learn, are dealt to five
+sites at random.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ SITES = {
 COLUMNS = ("patient", "hospital", "age", "sex", "pressure", "bmi", "creatinine", "smoking",
            "diabetes", "visit", "readmitted")  # fmt: skip
 FILLED = {"pressure": 130, "bmi": 26}
-"""Public values for missing ones: typical of healthy people, not computed from the table."""
+"""Public values in place of missing ones: typical of healthy people, not computed from the
+table."""
 
 VISITS = """dataset = "visits.csv"
 label_column = "readmitted"
@@ -90,7 +91,7 @@ def visits() -> Iterable[dict[str, Any]]:
 
 
 def filled(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a visit with public values for missing ones, and columns that say where."""
+    """Return a visit with public values in place of missing ones, and columns that say where."""
     missing = {column: row[column] in ("", "NA") for column in FILLED}
     found = row | {column: FILLED[column] for column in FILLED if missing[column]}
     found["smoking"] = row["smoking"] or "unknown"

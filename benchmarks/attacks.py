@@ -4,9 +4,9 @@
     python benchmarks/attacks.py table benchmarks/results/DATE-attacks.jsonl
     FEDLDP_DATA=... python benchmarks/attacks.py pictures docs/
 
-A recipe that is in the file already is not run again. Systems are attacked at their recipe's
+A recipe that the file already has is not run again. Systems are attacked at their recipe's
 settings: its models, noise, ranges and clients. Each line says what is smaller: the attacked client
-has at most 60 examples, and on MNIST the clients of whole runs have fewer, too.
+has at most 60 examples, and on MNIST the clients of whole runs have fewer than in the recipe.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ON_MNIST = replace(
     member_candidates=400,
     property_clients=100,
 )
-"""One round: for a second one, a hundred clients would have to train a CNN first."""
+"""One round, because for a second one a hundred clients would have to train a CNN first."""
 
 SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg, logistic": ("fedavg-mnist", {"model": "logistic"}),
@@ -101,7 +101,7 @@ def line_of(name: str, config: RunConfig, found: Result, seconds: float) -> dict
 
 
 def rounded(value: Any) -> Any:
-    """Return a document with four decimals."""
+    """Return a JSON document with its numbers rounded to four decimals."""
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, dict):
@@ -148,7 +148,7 @@ def shown(estimate: dict[str, float] | None) -> str:
 
 
 def pictures(folder: Path) -> None:
-    """Draw original images, and below them what each system's attack recovered."""
+    """Draw original images, and below them the images that each system's attack recovered."""
     from matplotlib.figure import Figure
 
     rows: list[tuple[str, list[Any], list[Any]]] = []
@@ -187,7 +187,7 @@ def pictures(folder: Path) -> None:
 
 
 def shrink(path: Path) -> None:
-    """Write a grey picture again with 16 shades, which makes it small."""
+    """Write a grey picture again with 16 shades, to make it small."""
     from PIL import Image
 
     Image.open(path).convert("L").quantize(16).save(path, optimize=True)

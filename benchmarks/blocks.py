@@ -1,4 +1,4 @@
-"""Pages with tables made from results: the text between their markers is written again."""
+"""Pages with tables made from results: rewrites the text between their markers."""
 
 from __future__ import annotations
 

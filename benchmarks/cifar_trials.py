@@ -1,12 +1,12 @@
-"""What keeps the noise-free twin of LDP-FL's CIFAR-10 below the paper's 62.55 %: trials.
+"""Trials of what keeps the noise-free twin of LDP-FL's CIFAR-10 below the paper's 62.55 %.
 
-    python -m benchmarks.cifar_trials RESULTS.jsonl NAME...         measures what the file has not
+    python -m benchmarks.cifar_trials RESULTS.jsonl NAME...         measures what the file lacks
     python -m benchmarks.cifar_trials --page PAGE.md RESULTS.jsonl  writes its table into the page
 
 Federated averaging as in the recipe ``fedavg-cifar10`` (500 clients of 100 examples, 15 rounds,
-batches of 10, rate 0.015), but that the mean of 500 clients is approximated by that of 20, drawn in
-each round. A trial changes what its line says. It is a plain loop and not the package's: norms and
-augmentation are no settings of LDP-FL there. The data folder is that of ``$FEDLDP_DATA``.
+batches of 10, rate 0.015), except that 20 clients, drawn in each round, stand for the mean of 500.
+A trial changes what its line says. This is a plain loop, not the package's, whose LDP-FL has no
+settings for norms and augmentation. ``$FEDLDP_DATA`` names the data folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TABLE = re.compile(r"(<!-- trials -->\n).*?(<!-- end -->)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: the recipe's values, where nothing else is said.
+    """One run, with the recipe's values by default.
 
     Attributes:
         norm: "none", "group" (groups of 8 channels) or "batch" (its buffers are averaged, too).
@@ -47,7 +47,7 @@ class Trial:
         whole: whether a client's 100 examples are drawn anew from all 50,000 in every round.
         rounds: of the run.
         clients: asked in a round.
-        seed: of torch, for everything that is drawn.
+        seed: of torch, for all randomness.
     """
 
     norm: str = "none"
@@ -98,7 +98,7 @@ def network(trial: Trial) -> nn.Sequential:
                 if part.bias is not None:
                     nn.init.zeros_(part.bias)
     for weights in made.parameters():
-        if weights.dim() == 4:  # as Module.to(memory_format=...) does, which has no types
+        if weights.dim() == 4:  # as Module.to(memory_format=...), which has no types, would do
             weights.data = weights.data.contiguous(memory_format=torch.channels_last)
     return made
 
@@ -161,7 +161,7 @@ def run(trial: Trial, folder: Path) -> Iterator[float]:
 
 
 def measure(results: Path, names: list[str]) -> None:
-    """Measure the trials that are named, or all, that the file does not have."""
+    """Measure the named trials, or all trials, that the file lacks."""
     there = {row["name"] for row in rows_of(results)} if results.exists() else set()
     torch.set_num_threads(1)
     for name in names or list(TRIALS):
@@ -185,12 +185,12 @@ def measure(results: Path, names: list[str]) -> None:
 
 
 def rows_of(results: Path) -> list[dict[str, Any]]:
-    """Return what a file of results has, a row for each trial."""
+    """Return the rows of a file of results, one for each trial."""
     return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the results as a table: what a trial changes, and what it has."""
+    """Return the results as a table: what each trial changes, and its accuracies."""
     common = asdict(Trial())
     lines = [
         "| trial | changed | after 5 rounds | after 10 | after 15 | CPU minutes |",
@@ -210,12 +210,12 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def updated(page: str, rows: list[dict[str, Any]]) -> str:
-    """Return the page with its table made anew, between ``<!-- trials -->`` and the end."""
+    """Return the page with a new table between ``<!-- trials -->`` and the end."""
     return TABLE.sub(lambda match: f"{match[1]}{table(rows)}{match[2]}", page)
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the arguments say."""
+    """Measure, or write the page, as the arguments say."""
     if arguments[0] == "--page":
         page = Path(arguments[1])
         text = updated(page.read_text(encoding="utf-8"), rows_of(Path(arguments[2])))

@@ -24,7 +24,7 @@ from fedldp.simulation.plan import problem_of, stated_without_shuffler
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"README.md": "docs/", "docs/index.md": ""}
-"""Pages, and where the pictures and pages of docs are for each."""
+"""The pages, and the way from each to the folder docs."""
 
 PUBLISHED = {
     "LDP-FL": "ldp-fl-mnist",
@@ -34,13 +34,13 @@ PUBLISHED = {
     "NbAFL": "nbafl-mnist",
     "CLDP-Fed": "cldp-fed-fmnist",
 }
-"""Recipes at the papers' settings, by what the system is called."""
+"""Recipes at the papers' settings, by the system's name for people."""
 
 OURS = {
     "fedldp: k_closest, once": "composed-mnist-solution",
     "fedldp: person_dp_sgd": "person-dp-sgd-mnist",
 }
-"""Recipes whose budget is for the whole run, by what is used."""
+"""Recipes whose budget is for the whole run, by the protection that they use."""
 
 UNITS = {"weight": "one weight", "record": "one example", "client-run": "all that a client sends"}
 
@@ -48,7 +48,7 @@ LABELS = {0: "1", 2: "100", 4: "10⁴", 6: "10⁶", 8: "10⁸"}
 """Powers of ten that the scale names."""
 
 LOW, HIGH, NONE = 0.1, 1e8, 1e9
-"""Ends of the scale, and where on it a cross stands: nothing is proven."""
+"""The ends of the scale, and where on it a cross marks that nothing is proven."""
 
 STYLE = """<style>
 svg { --page: #fff; --ink: #1c1f23; --grid: #d5d9de; --claim: #b04a00; --truth: #0b57a4;
@@ -108,11 +108,11 @@ class Row:
     """One system.
 
     Attributes:
-        name: for people.
-        claimed: the epsilon of its source; None where there is no claim.
+        name: the system's name for people.
+        claimed: the epsilon that its source claims; None if it claims none.
         claimed_for: the unit of the claim.
-        proven: the least epsilon against the server, at any delta; None where nothing is proven.
-        proven_for: the unit that ``proven`` is of.
+        proven: the least epsilon against the server, at any delta; None if nothing is proven.
+        proven_for: the unit of ``proven``.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Row:
 
 
 def statement(recipe: str) -> dict[str, Any]:
-    """Return the statement of a recipe, without lines of a shuffler."""
+    """Return the statement of a recipe, without lines about a shuffled server."""
     config = find_recipe(recipe).config
     with tempfile.TemporaryDirectory() as empty:  # built-in data are known without their files
         return stated_without_shuffler(config, problem_of(config, Path(empty)))
@@ -131,7 +131,7 @@ def statement(recipe: str) -> dict[str, Any]:
 
 @cache
 def rows() -> list[Row]:
-    """Return all rows: what is published, then ours."""
+    """Return all rows: the published systems, then ours."""
     found = []
     for name, recipe in (PUBLISHED | OURS).items():
         said = statement(recipe)
@@ -181,7 +181,7 @@ def drawn(row: Row, height: int, layout: Layout) -> list[str]:
 
 
 def rounded(epsilon: float) -> str:
-    """Return an epsilon for people, rounded up to what is shown."""
+    """Return an epsilon as it is shown, rounded up."""
     return f"{math.ceil(epsilon):,}" if epsilon >= 100 else number(epsilon)
 
 
@@ -254,7 +254,7 @@ def block(to_docs: str) -> str:
 
 
 def updated(page: str) -> str:
-    """Return a page's text with the picture and its words made anew."""
+    """Return a page's text with a new picture and its words."""
     text = (ROOT / page).read_text(encoding="utf-8")
     new = f"<!-- claim -->\n{block(PAGES[page])}<!-- end of claim -->"
     return re.sub(r"<!-- claim -->\n.*?<!-- end of claim -->", lambda _: new, text, flags=re.S)

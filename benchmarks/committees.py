@@ -1,12 +1,12 @@
-"""What one client of a secure sum computes and sends: in one sum of all, and in a committee.
+"""Measures what a client of a secure sum computes and sends, in one sum and in a committee.
 
     python -m benchmarks.committees [--size 10000] [SUM...]
 
 For each number of clients in a sum, one client goes through its four phases in this process. The
-other clients exist only as far as it can see them: certified keys, and a box that each sealed for
-it. The work of a client in a committee of 100 does not depend on other committees, so its row holds
-for 1,000 clients and for 10,000. Reports are one random bit for each weight; two thirds of a sum
-must stay, and here all do. Bytes are those of the secure sum's own messages.
+other clients exist only as far as it can see them: certified keys, and a box that each has sealed
+for it. The work of a client in a committee of 100 does not depend on other committees, so its row
+holds for 1,000 clients and for 10,000. Reports are one random bit for each weight. Two thirds of a
+sum must stay to the end; here all do. Bytes are those of the secure sum's own messages.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     unshare --net sh -c 'ip link set lo up; python benchmarks/deployment_traffic.py --out FILE'
 
-Three sites run over the real Flower, in ``named`` and in ``sum``. Every byte on the loopback
-interface, on the agents' Unix sockets, in the SuperLink's database (also while it is written), on
-the server's disk and in all logs is searched for the sites' examples, for weights before they are
-randomised and, in ``sum``, for single reports before they are masked. The same search also looks
-for what must be there: otherwise finding nothing would prove nothing.
+Three sites run over the real Flower, in ``named`` and in ``sum``. The script searches every byte on
+the loopback interface, on the agents' Unix sockets, in the SuperLink's database (also while it is
+written), on the server's disk and in all logs. It looks for the sites' examples, for weights before
+they are randomised and, in ``sum``, for single reports before they are masked. The same search also
+looks for what must be there, because otherwise finding nothing would prove nothing.
 
-Linux, as root, with a loopback interface of its own, as ``unshare`` gives it.
+It needs Linux, root, and a loopback interface that nothing else uses, as ``unshare`` provides.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from fedldp.secure_sum.client_role import SummedEncoder
 from fedldp.simulation.settings import resolve
 
 WINDOW = 16
-"""Bytes: the search finds this many consecutive bytes of a secret, anywhere."""
+"""The search finds this many consecutive bytes of a secret, anywhere."""
 PLAIN = 4
 """A window with eight bytes of fewer distinct values is skipped: it occurs everywhere."""
 PAGE, WAL_HEADER, FRAME_HEADER = 4096, 32, 24
@@ -95,7 +95,7 @@ class Loop:
 
 
 class Tap:
-    """Stands before an agent's socket: forwards all bytes, and keeps them."""
+    """Stands before an agent's socket, forwards all bytes and keeps them."""
 
     def __init__(self, path: Path, agent: Path) -> None:
         self.asked: list[bytes] = []
@@ -160,9 +160,9 @@ def informative(secret: bytes) -> Bytes:
 
 
 def found(windows: Bytes, places: Mapping[str, list[bytes]]) -> dict[str, int]:
-    """Return how many of some windows occur at each place, at any offset.
+    """Return how many of the windows occur at each place, at any offset.
 
-    Any sixteen bytes contain eight whole ones at a multiple of eight: those are looked up first.
+    Any sixteen bytes contain eight that begin at a multiple of eight; these are looked up first.
     """
     halves = np.concatenate([windows[:, i : i + 8] for i in range(WINDOW - 7)])
     keys = np.unique(np.ascontiguousarray(halves).view(np.uint64))
@@ -183,7 +183,7 @@ def found(windows: Bytes, places: Mapping[str, list[bytes]]) -> dict[str, int]:
 
 
 def of_bits(bits: Bytes, places: Mapping[str, list[bytes]]) -> dict[str, int]:
-    """Return how often 64 successive bits of a report, a number each, occur at each place."""
+    """Return how often 64 successive bits of a report, as numbers, occur at each place."""
     counts = dict.fromkeys(places, 0)
     for kind in (np.uint8, np.uint16, np.uint32, np.int64, np.float32):
         for start in range(0, bits.size - 63, 64):
@@ -197,7 +197,7 @@ def of_bits(bits: Bytes, places: Mapping[str, list[bytes]]) -> dict[str, int]:
 
 
 class Secrets:
-    """What each site trained and would have sent, computed again here from the questions."""
+    """What each site trained and would have sent unmasked, computed again from the questions."""
 
     def __init__(self) -> None:
         self.weights: list[bytes] = []
@@ -268,7 +268,7 @@ def play(channel: Any, folder: Path) -> dict[str, Any]:
     secrets = Secrets()
     secrets.compute(world, taps, Path(tempfile.mkdtemp(dir=folder)))
     if not secrets.same or len(secrets.weights) != 6:
-        raise SystemExit("the trainings could not be computed again: nothing can be said")
+        raise SystemExit("the trainings could not be computed again, so the search says nothing")
     files = [p for p in (*folder.glob("*.log"), *(folder / "flower").rglob("*")) if p.is_file()]
     files += [path for path in world.run.rglob("*") if path.is_file()]
     places = {
@@ -281,7 +281,7 @@ def play(channel: Any, folder: Path) -> dict[str, Any]:
 
 
 def fingerprinted(data: Path) -> bytes:
-    """Make a site's examples unmistakable, and return them: no two windows agree by chance."""
+    """Make a site's examples unmistakable, so that no two windows agree by chance; return them."""
     with np.load(data) as content:
         features, labels = content["features"], content["labels"]
     features = features + np.random.default_rng().uniform(0, 1e-3, features.shape)
@@ -290,7 +290,7 @@ def fingerprinted(data: Path) -> bytes:
 
 
 def plant(secret: bytes) -> None:
-    """Send something over the loopback interface, which must be found."""
+    """Send something over the loopback interface that the search must find."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as client,
@@ -365,7 +365,7 @@ def searched(
 
 
 def main() -> None:
-    """Run both channels, and write what was found."""
+    """Run over both channels, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()

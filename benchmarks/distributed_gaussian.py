@@ -3,15 +3,15 @@
     FEDLDP_DATA=... python benchmarks/distributed_gaussian.py OUT.jsonl [SEED...]   measure
     python benchmarks/distributed_gaussian.py OUT.jsonl --table                     what it holds
 
-Every client's run costs the same epsilon at delta 1e-5: against a server that sees sums only, for
-the distributed Gaussian; against those who see broadcasts only, for central DP; against a server
-that sees every report, for local noise. Clients share no example; all take part in every round.
+Every client's run costs the same epsilon at delta 1e-5: for the distributed Gaussian, against a
+server that sees only sums; for central DP, against those who see only broadcasts; for local noise,
+against a server that sees every report. Clients share no example, and all take part in every round.
 
-Rounds, clip, learning rate and local epochs were chosen on seed 100: among all choices tried, those
-that gave the distributed Gaussian the highest accuracy, with at most 20 passes over the data for
-more than 100 clients. The same ones serve for all epsilons, for no noise and for central DP.
-OUT.jsonl has the tries, too. A measurement can be stopped and started again: what OUT.jsonl has is
-not run twice.
+Rounds, clip, learning rate and local epochs were chosen on seed 100: of all choices tried, the ones
+    that gave the distributed Gaussian the highest accuracy, with at most 20 passes over the data
+    for more than 100 clients. All epsilons, no noise and central DP use the same choice. OUT.jsonl
+    has the tries, too. A measurement can be stopped and started again: what OUT.jsonl has is not
+    run twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fedldp.core.errors import PrivacyError
 
 Settings = dict[str, Any]
 Cell = tuple[str, str, int, float]
-"""Kind, model, clients, epsilon."""
+"""The kind, model, number of clients and epsilon."""
 
 DELTA = 1e-5
 CHOSEN_ON = 100
@@ -64,7 +64,7 @@ LOCAL: dict[tuple[str, int], Settings] = {
 
 
 def group(model: str, clients: int, *kinds: str) -> list[Cell]:
-    """Return cells, of kinds such as "distributed 8"."""
+    """Return the cells of kinds such as "distributed 8"."""
     parts = [kind.rpartition(" ") for kind in kinds]
     return [(kind, model, clients, float(epsilon)) for kind, _, epsilon in parts]
 
@@ -128,7 +128,7 @@ def measure(path: Path, seed: int) -> None:
                 configuration(cell, settings, seed),
                 after_round=lambda record, found=accuracies: found.append(record.accuracy),
             )
-        except PrivacyError as error:  # too much noise makes a model diverge: that is a result, too
+        except PrivacyError as error:  # too much noise makes a model diverge: a result, too
             failed = str(error)
         row = {
             "cell": [*cell, seed],

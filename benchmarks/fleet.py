@@ -1,25 +1,26 @@
-"""A fleet on this machine: one real server process, and very many sites in a few processes.
+"""Runs a fleet on this machine: one real server process, and very many sites in a few processes.
 
     python -m benchmarks.fleet [--sites 1000] [--hosts 2] [--recipe R] [--channel C] [--work S]
         [KEY=VALUE]...
 
-The server is `fedldp deploy server` over HTTPS on the loopback interface. A process of sites holds
-for each of them what a site's own process would: the agent with its key, policy, accepted
-agreement, data, state and synced ledger, and a link with its own TLS connection, hello and session,
-in a thread. They share only the imports, because a thousand times 215 MB is too much for one
+The server is `fedldp deploy server` over HTTPS on the loopback interface. For each of its sites, a
+process holds what a site's own process would: the agent with its key, policy, accepted agreement,
+data, state and synced ledger, and a link with its own TLS connection, hello and session, in a
+thread. The sites share only the imports, because a thousand times 215 MB is too much for one
 machine.
 
 Without ``--seeded`` the sites draw fresh noise. With it, all randomness comes from the seed, and
 the final weights are compared with the simulation's.
 
-``--work S`` makes every site take S more seconds to answer, as a real site does while it trains.
+With ``--work S`` every site takes S more seconds to answer, like a real site while it trains.
 
-After the run, the ledgers of all sites are read and compared with the server's data: the number of
-reports in each round, and each site's last receipt, which only the site's own key opens.
+After the run, the script reads the ledgers of all sites and compares them with the server's data:
+the number of reports in each round, and each site's last receipt, which only the site's own key
+opens.
 
-It prints a line of JSON. The seconds of a round run from the first question that a site got to the
-last answer that was accepted; the time in which all sites connect and say who they are comes
-before. Bytes are counted by the kernel's TCP: with TLS, HTTP and the hello, for the average site.
+It prints a line of JSON. The seconds of a round run from the first question that a site gets to the
+last answer that is accepted; the time in which all sites connect and identify themselves is not
+included. The kernel's TCP counts the bytes, with TLS, HTTP and the hello, for the average site.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ from fedldp.simulation.settings import resolve
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LONGEST = 1800.0
 _SENT, _RECEIVED = 120, 128
-"""Where Linux' tcp_info has the bytes that the other end confirmed, and those received."""
+"""Where Linux' tcp_info has the bytes that the other end confirmed, and the bytes received."""
 
 
 # A process that hosts sites
 
 
 def host(folder: Path, sites: Sequence[int], work: float) -> None:
-    """Run these sites until standard input is closed; then print what they saw."""
+    """Run these sites until standard input is closed, and then print what they saw."""
     stop, questions, answers = threading.Event(), list[float](), list[float]()
     given: defaultdict[tuple[int, bytes], list[bytes]] = defaultdict(list)
     """The answers of each site to each question."""
@@ -123,7 +124,7 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
         "other_bytes_again": sum(len(set(each)) > 1 for each in given.values()),
     }
     print(json.dumps(seen), flush=True)
-    os._exit(0)  # does not wait for threads that wait for a server
+    os._exit(0)  # do not wait for threads that wait for a server
 
 
 def _tcp_bytes() -> dict[int, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What a round over HTTPS costs on this machine: seconds, bytes and memory.
+"""Measures what a round over HTTPS costs on this machine: seconds, bytes and memory.
 
     python -m benchmarks.https_rounds RESULTS.jsonl [--sites N] [--weights D] [--rounds R]
         [--channel named|sum]... [--one-process | --strangers]
@@ -12,10 +12,10 @@ D weights on four made-up examples a site, so that training takes no time.
 
 With --one-process, all parties are threads of one process, and all traffic between them is counted:
 bytes over TCP, with TLS and HTTP, for a site and a round, without round 1, in which sites connect.
-The seconds are then those of one interpreter for all parties.
+All parties then share one interpreter, which the seconds show.
 
 With --strangers, as many strangers as possible connect to the server's port in the second half of
-the rounds, with unknown keys, each time over a new connection.
+the rounds, each time with an unknown key and over a new connection.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Cell:
 
 
 def config_of(cell: Cell, rounds: int, folder: Path) -> RunConfig:
-    """Return the run's configuration; examples of a given size are written into ``folder``."""
+    """Return the run's configuration, and write examples of a given size into ``folder``."""
     settings = [f"num_clients={cell.sites}", f"rounds={rounds}"]
     if cell.weights is not None:
         size = EXAMPLES_OF_SITE * cell.sites + TESTED
@@ -354,7 +354,7 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(
             f"In one run of quickstart with {row['sites']} sites in `{row['channel']}` a round "
             f"took {row['quiet_median']:.2f} s, and then {row['median']:.2f} s beside "
-            f"{row['strangers_a_second']} strangers a second with keys of nobody's: as many as "
+            f"{row['strangers_a_second']} strangers a second with unknown keys: as many as "
             f"the same two cores could send (load before: {row['load_before']})."
         )
     return lines

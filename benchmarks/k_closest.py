@@ -1,13 +1,13 @@
-"""The error, cost and bias of k_closest, beside PrivUnit, nearest_direction and two-point bits.
+"""Measures error, cost and bias of k_closest, beside PrivUnit and other mechanisms.
 
     python benchmarks/k_closest.py [OUT.md] [--reports N] [--seeds N]
 
 Error: the mean of |estimate - x|^2 over single reports of a random unit vector x. The optimum d/(c
-eps) is the limit of PrivUnit's error for many coordinates: no unbiased pure report does better
-there. Cost: processor time of one client's stream, report, and its share of the sum, over that of
-two-point bits for as many coordinates; the least of five alternating tries. Bias: the part of the
-expected sum of the k closest directions along x, over the S_k that the mechanism assumes, and the
-part across x.
+    eps) is the limit of PrivUnit's error for many coordinates, where no unbiased pure report does
+    better. Cost: processor time of one client's stream, its report and its share of the sum, over
+    the time that two-point bits take for as many coordinates; the least of five alternating tries.
+    Bias: the part of the expected sum of the k closest directions along x, over the S_k that the
+    mechanism assumes, and the part across x.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BIAS_SIZE = 2047
 
 
 def limit(epsilon: float) -> float:
-    """Return c eps: for large d, the least error of a report is d over this."""
+    """Return c eps: for large d, the least error of a report is d/(c eps)."""
     dimension = 10_000_000
     return best_cap(epsilon, dimension).mean ** 2 * dimension
 
@@ -69,7 +69,7 @@ def seconds(mechanism: Mechanism, values: NDArray[np.float64]) -> float:
 
 
 def relative_cost(mechanism: Mechanism, x: NDArray[np.float64], reports: int) -> float:
-    """Return how much longer a report takes than one of two-point bits."""
+    """Return how many times as long a report takes as a report of two-point bits."""
     values = np.tile(x, (reports, 1))
     both = [(seconds(mechanism, values), seconds(TwoPoint(1.0), values)) for _ in range(5)]
     mine, plain = (min(column) for column in zip(*both, strict=True))
@@ -120,7 +120,7 @@ def cost_table(size: int = 2_000, reports: int = 10_000) -> list[str]:
 
 
 def vectors(size: int) -> dict[str, NDArray[np.float64]]:
-    """Return unit vectors that are spread over one, a few, or all coordinates."""
+    """Return unit vectors spread over one, a few, or all coordinates."""
     found = {name: np.zeros(size) for name in ("one-hot", "two equal", "two unequal", "four")}
     found["one-hot"][0] = 1
     found["two equal"][:2] = 1
@@ -147,7 +147,7 @@ def closest_mean(
 
 
 def bias_table(seeds: int) -> list[str]:
-    """Return the rows of slopes and parts across; each with its standard error, in percent."""
+    """Return the rows of slopes and parts across x, each with its standard error, in percent."""
     rows = [
         "| epsilon | B | k | x | slope - 1, % | across x, along x^3, % |",
         "|---|---|---|---|---|---|",

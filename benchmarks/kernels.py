@@ -1,9 +1,9 @@
-"""Encoding and aggregation of two-point reports on one core, beside a plain torch implementation.
+"""Times encoding and aggregation of two-point reports on one core, beside plain torch.
 
     python benchmarks/kernels.py
 
-The two encoders take turns in one process, so that the machine's speed cancels out of the ratio;
-medians over the repetitions are printed.
+The two encoders take turns in one process, so that the machine's speed cancels out of the ratio.
+The script prints medians over the repetitions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Links between LDP-FL's shuffled messages, by T, the number of clients and the chunk.
 
-    python -m benchmarks.linkage OUT.jsonl              measure what it does not hold yet
-    python -m benchmarks.linkage OUT.jsonl --page docs  the tables of docs/linkage.md, and its chart
+    python -m benchmarks.linkage OUT.jsonl              measure what it lacks python -m
+    benchmarks.linkage OUT.jsonl --page docs  write the tables of docs/linkage.md, and its chart
 
-Attacks by time need no data; the content of messages comes from scikit-learn's digits.
+Attacks by time need no data. Messages have content from scikit-learn's digits.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def best(rows: list[Row]) -> Row:
 
 
 def percent(row: Row) -> str:
-    """Return the share of correct links, with its interval, in percent; bold if the audit links."""
+    """Return the share of correct links with its interval, in percent; bold if "linked"."""
     share = f"{100 * row['hits'] / row['trials']:.1f}"
     shown = f"**{share}**" if row["verdict"] == "linked" else share
     return f"{shown} ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
@@ -150,7 +150,7 @@ def audit_table(lines: list[dict[str, Any]]) -> str:
 
 
 def chart(lines: list[dict[str, Any]], path: Path) -> None:
-    """Draw the advantage against T, and against the chunk."""
+    """Draw the advantage by T, and by the chunk."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

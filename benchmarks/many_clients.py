@@ -1,11 +1,11 @@
-"""Many clients, one guarantee for everything that each sends: the best deployable systems.
+"""The best deployable systems for many clients, with one guarantee for everything that each sends.
 
     FEDLDP_DATA=... python -m benchmarks.many_clients RESULTS.jsonl --budget 60
     python -m benchmarks.many_clients RESULTS.jsonl --page docs/many_clients.md
 
-The rule is ``fedldp.comparing``'s: eight tries for each contestant, scored on training examples
-that no client has and with a seed of their own; then other seeds, on the test set: ten at epsilon
-1, else three. RESULTS.jsonl has a line for each run; lines are only added.
+The rule is ``fedldp.comparing``'s: each contestant has eight tries, scored with a separate seed on
+training examples that no client has. The chosen try then runs on the test set with other seeds: ten
+at epsilon 1, else three. RESULTS.jsonl has a line for each run; lines are only added.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SUMMED: Mapping[str, Any] = {
 }  # fmt: skip
 
 UNIT = {"pixels": 1.0, "pose": 10.0}
-"""Unit of the lengths of weights: about 10 over the norm of an example. Rates scale with its
-square."""
+"""The unit of the lengths of weights: about 10 over the norm of an example. Learning rates scale
+with its square."""
 
 ROUNDS_ONCE: Sequence[Try] = [
     {"rounds": rounds, "reach": reach, "rate": rate}
@@ -63,7 +63,7 @@ CLIPS: Sequence[Try] = [
 
 
 def stepping(unit: float, parts: Mapping[str, Any]) -> Any:
-    """Return a function that makes a configuration of SGD with lengths in ``unit``."""
+    """Return a function that makes an SGD configuration, with lengths in ``unit``."""
 
     def configure(shared: Mapping[str, Any], attempt: Try) -> RunConfig:
         own = {
@@ -165,7 +165,7 @@ def measure(results: Results, only: str, budget: float) -> None:
 
 
 def figures(rows: Sequence[Row]) -> dict[tuple[str, str, int, float, str], list[Row]]:
-    """Return the measured runs of each contestant of a cell, with the chosen settings; in order."""
+    """Return each cell's measured runs by contestant, with the chosen settings, in order."""
     found = {}
     for dataset, features, clients, epsilon, names in CELLS:
         compared = comparison(dataset, features, epsilon)
@@ -211,7 +211,7 @@ def _sees(name: str) -> str:
 
 
 def updated(page: str, rows: Sequence[Row]) -> str:
-    """Return a page with its table written again."""
+    """Return a page with a new table."""
     before, _, rest = page.partition(MARK)
     after = rest.partition(END)[2]
     return before + MARK + "\n" + "\n".join(lines(rows)) + "\n" + END + after

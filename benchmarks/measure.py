@@ -1,11 +1,11 @@
-"""All speed measurements, one after the other, into one dated file.
+"""Makes all speed measurements, one after the other, and writes one dated file.
 
     FEDLDP_DATA=... python benchmarks/measure.py --environments DIR [--out FILE.md]
         [--cells FILE.jsonl] [--chart FILE.svg] [--skip NAME]...
 
 The machine should be idle. The peers' environments are created in DIR. Cells of the peers that FILE
-has already are not run again, so the long part can be stopped and started again. The chart needs
-matplotlib.
+already has are not run again, so the long part can be stopped and started again. The chart needs
+Matplotlib.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from fedldp.mechanisms.laplace import Laplace
 
 @dataclass(frozen=True)
 class FloatBits(BitMechanism):
-    """The two-point randomiser in float64: as private as stated, up to 1e-11 at epsilon 12."""
+    """The two-point randomiser in float64: as private as stated, to within 1e-11 at epsilon 12."""
 
     name: ClassVar[str] = "float_bits"
     epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "weight"
@@ -75,7 +75,8 @@ class Float32Probabilities(FloatBits):
 
 
 class PlainFloat32(Float32Probabilities):
-    """The same with c = 0 and r = 1: then float32 rounds the tail by less than a hundredth."""
+    """The same formula with c = 0 and r = 1: then float32 rounds the tail by less than a
+    hundredth."""
 
     center, radius = np.float32(0.0), np.float32(1.0)
 
@@ -107,7 +108,7 @@ class ClampedProbability(FloatBits):
 
 
 class ClosedThreshold(FloatBits):
-    """Thresholds of 16 bits are right, but it reports U <= T in place of U < T."""
+    """Its thresholds of 16 bits are right, but it reports U <= T in place of U < T."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)
@@ -142,7 +143,7 @@ class GaussianForC(Gaussian):
 
 
 class StreamTwice(FloatBits):
-    """Compares the second half of the coordinates with the random numbers of the first."""
+    """Uses the random numbers of the first half of the coordinates again for the second half."""
 
     def uniform(self, size: int, stream: Stream) -> np.ndarray:
         return np.resize(stream.generator().random(-(-size // 2)), size)
@@ -158,14 +159,14 @@ class OneStreamForAll(FloatBits):
 
 
 class PrivateRange(FloatBits):
-    """Scales values by the largest of them, which nobody sees."""
+    """Scales values by the largest one, which nobody sees."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         return super().probabilities(values / max(np.abs(values).max(), 1e-9))
 
 
 class SentRange(PrivateRange):
-    """Sends that largest value along."""
+    """Also sends the largest value."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         with np.errstate(over="ignore"):
@@ -177,7 +178,7 @@ class SentRange(PrivateRange):
 
 
 class LengthTells(FloatBits):
-    """Leaves out coordinates of zero, to save bits."""
+    """Leaves out coordinates that are zero, to save bits."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)

@@ -1,4 +1,4 @@
-"""Reports of one category with one mistake each, beside twins without a mistake."""
+"""Mechanisms that report one category, with one mistake each, beside twins without a mistake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fedldp.mechanisms.piecewise import Window
 
 @dataclass(frozen=True)
 class PublicK(KClosest):
-    """``k_closest`` on vectors one by one, with a k for each: as private as stated."""
+    """``k_closest``, which encodes vectors one by one, each with its own k: as private as
+    stated."""
 
     def closest(self, values: np.ndarray) -> int:
         return self.choice(values.size).closest
@@ -38,7 +39,7 @@ class PublicK(KClosest):
 
 
 class PrivateK(PublicK):
-    """Chooses k by the vector: fewer directions are close if its mean is positive."""
+    """Chooses k by the vector: fewer directions count as close if its mean is positive."""
 
     def closest(self, values: np.ndarray) -> int:
         pairs = self.choice(values.size).frames.pairs
@@ -46,7 +47,7 @@ class PrivateK(PublicK):
 
 
 class KOfTheNorm(PublicK):
-    """Chooses k by the vector: all directions are close to one shorter than a half."""
+    """Chooses k by the vector: if it is shorter than a half, all directions count as close."""
 
     def closest(self, values: np.ndarray) -> int:
         choice = self.choice(values.size)
@@ -69,7 +70,7 @@ class ClosedPlaces(FrameChoice):
 
 
 class ClosedWords(PublicK):
-    """See ``ClosedPlaces``: the first place has one word too many, the last one too few."""
+    """See ``ClosedPlaces``: the first place has one word too many, and the last has one too few."""
 
     def chosen(self, frames: Frames, closest: int) -> FrameChoice:
         return ClosedPlaces(self.epsilon, frames, closest)
@@ -93,7 +94,7 @@ class _OneMore(KRR):
 
 
 class OneMore(Blurred):
-    """Draws the true category by one word more than stated."""
+    """Draws the true category with one word more than stated."""
 
     kind = _OneMore
 
@@ -106,7 +107,7 @@ class _RoundedUp(KRR):
 
 
 class RoundedUp(Blurred):
-    """Rounds H up, not down, in drawing and in stating: H/L exceeds e^eps."""
+    """Rounds H up instead of down, when drawing and when stating, so that H/L exceeds e^eps."""
 
     kind = _RoundedUp
 
@@ -133,7 +134,8 @@ class _Given(Stream):
 
 @dataclass(frozen=True)
 class NamedSeed(PublicK):
-    """The seed follows from the client's number, so it names the sender to readers of the code."""
+    """The seed follows from the client's number, so it tells readers of the code who the sender
+    is."""
 
     client: int = 0
 
@@ -150,6 +152,7 @@ class _Scattered(KRR):
 
 
 class Scattered(Blurred):
-    """As private as stated, with words in another order, which has no runs."""
+    """As private as stated, with words in another order, in which a category's words form no
+    run."""
 
     kind = _Scattered

@@ -41,14 +41,14 @@ class Public:
 
 
 class BatchMean(Public):
-    """Fitted on the given rows: it subtracts their mean."""
+    """Fitted on the given rows: subtracts their mean."""
 
     def centre(self, flat: Any) -> Any:
         return flat.mean(axis=0)
 
 
 class BatchScale(Public):
-    """Fitted on one of the given rows, which has the largest number."""
+    """Fitted on one of the given rows: the row with the largest number."""
 
     def __call__(self, examples: Any) -> Any:
         found = super().__call__(examples)
@@ -57,7 +57,7 @@ class BatchScale(Public):
 
 @dataclass(frozen=True)
 class Running(Public):
-    """Subtracts the mean of all rows that it was ever given."""
+    """Subtracts the mean of all rows that it has ever been given."""
 
     seen: list[Any] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""A report of a label and a direction that hides only the direction, beside a right twin."""
+"""A report of a label and a direction that hides only the direction, beside a correct twin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Planted(Algorithm):
 
 
 class RightConfig(composed):
-    """The right one; wrong ones replace its mechanism."""
+    """The correct system; systems with a mistake replace its mechanism."""
 
     system: Literal["planted_labels:RightConfig"] = "planted_labels:RightConfig"
     chosen: ClassVar[Any] = KClosest
@@ -37,7 +37,7 @@ class RightConfig(composed):
 
 @dataclass(frozen=True)
 class WithinTheLabel(FrameChoice):
-    """Draws a direction among those of the label, as if there were no other label."""
+    """Draws a direction among the label's directions, as if there were no other label."""
 
     def draw(self, along: Any, streams: Any, own: Any = None) -> Any:
         within = FrameChoice(self.epsilon, self.frames, self.closest).draw(along, streams)

@@ -1,4 +1,4 @@
-"""Mistakes that show in few places only: at some coordinates, values, sizes or reports."""
+"""Mistakes that show only at few coordinates, values, sizes or reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class RepeatingNoise(FloatBits):
 
 @dataclass(frozen=True)
 class HalfNorm(TwoPointL1):
-    """The L1 norm counts only one sign: for an alternating corner it is half of the true one."""
+    """The L1 norm counts only one sign, so that of an alternating corner is half of the true
+    norm."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)
@@ -45,7 +46,7 @@ class CertainWindow(FloatBits):
 
 
 class RangeOfSome(FloatBits):
-    """Scales values by the largest of them, if that is between 3 and 5."""
+    """Scales values by the largest one, if it is between 3 and 5."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         largest = np.abs(values).max()
@@ -67,7 +68,7 @@ class SeldomInClear(FloatBits):
 
 
 class OftenInClear(SeldomInClear):
-    """The same for one report in ten."""
+    """Like ``SeldomInClear``, for one report in ten."""
 
     share = 0.1
 

@@ -1,6 +1,6 @@
-"""Systems with one mistake each in what a client does, beside one without a mistake.
+"""Systems whose clients make one mistake each, beside a correct one.
 
-The right one is a preset. The wrong ones have its settings and parts, and an ``Algorithm`` that
+The correct system is a preset. The others have its settings and parts, and an ``Algorithm`` that
 makes a deliberate mistake.
 """
 
@@ -61,7 +61,7 @@ class Planted(Algorithm):
 
 @dataclass(frozen=True)
 class Send:
-    """What a right client sends."""
+    """What a correct client sends."""
 
     mechanism: Mechanism
     size: int
@@ -90,7 +90,7 @@ class Send:
 
 
 class RightConfig(right):
-    """The right one; wrong ones replace its encoder.
+    """The correct system; systems with a mistake replace its encoder.
 
     Attributes:
         sends: what encodes.
@@ -153,7 +153,7 @@ class SameNoiseConfig(RightConfig):
 
 
 class RefusalTells(Send):
-    """Refuses training that gave NaN instead of replacing it."""
+    """Refuses to answer when training gave NaN, instead of replacing it."""
 
     def change(self, update: Any, broadcast: Broadcast) -> Any:
         if not np.isfinite(update.open().rows).all():
@@ -168,7 +168,7 @@ class RefusalTellsConfig(RightConfig):
 
 @dataclass(frozen=True)
 class Remembers(Send):
-    """Makes a round's report, almost in clear, once and keeps it in the object."""
+    """Makes a round's report once, almost in clear, and keeps it in the object."""
 
     kept: dict[int, Report] = field(default_factory=dict, compare=False)
 
@@ -185,7 +185,7 @@ class RemembersConfig(RightConfig):
 
 
 class OneBit(Send):
-    """One bit of the sum of the change: as private as stated."""
+    """Sends one bit of the sum of the change: as private as stated."""
 
     def event(self, phase: int = 0) -> Event:
         return self.bit.event(1)
@@ -220,7 +220,7 @@ class LessAndLessConfig(RightConfig):
 
 
 class ToldHowMuch(Send):
-    """The server tells how large a change may be, and the noise does not follow."""
+    """The server tells how large a change may be, but the noise does not follow."""
 
     def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         told = float(broadcast.public["clip"])
@@ -266,7 +266,7 @@ def of_statistics(settings: Settings) -> Composition:
 
 
 class StatisticsConfig(of_statistics):
-    """The right one; wrong ones replace its release."""
+    """The correct system; systems with a mistake replace its release."""
 
     system: Literal["planted_systems:StatisticsConfig"] = "planted_systems:StatisticsConfig"
 
@@ -295,7 +295,7 @@ class UnclippedStatisticsConfig(StatisticsConfig):
 
 
 class CountedTwice(planted.MissingClip):
-    """Noise for a norm of ``clip``, and then twice the clipped value."""
+    """Noise for a norm of ``clip``, on twice the clipped value."""
 
     def encode(self, values: Any, stream: Any) -> bytes:
         return super().encode(2 * self.bound(values), stream)
@@ -313,14 +313,14 @@ class DoubledStatisticsConfig(StatisticsConfig):
 
 
 class ToldTwice(Planted):
-    """Does not tell a client that it answers once: the server may ask it in every round."""
+    """Does not tell a client that it may answer only once: the server may ask it in every round."""
 
     def client(self, client: int, device: Any) -> ClientRole:
         return replace(super().client(client, device), max_participations=None)
 
 
 class OnceConfig(RightConfig):
-    """Every client sends one bit in one round only, as its own ledger enforces."""
+    """Every client sends one bit in one round only, which its own ledger enforces."""
 
     system: Literal["planted_systems:OnceConfig"] = "planted_systems:OnceConfig"
     participation: Any = "once"
@@ -336,7 +336,7 @@ class OnceToldTwiceConfig(OnceConfig):
 
 @dataclass(frozen=True)
 class Category(Planted):
-    """One category of a report, whose mechanism may know its client."""
+    """Reports one category, with a mechanism that may depend on the client."""
 
     def release(self, client: int) -> Release:
         return replace(Algorithm.release(self, client), mechanism=self.config.of_client(client))
@@ -363,7 +363,7 @@ def shuffled(settings: Settings) -> Composition:
 
 
 class UnnamedConfig(shuffled):
-    """The seeds are drawn."""
+    """Seeds are drawn at random."""
 
     system: Literal["planted_systems:UnnamedConfig"] = "planted_systems:UnnamedConfig"
 
@@ -384,14 +384,14 @@ class NamedConfig(UnnamedConfig):
 
 
 class SameSeed(Encoder):
-    """Every round has the random numbers of the first: they come from a client's secret."""
+    """Every round uses the first round's random numbers, which come from the client's secret."""
 
     def __call__(self, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
         return super().__call__(update, broadcast, replace(senders, fresh=senders.kept))
 
 
 class SameSeedConfig(UnnamedConfig):
-    """No code tells who sent a report, but two rounds tell that it is the same client."""
+    """No code tells who sent a report, but two rounds show that it was the same client."""
 
     system: Literal["planted_systems:SameSeedConfig"] = "planted_systems:SameSeedConfig"
     rounds: int = 2

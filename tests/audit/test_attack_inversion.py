@@ -52,7 +52,8 @@ def attacked(config: RunConfig) -> Result:
 @pytest.mark.parametrize("model", ["logistic", "mlp_64"])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_one_images_update_in_clear_is_the_image(model: str, batch: int) -> None:
-    """Up to rounding: weights travel as float32, and are differences of larger ones."""
+    """Up to rounding: weights travel as float32, and an update is a difference of larger
+    weights."""
     config = digits("fedavg-digits", model=model, batch_size=batch)
     scenario = scenario_of(config)
     names = first_dense(scenario)

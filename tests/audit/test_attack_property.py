@@ -1,4 +1,4 @@
-"""The share of a class can be read from updates in clear, and not from those that hide it."""
+"""The share of a class can be read from updates in clear, but not from updates that hide it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from fedldp.core.errors import ConfigError
 
 
 def drawn(seed: int, *, shift: float, groups: int = 40, each: int = 20, of_group: float = 0.0):  # type: ignore[no-untyped-def]
-    """Return scores, truth and groups: a group's scores share a part, and so do its truths."""
+    """Return scores, truth and groups: the scores of a group are dependent, and so are its
+    truths."""
     generator = np.random.default_rng(seed)
     rates = generator.beta(0.5, 0.5, groups) if of_group else np.full(groups, 0.5)
     truth = generator.random((groups, each)) < rates[:, None]
@@ -52,7 +53,7 @@ def share_held(shift: float, right: float, repeats: int, **more: float) -> float
 
 
 def test_an_interval_holds_the_true_area_as_often_as_it_says() -> None:
-    """For 30 intervals, at least 95 % less two deviations; without groups many would miss it."""
+    """Of 30 intervals, at least 95 % less two deviations hold it; without groups many would not."""
     least = CONFIDENCE - 2 * np.sqrt(CONFIDENCE * (1 - CONFIDENCE) / 30)
     assert share_held(0.0, 0.5, 30, of_group=2.0) >= least
     scores, truth, groups = drawn(0, shift=0.0, of_group=2.0)

@@ -28,7 +28,7 @@ TINY = replace(
 
 CONFIGS = {c.system: c for c in (r.config for r in recipes().values()) if c.dataset == "digits"}
 
-# What happens to the attacks on these happens to those on others, too.
+# These stand for the other systems, which are attacked in the same ways.
 LIKE_OTHERS = {
     "central_dp", "cldp_fed", "dp_sgd", "personalized_sound", "priority", "priority_public",
     "privunit_fl", "secure_aggregation",

@@ -26,7 +26,7 @@ SITES = 3
 
 
 def visits(people: int = 40, rows: int = 5, heavy: frozenset[int] = frozenset()) -> Dataset:
-    """Return persons at three sites with one row up to a given number; labels are random by person.
+    """Return persons at three sites with 1 to ``rows`` rows each; labels are random by person.
 
     Heavy persons have every row thirty times.
     """
@@ -90,7 +90,7 @@ def test_clients_that_are_played_have_whole_persons(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_round_before_has_nobody_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if persons of the pool have the most rows of all."""
+    """Holds also if persons of the pool have the most rows."""
     data = visits()
     pool = frozenset(scenario_of(overfitting(), data).pool.people.tolist())
     told: list[Any] = []
@@ -153,5 +153,5 @@ def test_too_few_persons_are_refused_in_one_line() -> None:
     rng = np.random.default_rng(0)
     rows = (rng.random((45, 3)), rng.integers(0, 2, 45), np.repeat(np.arange(5), 9))
     data = Dataset.from_clients([rows], test=(rng.random((9, 3)), rng.integers(0, 2, 9)))
-    with pytest.raises(ConfigError, match="of 5 persons; give 6 or more"):
+    with pytest.raises(ConfigError, match="belong to 5 persons; give 6 or more"):
         scenario_of(overfitting(num_clients=1), data)

@@ -145,7 +145,7 @@ def test_its_streams_are_those_of_a_deployment(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(planted.FloatBits, "encode", spy)
     audit("", [planted.FloatBits], effort=ONE)
-    # Except for the question whether NaN is refused, which draws nothing.
+    # Except for the check that NaN is refused, which draws nothing.
     assert sum(stream.simulated for stream in seen) <= 6
     assert sum(not stream.simulated for stream in seen) > 500
 

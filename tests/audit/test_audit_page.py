@@ -1,4 +1,4 @@
-"""The page of an audit: one file, with all text escaped, and everything that was found."""
+"""The page of an audit is one file, with all text escaped and all results."""
 
 from __future__ import annotations
 

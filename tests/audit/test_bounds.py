@@ -20,7 +20,8 @@ from fedldp.core.errors import ConfigError
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (1, 10), (7, 10), (10, 10), (61, 10**7)])
 def test_they_are_the_intervals_of_clopper_and_pearson(hits: int, trials: int) -> None:
     low, high = (f(hits, trials, 0.001) for f in (probability_at_least, probability_at_most))
-    # By definition: at the bound, the outcome seen, or more (or less), has probability alpha.
+    # By definition, at the bound the outcome seen or a larger (or smaller) one has probability
+    # alpha.
     if hits:
         assert stats.binom.sf(hits - 1, trials, low) == pytest.approx(0.001, rel=1e-6)
         assert stats.binom.sf(hits - 1, trials, low) <= 0.001

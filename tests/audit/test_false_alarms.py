@@ -1,4 +1,4 @@
-"""Bounds on mechanisms with exactly known epsilon exceed it as seldom as promised."""
+"""Bounds on mechanisms with exactly known epsilon exceed it no more often than promised."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ FALSE_ALARM = 1e-6
 
 
 def most_alarms(audits: int) -> int:
-    """Return how many alarms an honest bound exceeds with probability FALSE_ALARM only."""
+    """Return the number of alarms that an honest bound exceeds only with probability
+    FALSE_ALARM."""
     return int(stats.binom.isf(FALSE_ALARM, audits, 1 - CONFIDENCE))
 
 
@@ -69,7 +70,8 @@ def test_500_small_audits_raise_no_more_alarms_than_promised() -> None:
 
 
 def test_a_bound_from_the_trials_that_chose_the_event_is_not_honest() -> None:
-    """What the split prevents; and an alarm rate above the promised one is detected."""
+    """The split of trials prevents this; and the test detects an alarm rate above the promised
+    one."""
     generator = np.random.default_rng(0)
 
     def alarm() -> bool:

@@ -1,4 +1,4 @@
-"""Foreign clients with planted mistakes: each is found, and a right one passes."""
+"""Foreign clients with planted mistakes are found, and a correct one passes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def scales_noise_wrong(arrays: Arrays) -> Arrays:
 
 
 def clips_each_array(arrays: Arrays) -> Arrays:
-    """Of one number: between -CLIP and CLIP."""
+    """A single number is clipped to between -CLIP and CLIP."""
     numbers = np.nan_to_num(np.concatenate(arrays).astype(np.float64)).clip(-CLIP, CLIP)
     return list((numbers + _rng.normal(0, SIGMA, numbers.shape)).reshape(-1, 1))
 
@@ -68,7 +68,7 @@ def seeds_each_array_alike(arrays: Arrays) -> Arrays:
 
 
 def seeds_by_the_clock(arrays: Arrays, _calls: list[int] = [0]) -> Arrays:  # noqa: B006
-    """Of a clock that ticks every 50 answers."""
+    """The clock ticks every 50 answers."""
     _calls[0] += 1
     generator = np.random.default_rng(_calls[0] // 50)
     return [each + generator.normal(0, SIGMA, each.shape) for each in clipped(arrays)]
@@ -136,7 +136,7 @@ def test_of_a_weight_a_larger_epsilon_is_shown_than_is_claimed() -> None:
 
 
 def test_repeats_tell_as_much_as_their_number() -> None:
-    """By hand: n inputs, all answered twice alike, show ln n, up to the confidence."""
+    """By hand: n inputs that are all answered twice alike show ln n, up to the confidence."""
     (_, repeats, *_) = planned_foreign_games(
         f"{__name__}:discards_noise", unit="client-round", epsilon=9.0, delta=0.0, effort=EFFORT
     )

@@ -63,7 +63,7 @@ def test_jax_privacy_counts_one_run_to_the_same_bound(
 
 @dataclass(frozen=True)
 class OfOpenDP(FloatBits):
-    """opendp's randomised response of one bit, with randomness of its own."""
+    """opendp's randomised response of one bit, with opendp's own randomness."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         response = self.response()
@@ -81,13 +81,13 @@ def test_the_audit_comes_near_what_opendp_promises_of_its_response(epsilon: floa
     promised = mechanism.response().map(1)
     game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
     few = replace(QUICK, mechanism_scan=0)
-    # Its coins are fresh in each run: the test fails by chance once in 10^9 runs.
+    # opendp's coins are fresh in each run, so the test fails by chance once in 10^9 runs.
     (shown,) = game.play([0.0], promised, few, AuditKeys(0), 1 - 1e-9)
     assert 0.55 * promised < shown.lower <= promised
 
 
 def test_a_looser_promise_of_the_same_response_is_refuted() -> None:
-    """A false statement on the same coins: half of what they cost."""
+    """A false statement about the same coins: half of what they cost."""
     mechanism = OfOpenDP(2.0)
     game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
     (shown,) = game.play([0.0], 1.0, replace(QUICK, mechanism_scan=0), AuditKeys(0), 1 - 1e-9)

@@ -95,7 +95,7 @@ def test_ticks_of_timers_link_however_long_the_delay() -> None:
 
 
 def test_two_rounds_of_the_game_have_one_delay() -> None:
-    """T is agreed once: only the times that clients take differ from round to round."""
+    """T is agreed on once; only the times that clients take differ from round to round."""
     generator, clocks = np.random.default_rng(0), replace(OFF, prediction_error=0.1)
     habits = Habits.draw(DELAYS, clocks, CLIENTS, generator)
     first, second = (draw_windows(DELAYS, clocks, habits, generator) for _ in range(2))
@@ -105,7 +105,7 @@ def test_two_rounds_of_the_game_have_one_delay() -> None:
 
 
 def test_what_is_attacked_is_what_the_shuffler_puts_out() -> None:
-    """The ranks attack is as often right on the shuffler's own messages as in the game."""
+    """The ranks attack is right on the shuffler's own messages as often as in the game."""
     delays = replace(DELAYS, prediction_error=0.1, delay_seconds=1.0)
     hits, trials = 0, 0
     for seed in range(20):
@@ -225,8 +225,8 @@ def test_the_audit_of_a_recipe() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("fedavg-digits", {}, "knows whose"),
-        ("ldp-fl-digits", {"shuffle": False}, "knows whose"),
+        ("fedavg-digits", {}, "knows who sends"),
+        ("ldp-fl-digits", {"shuffle": False}, "knows who sends"),
         ("ldp-fl-digits", {"num_clients": 2, "epsilon": [1.0, 2.0]}, "one number"),
         ("ldp-fl-digits", {"num_clients": 1}, "2 or more"),
         (

@@ -19,7 +19,7 @@ from fedldp.simulation.plan import problem_of
 def alarms(canaries: int, epsilon: float, delta: float, confidence: float) -> float:
     """Return the probability that the bound is too large, for a mechanism that attains it.
 
-    Each coin is revealed with probability delta, and otherwise reported by randomised response: so
+    Each coin is revealed with probability delta, and otherwise reported by randomised response. So
     all coins are guessed, and each guess is right independently of the others.
     """
     right = delta + (1 - delta) / (1 + math.exp(-epsilon))

@@ -1,4 +1,4 @@
-"""Mistakes in sums over people are found, by trials or by integers; right sums pass."""
+"""Mistakes in sums over people are found, by trials or by integers; correct sums pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW = replace(QUICK, system_explore=40)
 
 
 def problem(config: Any) -> Any:
-    """Return that of the digits, as if they were of 700 persons."""
+    """Return the problem of the digits, as if they belonged to 700 persons."""
     return replace(problem_of(config, None), people=700)
 
 
@@ -36,7 +36,7 @@ def exactly(config: Any, seed: int = 0) -> Any:
 
 
 def games(config: Any, adversary: str = "server", small: bool = True) -> list[Any]:
-    """Return the games of persons in two rounds, with an honest server."""
+    """Return the games about persons in two rounds, with an honest server."""
     return [
         each
         for each in planned_games(config, problem(config), FEW)
@@ -149,7 +149,7 @@ def test_rows_that_are_sampled_in_place_of_persons_are_found() -> None:
 def test_rows_counted_in_place_of_persons_are_found(
     monkeypatch: pytest.MonkeyPatch, wrong: Any, said: str
 ) -> None:
-    """Labels that are wrong, but each person's own, are no concern of the audit."""
+    """Wrong labels do not concern the audit as long as each follows from the person's own rows."""
     right = person_gradients.class_counts
     monkeypatch.setattr(
         person_gradients, "class_counts", lambda examples, number: right(wrong(examples), number)
@@ -161,7 +161,7 @@ def test_rows_counted_in_place_of_persons_are_found(
 
 @pytest.mark.slow
 def test_floats_in_place_of_integers_pass_all_trials() -> None:
-    """Only the exact check finds it."""
+    """Only the exact check finds the floats."""
     assert played(planted.FloatSumsConfig(**planted.settings())).verdict == "ok"
 
 

@@ -1,4 +1,4 @@
-"""A label revealed beside a private direction is found, and the right report passes."""
+"""A label revealed beside a private direction is found, and the correct report passes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedldp.simulation.plan import problem_of
 
 
 def played(config: Any, seed: int = 0) -> Any:
-    """Return what the game of one report in the small setting finds."""
+    """Return what the game about one report finds in the small setting."""
     asked = [
         each
         for each in planned_games(config, problem_of(config, None), QUICK)
@@ -41,7 +41,8 @@ def test_the_right_report_passes(seed: int) -> None:
 
 @pytest.mark.slow
 def test_the_small_setting_has_labels_to_tell_apart() -> None:
-    """With two labels the weights are opposite, and the longer ones always the first label's."""
+    """With two labels, the weights are opposite, and the longer ones are always the first
+    label's."""
     config = planted.RightConfig(**planted.settings())
     for one_label, classes in ((True, 3), (False, 2)):
         given = config.changed(one_label=one_label)

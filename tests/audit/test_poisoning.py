@@ -1,4 +1,4 @@
-"""Lying clients: honest runs are unchanged, forged reports accepted, and influence bounded."""
+"""With lying clients, honest runs are unchanged, forged reports accepted, and influence bounded."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanisms import audit
 from fedldp.mechanisms import Mechanism
 
-# Where each shows: the setting of the quick mode with the least to run.
+# Where each mistake shows: the setting of the quick mode that runs least.
 BUGS: list[tuple[type[Mechanism], tuple[float, int]]] = [
     (planted.Float32Probabilities, (12.0, 1)),
     (planted.MissingClip, (1.0, 1)),
@@ -35,7 +35,7 @@ LONG = {
 }  # fmt: skip
 
 
-# Mistakes that need most trials, or answer slowly, are slow tests.
+# Mistakes that need the most trials, or whose mechanism is slow, are slow tests.
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_planted_bug_is_found(cls: type[Mechanism], setting: tuple[float, int]
 
 @pytest.mark.slow
 def test_a_planted_bug_is_found_among_all_settings() -> None:
-    """It shows in one of them, and all of them share the confidence."""
+    """The bug shows in one setting, and all settings share the confidence."""
     assert audit("MissingClip", [planted.MissingClip], effort=QUICK).verdict == "bug"
 
 
@@ -78,7 +78,6 @@ def true_epsilon(mechanism: planted.Float32Probabilities) -> float:
 
 
 def test_what_float32_costs_at_epsilon_12() -> None:
-    """Beside a centre the error is large, and found; by itself it is too small for such an
-    audit."""
+    """With a centre the error is large, and found; alone it is too small for such an audit."""
     assert true_epsilon(planted.Float32Probabilities(12.0)) > 12.5
     assert 12 < true_epsilon(planted.PlainFloat32(12.0)) < 12.01

@@ -1,4 +1,4 @@
-"""The result of every game and attack has the JSON keys that people read, in order."""
+"""The result of every game and attack has the promised JSON keys, in order."""
 
 from __future__ import annotations
 

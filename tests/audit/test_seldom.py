@@ -1,4 +1,4 @@
-"""Mistakes that show in few places: the quick mode finds them at 99.9 %, or cannot."""
+"""Mistakes that show in few places: which of them the quick mode finds at 99.9 %."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_a_range_that_is_private_between_two_sizes() -> None:
 
 @pytest.mark.slow
 def test_a_report_in_clear_is_seen_where_it_is_often_enough() -> None:
-    """If one report in 100,000 is in clear, 2,000 reports have 0.02 of them: no black box sees
-    it."""
+    """If one report in 100,000 is in clear, 2,000 reports hold 0.02 such reports: no black-box
+    audit sees it."""
     assert bugs(planted_seldom.OftenInClear, at(0.5, 8))
     assert not bugs(planted_seldom.SeldomInClear, at(0.5, 8))
 

@@ -1,4 +1,4 @@
-"""A report behind a shuffler that names its sender is found; one with a drawn seed passes."""
+"""A shuffled report that names its sender is found; a report with a random seed passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crowd of whole reports whose size is overstated is found, and a right one passes."""
+"""An overstated crowd of shuffled reports is found, and a correct one passes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def law_of(mechanism: KRR) -> Subset:
 
 
 def shown(mechanism: KRR, crowd: int, *, delta: float, trials: int) -> float:
-    """Return a lower bound on epsilon of one client among others, all at a third category.
+    """Return a lower bound on epsilon of one client among others, who all have a third category.
 
-    It counts how often the likelihood ratio of the shuffler's output exceeds a threshold, which was
-    chosen on separate trials.
+    The bound counts how often the likelihood ratio of the shuffler's output exceeds a threshold,
+    which was chosen on separate trials.
     """
     ratio = mechanism.window.high / mechanism.window.low
 

@@ -1,4 +1,4 @@
-"""Games of systems: planted mistakes are found at 99.9 %, and published claims are refuted."""
+"""The games of systems find planted mistakes at 99.9 %, and refute published claims."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def questions(config: RunConfig, chosen: Callable[[Any], bool]) -> list[Any]:
 
 
 def small(unit: str, how: str = "") -> Callable[[Any], bool]:
-    """Choose the games of a unit with an honest server, or one that is dishonest in a given way."""
+    """Choose the games of a unit with an honest server, or with a given dishonest one."""
     return lambda q: (
         q.setting.startswith("small")
         and q.unit == unit
@@ -82,7 +82,7 @@ def test_the_system_that_they_were_planted_in_passes(how: str) -> None:
 
 @pytest.mark.slow
 def test_one_bit_that_is_asked_for_again_is_the_same_bit() -> None:
-    """As if a site's ledger kept what it sent: a refusal in its place would reveal that."""
+    """A site's ledger keeps what it sent; a refusal in its place would reveal that."""
     assert (
         audited(planted_systems.OneBitConfig(), small("client-round", "asked again")).verdict
         == "ok"
@@ -286,7 +286,7 @@ def test_a_client_that_answers_once_is_audited_behind_a_shuffler(unit: str) -> N
 
 
 def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
-    """If they refused, everything seen would look alike, and every system would pass."""
+    """If they refused, both inputs would look alike, and every system would pass."""
     chosen = questions(fedldp.recipe("secure-aggregation-digits"), lambda game: True)
     for game in {each.game.attacked: each.game for each in chosen}.values():
         attacked, keys = game.attacked, TrialKeys(bytes(32), game.attacked.real_arithmetic_only)
@@ -311,7 +311,7 @@ def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(("error", "fails"), [(TypeError, True), (ConfigError, False)])
 def test_a_game_whose_server_step_fails_is_no_pass(error: type[Exception], fails: bool) -> None:
-    """A step may refuse a report that comes alone; one that breaks has a mistake."""
+    """A step may refuse a report that comes alone; a step that breaks has a mistake."""
     (game, *_) = questions(fedldp.recipe("ldp-fl-digits"), small("client-round"))
     view, pair = game.game.view, game.game.pairs()[0]
 
