@@ -2,9 +2,9 @@
 
     python -m benchmarks.claim_picture
 
-It writes docs/claim.svg and, narrower, docs/claim_phone.svg. In both pages it writes what stands
-between ``<!-- claim -->`` and its end: the picture with its words. All figures come from statements
-that the package makes; nothing is trained.
+It writes docs/claim.svg and, narrower, docs/claim_phone.svg. In both pages it writes the picture
+with its words between ``<!-- claim -->`` and its end. All figures come from statements of the
+package; nothing is trained.
 """
 
 from __future__ import annotations

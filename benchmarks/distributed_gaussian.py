@@ -8,10 +8,9 @@ server that sees only sums; for central DP, against those who see only broadcast
 against a server that sees every report. Clients share no example, and all take part in every round.
 
 Rounds, clip, learning rate and local epochs were chosen on seed 100: of all choices tried, the ones
-    that gave the distributed Gaussian the highest accuracy, with at most 20 passes over the data
-    for more than 100 clients. All epsilons, no noise and central DP use the same choice. OUT.jsonl
-    has the tries, too. A measurement can be stopped and started again: what OUT.jsonl has is not
-    run twice.
+that gave the distributed Gaussian the highest accuracy, with at most 20 passes over the data for
+more than 100 clients. All epsilons, no noise and central DP use the same choice. OUT.jsonl has the
+tries, too. A measurement can be stopped and started again: what OUT.jsonl has is not run twice.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     python benchmarks/k_closest.py [OUT.md] [--reports N] [--seeds N]
 
 Error: the mean of |estimate - x|^2 over single reports of a random unit vector x. The optimum d/(c
-    eps) is the limit of PrivUnit's error for many coordinates, where no unbiased pure report does
-    better. Cost: processor time of one client's stream, its report and its share of the sum, over
-    the time that two-point bits take for as many coordinates; the least of five alternating tries.
-    Bias: the part of the expected sum of the k closest directions along x, over the S_k that the
-    mechanism assumes, and the part across x.
+eps) is the limit of PrivUnit's error for many coordinates, where no unbiased pure report does
+better. Cost: processor time of one client's stream, its report and its share of the sum, over the
+time that two-point bits take for as many coordinates; the least of five alternating tries. Bias:
+the part of the expected sum of the k closest directions along x, over the S_k that the mechanism
+assumes, and the part across x.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Links between LDP-FL's shuffled messages, by T, the number of clients and the chunk.
 
-    python -m benchmarks.linkage OUT.jsonl              measure what it lacks python -m
-    benchmarks.linkage OUT.jsonl --page docs  write the tables of docs/linkage.md, and its chart
+    python -m benchmarks.linkage OUT.jsonl              measure what it lacks
+    python -m benchmarks.linkage OUT.jsonl --page docs  write docs/linkage.md, and its chart
 
 Attacks by time need no data. Messages have content from scikit-learn's digits.
 """

@@ -1,13 +1,13 @@
-"""Few sites with many people each, one guarantee for each person: which accuracy is possible.
+"""Measures which accuracy few sites with many people reach, with one guarantee for each person.
 
     FEDLDP_DATA=... python -m benchmarks.people RESULTS.jsonl --budget 60
     python -m benchmarks.people RESULTS.jsonl --page docs/people.md
 
 Every contestant is ``person_dp_sgd`` on the same features, and every row belongs to another person.
-The rule is ``fedldp.comparing``'s: eight tries for each contestant, scored on training examples
-that no site has and with a seed of their own; then other seeds, on the test set: ten if all sites
-together have at most 1,000 people, else three. RESULTS.jsonl has a line for each run; lines are
-only added. The study has the results for fewer people: ``benchmarks.study``.
+The rule is ``fedldp.comparing``'s: each contestant has eight tries, scored with a separate seed on
+training examples that no site has. The chosen try then runs on the test set with other seeds: ten
+if all sites together have at most 1,000 people, else three. RESULTS.jsonl has a line for each run;
+lines are only added. The study (``benchmarks.study``) has the results for fewer people.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TABLES: Sequence[Try] = _momentum(
     (25, 1.0, 4.0), (25, 1.0, 16.0), (50, 1.0, 4.0), (50, 1.0, 16.0),
     (100, 0.3, 4.0), (100, 1.0, 2.0), (100, 1.0, 8.0), (200, 1.0, 8.0),
 )  # fmt: skip
-"""For examples of norm 1; the same for all contestants."""
+"""The tries for examples of norm 1; the same for all contestants."""
 
 SERVER = GuaranteeKind("record", "server", DELTA)
 SUMMING = GuaranteeKind("record", "summing-server", DELTA)
@@ -71,9 +71,9 @@ SUMMING = GuaranteeKind("record", "summing-server", DELTA)
 ANY, SUM, CENTRAL, POOLED = "any server", "behind a sum", "pooled", "pooled, no noise"
 ALONE, ALONE_FREE = "one site", "one site, no noise"
 ALL = (ANY, SUM, CENTRAL, POOLED, ALONE, ALONE_FREE)
-"""Contestants: sites together, the people of all sites in one place, and the people of one site.
+"""The contestants: sites together, the people of all sites in one place, and one site's people.
 
-In one place, the noise of one site equals that of central DP-SGD.
+In one place, one site's noise equals that of central DP-SGD.
 """
 
 REFERENCES = (POOLED, ALONE_FREE)
@@ -81,13 +81,13 @@ REFERENCES = (POOLED, ALONE_FREE)
 
 @dataclass(frozen=True)
 class Place:
-    """Sites and people, an epsilon, and the contestants measured there.
+    """Sites, their people, an epsilon, and the contestants measured there.
 
     Attributes:
-        dataset: a name, as ``load_dataset`` knows it, or "breast-cancer".
+        dataset: a name that ``load_dataset`` knows, or "breast-cancer".
         features: "soft-gradients", "unit-norm" or "centred".
         sites: number of sites.
-        people: at each site.
+        people: number of people at each site.
         epsilon: for one row.
         names: of the contestants.
         whole: whether to use all training examples; otherwise as many as there are people.
@@ -117,7 +117,7 @@ PLACES: Sequence[Place] = [
 
 
 def contestants(place: Place) -> list[Contestant]:
-    """Return the contestants; they are the same for every epsilon."""
+    """Return the contestants, which are the same for every epsilon."""
     pooled = {"num_clients": 1}
     alone = {"num_clients": 1, "num_examples": place.people}
     own: Mapping[str, Mapping[str, Any]] = {
@@ -149,7 +149,7 @@ def comparison(place: Place) -> Comparison:
         lambda: data(place.dataset, place.features),
         settings,
     )
-    seeds = list(range(10 if total <= 1_000 else 3))  # results of few people vary more
+    seeds = list(range(10 if total <= 1_000 else 3))  # results with few people vary more
     return Comparison(contestants(place), [task], chosen_on=100, seeds=seeds)
 
 
@@ -185,21 +185,21 @@ MOST = {
     "concavity": (0.5, 0.2, 1), "concave points": (0.25, 0.05, 0.3), "symmetry": (0.4, 0.05, 0.6),
     "fractal dimension": (0.1, 0.02, 0.2),
 }  # fmt: skip
-"""The upper end of a feature's range: of its mean, standard error, and worst; the lower end is 0.
+"""The upper ends of each feature's ranges: its mean, standard error and worst; each lower end is 0.
 
-We chose these round numbers with the table's documentation at hand, which shows its extremes: they
-are not clinical ranges. A value beyond the end counts as the end.
+We chose these round numbers with the table's documentation at hand, which shows the extremes, so
+they are not clinical ranges. A value beyond an end counts as the end.
 """
 
 CENTRE = 0.3
-"""Centre of every range, as a share of it: most people are in the lower part."""
+"""The centre of every range, as a share of it, because most people are in the lower part."""
 
 
 def breast_cancer() -> Dataset:
     """Return the table of 569 people that comes with scikit-learn; class 1 is benign.
 
-    Features are scaled by ``MOST``, ``CENTRE`` is subtracted, and each row has norm 1, with the
-    constant.
+    Features are divided by ``MOST``, ``CENTRE`` is subtracted, and each row, including a constant,
+    is scaled to norm 1.
     """
     from sklearn.datasets import load_breast_cancer
 
@@ -228,13 +228,13 @@ def measure(results: Results, only: str, budget: float) -> None:
 
 
 def figures(rows: Sequence[Row]) -> dict[tuple[Place, str], list[Row]]:
-    """Return the runs of each contestant of a place, with the chosen settings; in order."""
+    """Return each place's runs by contestant, with the chosen settings, in order."""
     found = {}
     for place in PLACES:
         compared = comparison(place)
         standing = compared.standing([row for row in rows if compared.is_current(row)])
         for name in place.names:
-            # Without noise the runs are the same at another epsilon, which may have more seeds.
+            # Without noise, runs at another epsilon are the same, and it may have more seeds.
             runs = [run for run in standing.get(cell(place, name), [])
                     if run["seed"] in compared.seeds]  # fmt: skip
             found[place, name] = runs if len(runs) == len(compared.seeds) else []
@@ -242,7 +242,7 @@ def figures(rows: Sequence[Row]) -> dict[tuple[Place, str], list[Row]]:
 
 
 def shown(runs: Sequence[Row]) -> str:
-    """Return the mean with its standard error, or a dash: AUC for two classes, else accuracy.
+    """Return the mean with its standard error, or a dash; AUC for two classes, else accuracy.
 
     Accuracy is in percent.
     """
@@ -256,7 +256,7 @@ def shown(runs: Sequence[Row]) -> str:
 
 
 def ordered(rows: Sequence[Row]) -> list[tuple[Place, list[list[Row]]]]:
-    """Return the places by data, people and epsilon, with the runs of all contestants of each."""
+    """Return the places by data, people and epsilon, each with the runs of all contestants."""
     found = figures(rows)
     places = sorted(
         PLACES,
@@ -314,7 +314,7 @@ MADE = {MARK: lines, CHOSEN: chosen}
 
 
 def updated(page: str, rows: Sequence[Row]) -> str:
-    """Return a page with its tables written again."""
+    """Return a page with new tables."""
     for mark, table in MADE.items():
         if mark in page:
             before, _, rest = page.partition(mark)

@@ -1,10 +1,10 @@
-"""One step of person_dp_sgd on one core: exact sums of clipped gradients of many people.
+"""Times one step of person_dp_sgd on one core: exact sums of many people's clipped gradients.
 
     FEDLDP_DATA=... python -m benchmarks.person_step
 
-MNIST's 60,000 rows, as 201 soft gradients and as pixels; with one row a person, and with five.
-Alternating with it runs torch's plain mean gradient of the same rows, which protects nobody. A
-profile shows the time by function.
+The rows are MNIST's 60,000, as 201 soft gradients and as pixels, with one row a person and with
+five. The step alternates with torch's plain mean gradient of the same rows, which protects nobody.
+A profile shows the time by function.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def measure(features: str) -> None:
-    """Print seconds of a step, its ratio to a plain gradient, and a profile."""
+    """Print the seconds of a step, their ratio to a plain gradient's, and a profile."""
     config = recipes()["person-dp-sgd-mnist"].config.changed(features=features)
     problem = problem_of(config, None)
     algorithm = config.algorithm(problem)

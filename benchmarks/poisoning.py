@@ -1,10 +1,10 @@
-"""Accuracy lost to lying clients, for every system on scikit-learn's digits, and one's influence.
+"""Measures the accuracy that lying clients cost every system on digits, and one liar's influence.
 
-    python -m benchmarks.poisoning OUT.jsonl              measure what it does not hold yet
-    python -m benchmarks.poisoning OUT.jsonl --page docs  the tables of docs/poisoning.md, its chart
+    python -m benchmarks.poisoning OUT.jsonl              measure what it lacks
+    python -m benchmarks.poisoning OUT.jsonl --page docs  write docs/poisoning.md, and its chart
 
-Each system runs its recipe on digits, for at most five rounds, with 100 clients if it still learns
-with so many; ``CHANGED`` says what differs.
+Each system runs its recipe on scikit-learn's digits, for at most five rounds, with 100 clients if
+it still learns with so many; ``CHANGED`` lists what differs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHANGED: dict[str, dict[str, Any]] = {
 
 
 def configuration(system: str) -> RunConfig:
-    """Return the configuration that a system is measured with."""
+    """Return the configuration with which a system is measured."""
     recipe = RECIPES.get(system, f"{system.replace('_', '-')}-digits")
     return fedldp.recipe(recipe, **CHANGED.get(system, {}))
 
@@ -79,14 +79,14 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def accuracies(line: dict[str, Any], attack: str | None, share: float) -> str:
-    """Return the mean accuracy in percent; a star where a run stopped early."""
+    """Return the mean accuracy in percent, with a star if a run stopped early."""
     of = [row for row in line["rows"] if (row["attack"], row["share"]) == (attack, share)]
     star = "*" if any(row["stopped"] for row in of) else ""
     return f"{100 * mean(row['accuracy'] for row in of):.1f}{star}"
 
 
 def attack_table(lines: list[dict[str, Any]], attack: str) -> str:
-    """Return accuracy by system and share, for one attack."""
+    """Return a table of accuracy by system and share, for one attack."""
     head = ["system", "clients", "nobody", *(f"{100 * share:g} %" for share in SHARES)]
     return table(
         head,
@@ -103,7 +103,7 @@ def attack_table(lines: list[dict[str, Any]], attack: str) -> str:
 
 
 def influence_table(lines: list[dict[str, Any]]) -> str:
-    """Return what one client can do, by system."""
+    """Return a table of what one client can do, by system."""
     out = []
     for line in lines:
         (one,) = line["influences"]
@@ -122,7 +122,7 @@ def influence_table(lines: list[dict[str, Any]]) -> str:
 
 
 def chart(lines: list[dict[str, Any]], path: Path) -> None:
-    """Draw accuracy against the share of liars, for forged reports and for false labels."""
+    """Draw accuracy by the share of liars, for forged reports and for false labels."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -1,10 +1,10 @@
-"""Maps of feature importance at four rounds, as in Fig. 4 of Talaei, Izadi 2024, and its Fig. 3.
+"""Draws maps of feature importance at four rounds, as in Figs. 3 and 4 of Talaei, Izadi 2024.
 
     FEDLDP_DATA=... python benchmarks/priority_maps.py OUT [RUN_DIR]     (about a minute)
 
-It writes sensitivity.png and variance.png to the folder OUT: the features that the first client
-finds important in a run without noise; and mean.png, the mean of that client's images. These are
-private to the client, and no run keeps them: this script looks over the client's shoulder. Dark
+It writes sensitivity.png and variance.png to the folder OUT, the features that the first client
+finds important in a run without noise; and mean.png, the mean of that client's images. All this is
+private to the client, and no run keeps it: the script looks over the client's shoulder. Dark
 features are unimportant. With RUN_DIR, the run folder of a priority-public recipe on images, it
 also writes public.png: the importance that the server of that run published.
 """

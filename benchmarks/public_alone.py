@@ -1,11 +1,11 @@
-"""What public data alone achieve, beside clients, with each kind of public features.
+"""Measures what public data alone achieve, beside clients, with each kind of public features.
 
     python -m benchmarks.public_alone measure RESULTS.jsonl
     python -m benchmarks.public_alone page RESULTS.jsonl docs/features.md
 
-The public data are scikit-learn's 1,797 digits of 8x8 pixels, with their labels: other people wrote
-them, in another country, than MNIST's. They are enlarged to MNIST's size. The first column uses no
-client and no training image of MNIST. What is in the file already is not measured again.
+The public data are scikit-learn's 1,797 digits of 8x8 pixels, with their labels, enlarged to
+MNIST's size; the writers are not MNIST's, and live in another country. The first column uses no
+client and no training image of MNIST. What the file already has is not measured again.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ COMMON: Mapping[str, Any] = {
     "server_rate": 100.0,
 }
 OF_PIXELS = {"learning_rate": 0.1}
-"""Replaces ``COMMON``'s, for examples whose norm is about 10; neither was chosen by scores."""
+"""Replaces the value in ``COMMON`` for examples whose norm is about 10; neither was chosen by
+scores."""
 
 RIDGE = 0.1
-"""Weight of the penalty in the ridge regression on public data, whose examples have norm 1."""
+"""The penalty's weight in the ridge regression on public data, whose examples have norm 1."""
 
 
 class Column(NamedTuple):
@@ -83,7 +84,7 @@ Floats = NDArray[np.float64]
 
 
 def public_digits() -> Examples:
-    """Return the 1,797 public digits at MNIST's size: 20x20 pixels in a frame of 28x28."""
+    """Return the 1,797 public digits at MNIST's size, 20x20 pixels in a frame of 28x28."""
     import torch
     from torch.nn import functional
 
@@ -120,13 +121,13 @@ def train_encoder(path: Path) -> None:
 
 
 def configuration(kind: str, dataset: str, **changes: Any) -> RunConfig:
-    """Return the run with features of a kind."""
+    """Return the configuration of a run with features of a kind."""
     step = OF_PIXELS if kind == "none" else {}
     return from_mapping({**COMMON, **step, "features": kind, "dataset": dataset, **changes})
 
 
 def features_of(kind: str, images: NDArray[np.float32], mnist: Dataset) -> Floats:
-    """Return the features of images, scaled to norm 1, and a constant."""
+    """Return the features of images with a constant, scaled to norm 1."""
     config = configuration(kind, "mnist", epsilon=1.0)
     mapping = config.composition.features.mapping(problem_with(config, mnist, None))
     return finite_rows(with_constant(finite_rows(images if mapping is None else mapping(images))))
@@ -182,7 +183,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Return the table of some results, in Markdown: means over seeds, and deviations."""
+    """Return the table of some results in Markdown, with means and deviations over seeds."""
     shown = [f"| `features` | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for kind in KINDS:
         cells = [f"`{kind}`"]
@@ -200,7 +201,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def updated(page: str, lines: list[dict[str, Any]], source: str) -> str:
-    """Return a page with the table of some results between its marks.
+    """Return a page with a new table of some results between its marks.
 
     Args:
         page: its present text.

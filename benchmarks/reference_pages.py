@@ -1,4 +1,4 @@
-"""For the pages of reference: examples in docstrings stand as code, and not as quotations.
+"""For the reference pages: shows examples in docstrings as code, not as quotations.
 
 zensical.toml names this for griffe, which reads the docstrings; nothing else imports it.
 """
@@ -14,7 +14,7 @@ EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
 
 
 class FencedExamples(griffe.Extension):
-    """Puts each example that begins with ``>>>`` between fences."""
+    """Puts fences around each example that begins with ``>>>``."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Change the docstring of an object."""

@@ -1,14 +1,15 @@
-"""Rounds of a recipe, compared with the plain PyTorch loop that one would write first.
+"""Times rounds of a recipe, beside the plain PyTorch loop that one would write first.
 
     FEDLDP_DATA=... python benchmarks/round.py [RECIPE] [PAIRS] [CLIENTS]
 
 RECIPE is a recipe of LDP-FL with a convolutional model: ldp-fl-mnist (the default) or
 ldp-fl-cifar10. Both sides do the same work: SGD of every client on its share of the examples, eq. 2
 on every weight, the mean, and the accuracy on the test set. With CLIENTS, fewer clients take part
-in a round, each with the same share. Ours uses two worker processes of one thread; the plain loop
-uses one process with two threads and torch's default settings. They alternate. CPU time of all
+in a round, each with the same share. fedldp uses two worker processes of one thread; the plain loop
+uses one process with two threads and torch's default settings. They alternate. The CPU time of all
 processes is shown too; the first round's includes the start of the workers. The machine must be
-idle: the plain loop's two threads wait for each other, for minutes if others use their cores.
+idle, because the plain loop's two threads wait for each other, for minutes if other processes use
+their cores.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def cpu_seconds() -> float:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if int(stat.parent.name) == os.getpid() or int(fields[1]) == os.getpid():
             ticks += int(fields[11]) + int(fields[12])

@@ -1,15 +1,15 @@
-"""Memory and time of a run with 100, 10,000 and 1,000,000 clients, part by part.
+"""Measures memory and time of a run with 100, 10,000 and 1,000,000 clients, part by part.
 
     FEDLDP_DATA=... python benchmarks/scale.py [--once] [CLIENTS]...
 
-Each number of clients runs in a process of its own: ldp-fl-mnist with logistic regression (d =
-7,850), one step on 6 examples that each client draws from MNIST, all clients in one round, one
-process, with a run folder. The columns are peak resident memory, and CPU seconds: of the plan with
-its statement, of the rounds for each client, and of writing the last checkpoint.
+Each number of clients runs in a separate process: ldp-fl-mnist with logistic regression (d =
+7,850), one step on 6 examples that each client draws from MNIST, all clients in one round, with a
+run folder. The columns are peak resident memory, and CPU seconds: of the plan with its statement,
+of the rounds, also per client, and of writing the last checkpoint.
 
 With --once: k_closest on pose features (d = 2,010), each client in one of two rounds. The time of
-the rounds then includes computing the features of all 70,000 images, some seconds for any number of
-clients.
+the rounds then includes some seconds, for any number of clients, in which the features of all
+70,000 images are computed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Bytes and CPU seconds of a round whose reports go through the secure sum, by phase.
+"""Measures bytes and CPU seconds of a round through the secure sum, by phase.
 
     python benchmarks/secure_sum_bytes.py [N,D ...]
 
-For each number of clients N and weights D, one round runs in this process: every question and every
-answer is packed as it would be sent, with the envelope that a deployment puts around it, and keys
-are certified. Reports are one random bit for each weight. The transport (TLS, HTTP or Flower) adds
-further bytes. The script prints a row of a Markdown table for each; bytes are those of one client,
-the one with the most.
+For each number of clients N and weights D, one round runs in this process. Every question and
+answer is packed as it would be sent, with a deployment's envelope, and keys are certified. Reports
+are one random bit for each weight. The transport (TLS, HTTP or Flower) adds further bytes. The
+script prints a row of a Markdown table for each round, with the bytes of the client that has the
+most.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Counting:
 
     Attributes:
         encoders: by client.
-        down: the most bytes that a client was asked with, by phase.
-        up: the most bytes that a client answered, by phase.
+        down: the most bytes that a client received, by phase.
+        up: the most bytes that a client sent, by phase.
         seconds: of all clients.
     """
 
@@ -112,12 +112,12 @@ class Counting:
 
 
 def first(draw: object) -> State:
-    """Return no state: the loop gets one."""
+    """Return no state, because the loop gets one."""
     raise NotImplementedError
 
 
 def kept(state: State, reports: Incoming, draw: object) -> tuple[State, Metrics]:
-    """Return the next state, after checking that the total exists."""
+    """Check that the total exists, and return the next state."""
     (total,) = reports
     return state.next(state.weights), {"reports": float(getattr(total, "reports", 0))}
 

@@ -1,12 +1,12 @@
-"""How long a user waits: for commands that train nothing, and for the first line of a run.
+"""Measures how long a user waits for commands that train nothing, and for a run's first line.
 
     python benchmarks/startup.py [TIMES]
 
-Each command is a process of its own. It runs once, to warm the disk's cache and to write byte-code,
-and then TIMES times. Commands that train nothing are timed to their end; a run to the first line
-that it shows, in a terminal and through a pipe, and is ended then. A run without its data is
-skipped. CPU seconds count up to the same moment: on a busy machine they say more than the clock
-does.
+Each command is a separate process. It runs once, to warm the disk's cache and to write byte-code,
+and then TIMES times. Commands that train nothing are timed to their end. A run is timed to the
+first line that it shows, in a terminal and through a pipe, and is then ended. A run without its
+data is skipped. CPU seconds count up to the same moment; on a busy machine they say more than the
+clock.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pathlib import Path
 TO_THE_END = (("--help",), ("run", "--help"), ("list", "recipes"), ("account", "ldp-fl-mnist"))
 TO_THE_FIRST_LINE = (("run",), ("run", "ldp-fl-mnist"))
 
-# As an installed package runs: with the byte-code of its last run.
+# With the byte-code of the last run, like an installed package.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 Seconds = tuple[float, float]
-"""Seconds by the clock, and of the processor."""
+"""Seconds by the clock, and seconds of the processor."""
 
 
 def to_the_end(command: list[str]) -> Seconds | None:

@@ -1,12 +1,12 @@
-"""Tables and sentences of the study's pages and the README, made of the results in study/results.
+"""Makes tables and sentences of the study's pages and the README from study/results.
 
     for file in study/*.toml; do
         fedldp compare $file --out study/results/$(basename $file .toml)
     done
     python -m benchmarks.study
 
-The first command measures: ``--budget 20m`` stops it in time, and the same command goes on later.
-The second writes the pages again, without data and without running anything.
+The first command measures; ``--budget 20m`` stops it in time, and the same command goes on later.
+The second rewrites the pages, without data and without a run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SEES = {
 
 SITES = (3, 10, 50)
 PEOPLE = {"mnist": ("MNIST", 6_000), "covertype": ("Covertype", 7_000)}
-"""Names of data sets, and how many people all sites have together."""
+"""The names of data sets, and how many people all sites together have."""
 
 BY_ITSELF = {
     "person_dp_sgd, alone": "one site by itself, whoever gets its model",
@@ -61,7 +61,7 @@ BY = {
     "summing-server": "distributed_gaussian",
     "downlink": "central_dp",
 }
-"""Contestants that stand for an adversary in the README: chosen in advance, not by their scores."""
+"""The contestants that stand for an adversary in the README, chosen in advance, not by scores."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Line:
 
     Attributes:
         mean: accuracy in percent, over seeds.
-        deviation: over single seeds, in points.
+        deviation: the standard deviation of one seed, in points.
         idealised: whether its guarantee holds for real numbers only, and so only in simulation.
         refused: why there is no accuracy; empty if there is one.
     """
@@ -115,7 +115,7 @@ class Table:
 
     @cached_property
     def lines(self) -> dict[tuple[str, float | None], Line]:
-        """Results with all seeds, by contestant and epsilon; epsilon is None for a reference."""
+        """Results with all seeds, by contestant and epsilon, which is None for a reference."""
         path = self._folder / "results" / self.name / "table.csv"
         if not path.exists():
             return {}
@@ -150,7 +150,7 @@ class Table:
 
     @property
     def wanted(self) -> int:
-        """The number of runs in all."""
+        """The total number of runs."""
         found = 0
         for name in self.design.entries:
             levels = (None,) if name in self.references else self.design.epsilons
@@ -168,7 +168,7 @@ class Table:
 
 @cache
 def tables() -> list[Table]:
-    """Return all compare files, in the order of their names."""
+    """Return all compare files, ordered by name."""
     return [Table(path.stem) for path in sorted(STUDY.glob("*.toml"))]
 
 
@@ -198,7 +198,7 @@ def public_alone() -> Mapping[str, float]:
 
 
 def rows_of(names: Sequence[str]) -> list[list[str]]:
-    """Return the rows of some tables: without noise first, then by what the server sees.
+    """Return the rows of some tables, first without noise, then by what the server sees.
 
     A cell is empty if its table does not have that epsilon.
     """
@@ -239,7 +239,7 @@ def others(data: str) -> str:
 
 
 def unlike() -> str:
-    """Return the table of clients of unlike labels."""
+    """Return the table of clients with unlike labels."""
     rows = []
     for kind, words in UNLIKE.items():
         rows += [[words, *row] for row in rows_of([f"mnist-1000-{kind}-server"])]
@@ -273,7 +273,7 @@ def people(data: str) -> str:
 
 
 def people_in_short() -> str:
-    """Return the README's table of people, without rows that have no result of their own yet."""
+    """Return the README's table of people, without rows that are not measured yet."""
     rows = []
     for data, (title, number) in PEOPLE.items():
         for sites in SITES:
@@ -295,7 +295,7 @@ def _head(epsilons: Sequence[float]) -> list[str]:
 
 
 def in_short() -> str:
-    """Return the README's table of many clients: by whom they trust, and how many there are."""
+    """Return the README's table of many clients, by whom they trust and how many they are."""
     kinds = ("pixels", "pose")
     rows = []
     for adversary, name in BY.items():
@@ -319,8 +319,8 @@ def conclusion() -> str:
     """Return what to use, in sentences that follow from the tables.
 
     Raises:
-        ValueError: a sentence does not follow any more; write another. KeyError: the subject of a
-            sentence is not measured.
+        ValueError: a sentence no longer follows; write another. KeyError: a sentence's subject is
+            not measured.
     """
     return "".join(f"- {sentence}\n" for sentence in sentences())
 
@@ -498,7 +498,7 @@ def _listed(values: Iterable[float]) -> str:
 
 
 def progress() -> str:
-    """Return a paragraph on what was measured, and on what was not, with its cost."""
+    """Return a paragraph on what has been measured, and what has not, with its cost."""
     made, wanted = (sum(len(each.runs) for each in tables()), sum(each.wanted for each in tables()))
     minutes = sum(each.seconds for each in tables()) / 60
     left = []
@@ -513,7 +513,7 @@ def progress() -> str:
 
 
 def _seconds_of_a_run(each: Table) -> float:
-    """Return the duration of a run: that of others in its file, or else of the most similar one.
+    """Return the duration of a run, from other runs in its file or else the most similar ones.
 
     Behind a sum every client draws noise, so the duration grows with the number of clients.
     """
@@ -521,7 +521,7 @@ def _seconds_of_a_run(each: Table) -> float:
     known = [other for other in tables() if other.runs and other.design.guarantee.unit == kind.unit]
     alike = [other for other in known if other.design.guarantee.adversary == kind.adversary]
     if not (alike or known):
-        return 5.0  # nothing similar is measured
+        return 5.0  # nothing similar has been measured
     nearest = min(
         alike or known,
         key=lambda other: (other != each, abs(math.log(clients / other.design.first.num_clients))),
@@ -533,7 +533,7 @@ def _seconds_of_a_run(each: Table) -> float:
 
 @cache
 def made() -> dict[str, str]:
-    """Return everything made from the results, by the name of its place in a page."""
+    """Return everything made from the results, by the name of the place in a page."""
     return {
         **{f"mnist-{clients}": many(clients) for clients in CLIENTS},
         **{f"people-{data}": people(data) for data in ("mnist", "covertype")},
@@ -547,12 +547,12 @@ def made() -> dict[str, str]:
 
 
 def updated(page: str) -> str:
-    """Return a page's text with everything made from results written again."""
+    """Return a page's text with everything that comes from results rewritten."""
     return with_blocks((ROOT / page).read_text(encoding="utf-8"), made())
 
 
 def main() -> None:
-    """Write the pages again."""
+    """Rewrite the pages."""
     for page in PAGES:
         (ROOT / page).write_text(updated(page), encoding="utf-8")
 

@@ -4,7 +4,7 @@
     python -m benchmarks.tracked --show FILE.jsonl    prints them as a table
 
 Each number is CPU time over that of a reference on the same machine at the same time, so that lines
-of different machines can be compared, roughly: look into a change by a third. The command takes a
+from different machines can roughly be compared: look into a change by a third. The command takes a
 minute, and needs no data set.
 """
 
@@ -39,7 +39,7 @@ COMMANDS = {
 
 
 def reference() -> float:
-    """Return the CPU seconds of hashing a gigabyte of zeros: C code that no version changes."""
+    """Return the CPU seconds of hashing a gigabyte of zeros, in C code that no version changes."""
     block = bytes(1 << 24)
     started = os.times().user
     digest = hashlib.blake2b()
@@ -63,7 +63,7 @@ def of_command(arguments: tuple[str, ...]) -> float:
 
 
 def measured() -> dict[str, float]:
-    """Return all numbers: medians of ``TIMES`` runs, after one that warms the disk's cache."""
+    """Return all numbers: medians of ``TIMES`` runs, after a run that warms the disk's cache."""
     torch.set_num_threads(1)
     found = {"encode, over plain torch": 1 / encoding_seconds(WEIGHTS)[2]}
     unit = _median(reference)
@@ -97,7 +97,7 @@ def _commit() -> str:
 
 
 def table(lines: list[dict[str, object]]) -> str:
-    """Return the last ten lines as a Markdown table, each number beside the median before it."""
+    """Return the last ten lines as a Markdown table, each number beside the earlier median."""
     names = list(dict.fromkeys(name for each in lines for name in each["figures"]))  # type: ignore[attr-defined]
     rows = [f"| date | commit | {' | '.join(names)} |", "| --- " * (len(names) + 2) + "|"]
     for at in range(max(0, len(lines) - 10), len(lines)):
@@ -117,7 +117,7 @@ def _cell(name: str, lines: list[dict[str, object]]) -> str:
 
 
 def main() -> None:
-    """Measure, or show."""
+    """Measure, or print the table."""
     *options, file = sys.argv[1:]
     if options == ["--show"]:
         print(table([json.loads(each) for each in Path(file).read_text().splitlines()]))

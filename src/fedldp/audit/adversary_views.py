@@ -1,8 +1,9 @@
 """What an adversary sees of a system, in one trial or in many, in the form that scores need.
 
-    server             the bytes that leave one client, in every round that is played summing-server
-    the sum of a round's reports, as the server step gets it shuffled-server    how many ones a
-    round's messages have at each coordinate; or all whole reports of a round, sorted by their bytes
+    server             the bytes that leave one client, in every round that is played
+    summing-server     the sum of a round's reports, as the server step gets it
+    shuffled-server    how many ones a round's messages have at each coordinate; or all whole
+                       reports of a round, sorted by their bytes
     downlink           the broadcast that follows from a round's reports
 
 A round of several phases, whose server gets only a sum, is played in full, and the server sees its

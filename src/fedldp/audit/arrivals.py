@@ -1,8 +1,8 @@
 """When shuffled messages arrive, with realistic clocks, and which links their times reveal.
 
 The game: one of n clients is the target. The server sees when one of its messages arrives, and when
-    all n clients' messages for one other position arrive, in the same round or the next. It names
-    the target's message. A guess is right with probability 1/n.
+all n clients' messages for one other position arrive, in the same round or the next. It names the
+target's message. A guess is right with probability 1/n.
 
 The time model is that of ``simulation.schedule``: message j of client i arrives at W_i + U(0, T),
 where W_i is T_S for every client that predicts its own times correctly. Then an arrival has the
@@ -16,8 +16,8 @@ Attacks; all of them know T:
   with density 1/T from W to W + T. So the likelihood ratio of "both of one client" and "of two" is
   P(both windows are open)/(P(the one is) P(the other is)), by that law.
 - ``windows``: the same, where the server knows the actual windows of this round's clients, as it
-may after many rounds: among the windows that a message may come from, it scores by the share that
-both messages have in common.
+  may after many rounds: among the windows that a message may come from, it scores by the share that
+  both messages have in common.
 - ``ticks``: if timers have ticks, the message whose place within a tick is nearest.
 """
 

@@ -1,8 +1,8 @@
 """Canaries: neighbouring inputs of a client on which its reports are likeliest to reveal too much.
 
 A canary is what a client has: its examples and, if training draws no noise, perhaps an update that
-    replaces the trained one. Such an update is worse than any examples could make it, and an
-    encoder's guarantee holds for every update.
+replaces the trained one. Such an update is worse than any examples could make it, and an encoder's
+guarantee holds for every update.
 """
 
 from __future__ import annotations

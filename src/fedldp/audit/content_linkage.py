@@ -1,8 +1,8 @@
 """Linking messages by their content: what their bits give away.
 
 The game: the server sees one message of a client, and all n clients' messages at one other
-    position: another chunk of the same round, or the same chunk of the next. It names the message
-    that comes from the same client. A guess is right with probability 1/n.
+position: another chunk of the same round, or the same chunk of the next. It names the message that
+comes from the same client. A guess is right with probability 1/n.
 
 The attack is the best linear attack for weak signals. An adversary trains shadow clients on its own
 data, from the same broadcasts that the clients had, and so knows how the deviations from the mean

@@ -1,8 +1,7 @@
 """Games: an adversary who knows everything but the input plays them, and a bound says how well.
 
 A game explores first: by a few trials of every pair of inputs it chooses a pair and an event. Then
-    it counts this event in fresh trials of the pair, with streams that played no part in the
-    choice.
+it counts this event in fresh trials of the pair, with streams that played no part in the choice.
 """
 
 from __future__ import annotations

@@ -54,10 +54,10 @@ def curve(
     """Return the ROC curve of ``scores``, where larger scores mean yes.
 
     The intervals come from a bootstrap over groups: scores of one group are dependent, because they
-        come from one report. Groups must be independent: no score may depend on the truth of
-        another group. The intervals of true-positive rates are at least as wide as Clopper and
-        Pearson's, since a bootstrap has no width if every report gives the same answer. Thresholds
-        are chosen on the same trials that are counted, as is usual for these curves.
+    come from one report. Groups must be independent: no score may depend on the truth of another
+    group. The intervals of true-positive rates are at least as wide as Clopper and Pearson's, since
+    a bootstrap has no width if every report gives the same answer. Thresholds are chosen on the
+    same trials that are counted, as is usual for these curves.
 
     Args:
         scores: shape (m,).

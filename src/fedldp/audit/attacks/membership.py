@@ -8,11 +8,13 @@ adversary's shadows, whose members it knows; the others are targets, each attack
     loss threshold   small loss under what was sent: a member     Yeom, Giacomelli, Fredrikson, Jha
                                                                    2018
     LiRA             how likely the confidence is where the example was in, over where it was out:
-    Gaussians of the shadows, for each example    Carlini, Chien, Nasr, Song, Terzis, Tramer 2022
-    LiRA, gradient   the same of how far the update lies along the example's own gradient, which
-    needs no working model                        after Nasr, Shokri, Houmansadr 2019 nearest centre
-    nearer to the shadows' reports with the example, or without it: where the server does not know
-    what the model is given
+                     Gaussians of the shadows, for each example    Carlini, Chien, Nasr, Song,
+                                                                   Terzis, Tramer 2022
+    LiRA, gradient   LiRA on how far the update lies along the example's own gradient, which needs
+                     no working model                              after Nasr, Shokri, Houmansadr
+                                                                   2019
+    nearest centre   whether the report is nearer to the shadows' reports with the example or to
+                     those without it; for a server that does not know the model's inputs
 """
 
 from __future__ import annotations
