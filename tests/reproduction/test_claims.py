@@ -79,6 +79,19 @@ def test_an_order_holds_by_more_than_the_standard_error(
         assert judged(PaperClaim(**{**vars(claim), "cells": cells[::-1]}))[1] != "agrees"
 
 
+@pytest.mark.parametrize(("gap", "holds"), [(0.0081, True), (0.0079, False)])
+def test_a_cell_that_stands_twice_in_a_group_counts_twice(
+    gap: float, holds: bool, committed: dict[str, Any]
+) -> None:
+    """The standard error of one cell that stands twice is 0.008; of two it would be 0.0057."""
+    committed["low"] = published(PAIR[0], 0.90, None, 1)
+    committed["high"] = published(PAIR[1], 0.90 + gap, 0.016, 4)
+    claim = PaperClaim(
+        place="5", says="more", cells=PAIR, ours="{:.1f}, {:.1f}", above=(((1, 1), (0, 0)),)
+    )
+    assert (judged(claim)[1] == "agrees") is holds
+
+
 def test_a_claim_may_be_of_an_earlier_round_or_of_no_recipe(committed: dict[str, Any]) -> None:
     row = published(PAIR[0], 0.9, None, 1)
     committed["a"] = dataclasses.replace(row, after={"5": [0.7, None]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -121,10 +122,10 @@ def _is_above(measured: Sequence[Measurement], upper: Sequence[int], lower: Sequ
     """Return whether a group's mean exceeds another's by more than the seeds' standard error."""
     gap = variance = 0.0
     for group, sign in ((upper, 1), (lower, -1)):
-        for place in group:
-            ours = measured[place]
-            gap += sign * ours.mean / len(group)
-            variance += (ours.deviation or 0.0) ** 2 / len(ours.seeds) / len(group) ** 2
+        for place, times in Counter(group).items():
+            ours, share = measured[place], times / len(group)
+            gap += sign * ours.mean * share
+            variance += (ours.deviation or 0.0) ** 2 / len(ours.seeds) * share**2
     return gap > math.sqrt(variance)
 
 

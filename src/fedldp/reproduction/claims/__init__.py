@@ -14,7 +14,7 @@ from typing import Any
 Numbers = Sequence[float]
 
 Groups = tuple[tuple[int, ...], tuple[int, ...]]
-"""Two groups of a claim's cells, by their positions."""
+"""Two groups of a claim's cells, by their positions; one that stands twice counts twice."""
 
 
 @dataclass(frozen=True, kw_only=True)

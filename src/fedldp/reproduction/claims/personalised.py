@@ -6,6 +6,7 @@ from typing import Any
 
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.reproduction.claims import (
+    Groups,
     Numbers,
     PaperClaim,
     halves,
@@ -186,7 +187,6 @@ _BETTER_CAUSES = {
 
 def _largest(letter: str, figures: tuple[int, ...], largest: int, cause: str) -> PaperClaim:
     """Return the claim that one of these figures has the largest gain over (A), beyond scatter."""
-    at = figures.index(largest)
     pairs = [(_mixes(figure, letter), _mixes(figure, "a")) for figure in figures]
 
     def gains(found: Numbers) -> Numbers:
@@ -196,6 +196,18 @@ def _largest(letter: str, figures: tuple[int, ...], largest: int, cause: str) ->
             rest = rest[2 * len(of) :]
         return made
 
+    def above(other: int) -> Groups:
+        places = list(range(sum(2 * len(over) for _, over in pairs)))
+        halves_of: dict[int, list[list[int]]] = {}
+        for figure, (of, over) in zip(figures, pairs, strict=True):
+            halves_of[figure] = [places[: len(of)], places[len(of) : len(of) + len(over)]]
+            del places[: len(of) + len(over)]
+        (best, start), (rest, floor) = halves_of[largest], halves_of[other]
+        return (
+            (*best * len(rest), *floor * len(best)),
+            (*start * len(rest), *rest * len(best)),
+        )
+
     titles = ", ".join(_FIGURES[figure][1].partition(",")[0] for figure in figures)
     return PaperClaim(
         place=f"5.{2 if largest < 5 else 3}.2",
@@ -203,9 +215,7 @@ def _largest(letter: str, figures: tuple[int, ...], largest: int, cause: str) ->
         cells=tuple(name for pair in pairs for half in pair for name in half),
         derive=gains,
         ours="{:+.1f}, {:+.1f}, {:+.1f} points on " + titles,
-        holds=lambda found: all(
-            found[at] >= _WITHIN + each for place, each in enumerate(found) if place != at
-        ),
+        above=tuple(above(figure) for figure in figures if figure != largest),
         cause=cause,
     )
 
@@ -218,7 +228,12 @@ def _suited(figures: tuple[int, ...], worst: int, ours: str) -> PaperClaim:
         says=f"judged by accuracy without noise, the framework suits {title} least ({split})",
         cells=tuple(name for figure in figures for name in _of(figure, "none")),
         ours=ours,
-        holds=lambda found: min(found) == found[figures.index(worst)],
+        above=tuple(
+            ((place,), (figures.index(worst),))
+            for place, figure in enumerate(figures)
+            if figure != worst
+        ),
+        cause=_SCATTER,
     )
 
 
