@@ -105,7 +105,7 @@ def test_a_round_whose_sum_nobody_saw_makes_no_line_worse_but_still_counts() -> 
 
 
 def test_a_round_of_which_nothing_is_known_is_refused() -> None:
-    with pytest.raises(ConfigError, match="it lacks round 2"):
+    with pytest.raises(ConfigError, match="clients_in_sum lacks round 2"):
         lines(rounds=2, clients_in_sum={1: 100})
 
 

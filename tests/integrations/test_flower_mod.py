@@ -378,7 +378,7 @@ def test_of_a_model_with_frozen_weights_the_others_are_sent(tmp_path: Path) -> N
     def made(**changes: Any) -> PrivateMod:
         return PrivateMod(Frozen, settings(**changes), folder=tmp_path, budget=Budget("pure", 1e6))
 
-    with pytest.raises(ConfigError, match="freeze its layer by trainable"):
+    with pytest.raises(ConfigError, match="freeze its layer with trainable"):
         made()
     private = made(trainable="requires_grad")
     assert "none of them was trained" in private.statement()["warnings"][-2]

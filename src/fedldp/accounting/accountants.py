@@ -1,4 +1,4 @@
-"""What is known of each event: one table, from an event's class to its accountant.
+"""What is known about each event: one table, from an event's class to its accountant.
 
 Budgets, ledgers, statements, clients, deployments and the audit look events up here and nowhere
 else. A new event needs a class (in ``events``) and an entry here. The table knows exact classes,
@@ -98,12 +98,12 @@ class Normal:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """Sums over secret random samples, plus continuous Gaussian noise or noise equally private.
+    """Sums over secret random samples, plus continuous Gaussian noise or noise that is as private.
 
     Attributes:
         release: a function from the number of such reports in a sum to one release.
         times: the number of releases.
-        sides: what is sampled; if the event stands for a part of a client, that part.
+        sides: what is sampled; if the event is about a part of a client, that part.
         adversaries: the adversaries it protects against; against others nothing is known.
     """
 
@@ -162,7 +162,7 @@ class Content:
 
 @dataclass(frozen=True, kw_only=True)
 class Accountant(Generic[E]):
-    """What is known of one class of events: a row of the table.
+    """What is known about one class of events: a row of the table.
 
     Exactly one of ``loss``, ``content``, ``sides`` and ``nothing`` is given: it says what kind of
     event this is. The other attributes describe an event that has a loss.
@@ -370,7 +370,7 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
 
 
 def accountant(event: Event) -> Accountant[Any]:
-    """Return what is known of the class of ``event``.
+    """Return what is known about the class of ``event``.
 
     Raises:
         UnknownEvent: the table has no row for it.
@@ -530,11 +530,9 @@ def _read(record: object, levels: int) -> Event:
     known = {cls.wire: cls for cls in ACCOUNTANTS}
     if len(known) < len(ACCOUNTANTS):
         twice = ", ".join(name for name, n in Counter(c.wire for c in ACCOUNTANTS).items() if n > 1)
-        raise ConfigError(f"{twice}: two classes of events have this wire; give yours another")
+        raise ConfigError(f"{twice}: two event classes have this wire; give yours a different one")
     if not isinstance(record, dict) or not isinstance(name, str) or name not in known:
-        raise ConfigError(
-            f"event = {name!a:.60}: this version knows {', '.join(known)} and no other"
-        )
+        raise ConfigError(f"event = {name!a:.60}: this version knows {', '.join(known)} only")
     if levels == 0:
         raise ConfigError(f"event {name}: it is nested too deeply")
     values = {
@@ -544,7 +542,7 @@ def _read(record: object, levels: int) -> Event:
     }
     expected = {each.name for each in fields(known[name])}
     if not set(values) <= expected:
-        raise ConfigError(f"event {name}: its record does not fit it; it has {', '.join(expected)}")
+        raise ConfigError(f"event {name}: its record has other fields than {', '.join(expected)}")
     try:
         return known[name](**values)
     except TypeError as error:

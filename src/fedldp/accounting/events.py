@@ -38,8 +38,8 @@ class Event:
 
     Raises:
         ConfigError: a field is not exactly of its declared type, or out of range. A number may be a
-            plain int or float, but not text, a bool or a numpy scalar. Or the field's event may not
-            stand in this one.
+            plain int or float, but not text, a bool or a numpy scalar. Or the event that a field
+            holds may not be nested in this one.
     """
 
     wire: ClassVar[str] = "Event"
@@ -69,8 +69,8 @@ class BinaryRandomizedResponse(Event):
         coordinates: the number of coordinates, d.
         whole: a pure bound for the whole report, smaller than ``coordinates * epsilon``, if a bound
             on the vector gives one; None if every coordinate may be at any extreme.
-        group: the public label that a report carries if clients have budgets of their own; a
-            shuffler keeps groups apart.
+        group: the public label that a report carries if clients have different budgets; a shuffler
+            keeps groups apart.
     """
 
     wire: ClassVar[str] = "TwoValuedBits"
@@ -407,7 +407,7 @@ def _check_share(variance: int) -> None:
     if variance < SMALLEST_SHARE:
         raise ConfigError(
             f"variance = {variance}: give a share of at least {SMALLEST_SHARE} squared steps, "
-            "below which nothing is proven of a sum of shares"
+            "below which nothing is proven about a sum of shares"
         )
 
 

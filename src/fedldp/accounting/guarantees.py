@@ -82,10 +82,10 @@ HOUSE = "fedldp"
 
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
 LEAST_FOR_MU = 1e-100
-"""What epsilon may lack if ``mu`` is of discrete noise; far below one float step of any delta."""
+"""What discrete noise adds to the epsilon from ``mu``. Smaller deltas get no line from ``mu``."""
 
 LOWER = "; lower: "
-"""Separates the method of the upper bound from that of the lower one, in a line's ``method``."""
+"""In a line's ``method``, separates the method of the upper bound from that of the lower bound."""
 
 _CLONES = "clone pair composed (Feldman, McMillan, Talwar 2021)"
 _BLANKET = "privacy blanket (Balle, Bell, Gascon, Nissim 2019), summed exactly for subset response"
@@ -139,8 +139,8 @@ class Guarantee:
         kind: "pure" (delta 0), "approximate", or "none" (nothing can be proven).
         epsilon: a proven upper bound; None if there is none.
         delta: 0 for pure.
-        lower: a proven lower bound on the true epsilon; equal to ``epsilon`` if that is exact. None
-            if none is known, as for a user's own code.
+        lower: a proven lower bound on the true epsilon; equal to ``epsilon`` if ``epsilon`` is
+            exact. None if no lower bound is known, as for a user's own code.
         assumptions: what the guarantee rests on.
         method: how it was computed, with the source.
         stated_by: who states what a client releases: "fedldp", or the address of the user's own
@@ -178,13 +178,13 @@ def local_guarantees(
         attained: whether to compute lower bounds, which take as long as the upper ones.
         copies: how many clients with such a history change at once. Each has its own randomness,
             also for what is drawn once.
-        shift: how many times as far as its event says each input may move. A release that is
+        shift: each input may move this many times as far as its event says. A release that is
             epsilon, rho or mu private is then epsilon shift, rho shift^2 or mu shift private.
 
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
 
-    Source: for ``shift``, the group privacy of each notion by itself. For zCDP: Bun, Steinke 2016,
+    Source: for ``shift``, group privacy of each notion separately. For zCDP: Bun, Steinke 2016,
     Proposition 1.9. A Gaussian whose inputs lie ``shift`` times as far apart has ``shift`` times
     the mu.
     """
@@ -315,9 +315,10 @@ def _composed(
     """Return an epsilon at a positive ``delta``, what two inputs attain of it, and the method.
 
     The epsilon composes whole reports or their coordinates, whichever gives less. The attained
-    value, not rounded down (by a relative 1e-9 at most), is known if every coordinate may be at any
-    extreme and its revealing probability is known rather than only bounded. It is None if it is not
-    known, or not wanted (``attained``), because it takes as long as the epsilon.
+    value is known if every coordinate may be at any extreme and its revealing probability is known
+    rather than only bounded. It may still be too large by a relative 1e-9, so pass it through
+    ``_just_below``. It is None if it is not known, or not wanted (``attained`` is False), because
+    it takes as long as the epsilon.
     """
     counts: Counter[tuple[float, float]] = Counter()
     for loss, times in losses:
@@ -447,7 +448,7 @@ def sampled_guarantee(
             most ``shift`` times as far.
 
     Raises:
-        ConfigError: nothing is known of this unit and adversary for such a history.
+        ConfigError: nothing is known about this unit and adversary for such a history.
     """
     side = _side_of(unit)
     releases: Counter[SampledRelease] = Counter()
@@ -460,8 +461,8 @@ def sampled_guarantee(
             or adversary not in loss.adversaries
         ):
             raise ConfigError(
-                f"event {type(event).__name__}: among sampled sums, no accountant knows what it "
-                f"costs a {unit} against {adversary}; charge a PerRecord or PerPerson event, or "
+                f"event {type(event).__name__}: no accountant knows its cost for a {unit} "
+                f"against {adversary} in sampled sums; charge a PerRecord or PerPerson event, or "
                 "the server's release"
             )
         releases[_moved_sample(loss.release(1), shift)] += copies * times * loss.times
@@ -507,7 +508,7 @@ def shuffled_guarantees(
 
     Args:
         event: what a client releases in each round.
-        rounds: the largest number of rounds in which it does.
+        rounds: the largest number of rounds in which the client releases it.
         anonymity_set: the number of honest participants that release the same event in every such
             round.
         chunk: coordinates in one shuffled message; ignored for reports of one category.

@@ -102,7 +102,6 @@ def cost(event: Event, kind: BudgetKind, side: Side = "client") -> float:
     one by one or as a whole, whichever is less. Gaussian reports cost their rho under zCDP, and
     infinity under the other kinds; so does each Gaussian share by itself. Values in clear never
     have a finite cost. A message without any data costs nothing.
-    any data costs nothing.
 
     Raises:
         UnknownEvent: the event is unknown.

@@ -29,7 +29,7 @@ RoundWords = dict[int, NDArray[np.uint32]]
 """The rounds of some clients, an entry for each client: bit b of word w is round 32 w + b."""
 
 _DENSE = 8
-"""Clients are counted in a table of all indices if it has at most this many times the entries."""
+"""Clients are counted in a table of all indices if it is at most this many times their number."""
 
 
 _FEW_GROUPS = 1000
@@ -129,7 +129,7 @@ class ReleaseHistory:
         return ReleaseHistory(seen)
 
     def of_server(self) -> ReleaseHistory:
-        """Return what the server's broadcasts release about the clients, as if of one client."""
+        """Return what the server's broadcasts release, as if one client released it."""
         nobody = np.zeros(1, np.int32)
         return ReleaseHistory(
             {event: [Cohort(nobody, bits)] for event, bits in self._server.items()}

@@ -64,7 +64,8 @@ _PART_OF_CLIENT: dict[Part, str] = {
 }
 
 AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
-"""For clients with budgets of their own: drawn for as many rounds, another one may be worse off."""
+"""For clients with different budgets: another client, drawn for as many rounds, may be worse
+off."""
 
 SCHEMA_VERSION = 1
 """The version of a statement's keys. It grows when a key goes or changes its meaning, not when one
@@ -90,7 +91,7 @@ _EARLIER_HELD_OUT = f"accuracy, loss and confusion matrix are {_OF_PRIVATE_ROWS}
 
 
 def scores_are_private(warnings: Sequence[str]) -> bool:
-    """Return whether a statement says that scores come from private rows, in old wordings too."""
+    """Return whether a statement says, now or in earlier wordings, that scores use private rows."""
     return HELD_OUT in warnings or _EARLIER_HELD_OUT in warnings
 
 
@@ -287,7 +288,7 @@ def upgraded(privacy: Mapping[str, Any]) -> dict[str, Any]:
 def server_lines(
     releases: ReleaseHistory, unit: Unit, delta: float, persons_at_sites: int = 1
 ) -> list[dict[str, Any]] | None:
-    """Return a statement's lines of one unit against the server; None if that needs a whole one.
+    """Return the lines of one unit against the server; None if only ``statement`` has them.
 
     Use it for a search, which states hundreds of candidates and needs no lower bounds.
     """
@@ -444,7 +445,8 @@ def _at_sites(line: Guarantee, part: Part, sites: int, how: Callable[[int], str]
         return line
     assumption = f"{AT_SITES} {sites} site{'s' if sites > 1 else ''}"
     line = replace(line, assumptions=[*line.assumptions, assumption])
-    # Perhaps no person is at so many sites, or no sites released as much as all others.
+    # The bound may not be attained: perhaps no person is at so many sites, or no person's sites all
+    # release the most.
     return line if sites == 1 else replace(line, lower=None, method=f"{how(sites)}: {line.method}")
 
 
@@ -624,7 +626,7 @@ def _in_sum(summed: SumInPath, round: int, released: int) -> int:
     if summed.clients_in_sum is None:  # the missing may all be of the smallest committee
         return max(1, released - summed.in_other_sums)
     if round not in summed.clients_in_sum:
-        raise ConfigError(f"clients_in_sum: it lacks round {round}, in which clients released")
+        raise ConfigError(f"clients_in_sum lacks round {round}, in which clients sent reports")
     return min(released, summed.clients_in_sum[round])
 
 

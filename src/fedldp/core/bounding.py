@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from fedldp.core.errors import ConfigError, PrivacyError
 
 LARGEST = 1e6
-"""The largest centre or radius: float32 has seven digits, and more would swallow the weights."""
+"""The largest centre or radius: float32 has seven digits, and a larger number would swallow the
+weights."""
 LARGEST_WEIGHT = 1e9
 """The largest magnitude that a client accepts in a broadcast; no training needs more."""
 FARTHEST = np.float32(1e30)
@@ -87,7 +88,7 @@ class Ranges:
         if not len(self.centers) == len(self.radii) == len(self.sizes):
             raise ConfigError(
                 f"range_center has {len(self.centers)} and range_radius {len(self.radii)} values "
-                f"for a model of {len(self.sizes)} parameter tensors: give one, or one for each"
+                f"for a model of {len(self.sizes)} parameter tensors: give one for all or one each"
             )
         for name, values in (("range_center", self.centers), ("range_radius", self.radii)):
             for value in values:
@@ -100,8 +101,8 @@ class Ranges:
                 )
             if radius < abs(center) * 1e-5:
                 raise ConfigError(
-                    f"range_radius = {radius:g} is lost beside range_center = {center:g} in "
-                    "float32: give a larger radius"
+                    f"range_radius = {radius:g} is too small next to range_center = {center:g} "
+                    "for float32: give a larger radius"
                 )
 
     @classmethod
@@ -160,7 +161,8 @@ class Ranges:
                 for row, x in zip(values, result, strict=True):
                     self.normalise(row, x)
                 return result
-            # Clip to far beyond every bound but finite: a finite value must not be refused later.
+            # Clip to a finite limit far beyond every bound: a finite value must not be refused
+            # later.
             with np.errstate(over="ignore"):
                 return np.clip(self._scaled(values, result), -FARTHEST, FARTHEST, out=result)
 

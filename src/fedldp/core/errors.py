@@ -26,7 +26,7 @@ class PrivacyError(FedldpError):
 
 
 class OverBudget(PrivacyError):
-    """The budget does not cover the event, or no budget can: nothing is proven for it."""
+    """The budget does not cover the event, or no budget can, because nothing is proven for it."""
 
 
 class AskedOtherwise(PrivacyError):
@@ -38,7 +38,7 @@ class NoLongerKept(PrivacyError):
 
 
 class OutOfTurn(PrivacyError):
-    """The client has answered this run in as many rounds as its release is protected for."""
+    """The client has already answered this run as often as its release is protected for."""
 
 
 class LedgerUnusable(PrivacyError):

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Marks a setting, in its ``Annotated`` type, that is written only if it is not its default.
+    """Marks a setting, in its ``Annotated`` type, that is not written if it has its default value.
 
     Use it for every setting added after others were published. Run folders, run names, agreements
     and what clients were told then stay the same, to the byte, for everyone who does not use the

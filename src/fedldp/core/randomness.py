@@ -1,9 +1,9 @@
 """The only source of randomness in fedldp: one AES-256-CTR keystream for each purpose.
 
-In deployment a stream is keyed with 32 fresh bytes from the operating system. In simulation its
-key is derived from (seed, round, client, purpose). A draw then depends on what it is for, never on
+In deployment a stream is keyed with 32 fresh bytes from the operating system. In simulation its key
+is derived from (seed, round, client, purpose). A draw then depends on what it is for, never on
 which process made it or when: any number of workers gives the same bits. Both cases use the same
-generator. It is faster than numpy's own, so there is no fast and insecure mode.
+generator. It is faster than numpy's generators, so there is no fast and insecure mode.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class Stream:
         """Return the next ``count`` bytes of the keystream, shape (count,)."""
         if count <= _FEW_BYTES:
             return np.frombuffer(bytearray(self._encryptor.update(_ZEROS[:count])), np.uint8)
-        # cryptography asks for a buffer one block less a byte longer than what it writes.
+        # The cryptography package needs a buffer that is 15 bytes (a block less one) longer than
+        # its output.
         buffer = np.empty(count + 15, np.uint8)
         view = buffer.data
         for start in range(0, count, len(_ZEROS)):
@@ -114,7 +115,7 @@ class Stream:
         return int(self.integers(1, np.int64)[0])
 
     def torch_generator(self, device: torch.device) -> torch.Generator:
-        """Return a torch generator seeded from this stream; it is not cryptographic either."""
+        """Return a torch generator seeded from this stream; it is not cryptographic."""
         import torch
 
         return torch.Generator(device).manual_seed(self.torch_seed())

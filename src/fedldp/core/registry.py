@@ -1,4 +1,4 @@
-"""Discovery of what a package holds: to add a mechanism, system or recipe is to add one file.
+"""Discovery of what a package holds: adding a mechanism, system or recipe means adding one file.
 
 It also finds packages that are installed only with an extra, and a user's own code ("module:name").
 """
@@ -70,7 +70,7 @@ def is_address(name: str) -> bool:
 
 
 def address_of(found: object) -> str | None:
-    """Return the address of a class or function of a module; None of whatever has none."""
+    """Return the address of a class or function of a module; None for an object without one."""
     name = getattr(found, "__qualname__", type(found).__name__)
     module = getattr(found, "__module__", None)
     named = module and getattr(sys.modules.get(module), name, None) is found

@@ -446,8 +446,8 @@ def stated_category(mechanism: Mechanism, size: int) -> SubsetResponse:
     found = replace(found)  # checks all fields again, whatever was done to them
     if cost(found, "pure") < cost(event, "pure"):
         raise UnfitEvent(
-            f"{what}: its category says epsilon {found.subset.epsilon!r} of a report, less than its"
-            " event says; state the weights by which the category is drawn"
+            f"{what}: its category has epsilon {found.subset.epsilon!r}, less than its event "
+            "says; state the weights by which the category is drawn"
         )
     return found
 

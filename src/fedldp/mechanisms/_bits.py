@@ -43,8 +43,8 @@ class BitLaw:
             raise ConfigError(f"{self}: give probabilities above 0 and below 1")
         if self.if_one == self.if_zero:
             raise ConfigError(
-                "a randomised 1 and a randomised 0 are the same: give a larger epsilon, or fewer "
-                "bits, or another alpha"
+                "a randomised 1 and a randomised 0 have the same distribution: give a larger "
+                "epsilon, fewer bits, or another alpha"
             )
 
     @classmethod

@@ -32,7 +32,7 @@ class BoundedSteps(Mechanism):
     whoever the other clients are and whatever they send. That also holds modulo 2^64: sums, sums of
     sums and the noise are all added in that ring (``noisy``). A smaller ring would not do. Other
     clients could push the sum to where it wraps; if it were read as signed numbers before the noise
-    was added, it would tell neighbours apart whatever the noise.
+    was added, it would tell neighbours apart however large the noise.
 
     Args:
         noise: the noise that the server adds to a sum; its grid and clip apply to the vectors.

@@ -1,4 +1,4 @@
-"""Shared by randomisers of one category among k: how they randomise the numbers of a vector."""
+"""Base of the randomisers of one category among k: how they randomise the numbers of a vector."""
 
 from __future__ import annotations
 

@@ -84,9 +84,9 @@ class WeightTable:
     def draw(self, values: Integers, stream: Stream) -> Integers:
         """Return a report of each whole number, computed with integers alone.
 
-        The remainder of a 64-bit word by total(v) is uniform, unless the word is one of the last
-        few that would make it uneven; then it is drawn again. That happens for at most one word in
-        16, and only this part of the amount of stream read depends on v.
+        A 64-bit word modulo total(v) is uniform, except for the last few words, which would make it
+        uneven; these are drawn again. At most one word in 16 is, and only this part of the amount
+        of stream read depends on v.
         """
         totals = self.totals(values).astype(np.uint64)
         limits = np.uint64(2**64 - 1) // totals * totals
@@ -198,15 +198,15 @@ class CLDP(Mechanism):
     v' is sent with probability proportional to exp(-alpha |v - v'|/2), from -M to M, where M is
     clip in steps. The sampler is exact for slightly different weights, which fill 60 bits; see
     ``WeightTable``. A report is v', as in the papers: its mean is ``expected``, which near the ends
-    lies further inside than v.
+    lies closer to 0 than v.
 
     Guarantee: ``alpha``-condensed privacy, as claimed: probabilities differ by a factor of at most
     e^(alpha |v1 - v2|) for two numbers v1 and v2. That is no protection in the usual sense, because
     it vanishes for numbers that are far apart. Between any two values, pure epsilon holds:
     ``WeightTable.epsilon`` for one coordinate, and d times that for a report of d coordinates. It
     is about alpha M, at most 2 alpha M, and no more than a random 64-bit integer can reveal. The
-    number of words drawn again, and so the time taken, depends slightly on the values: do not show
-    it.
+    number of words drawn again, and so the time taken, depends slightly on the values: do not
+    reveal it.
 
     Args:
         alpha: for one step, from 1e-9 to 1,000.
@@ -243,8 +243,8 @@ class CLDP(Mechanism):
     def from_settings(cls, settings: MechanismSettings) -> CLDP:
         """Return the mechanism whose pure epsilon for a weight is ``settings.epsilon``.
 
-        That bounds more than condensed privacy does. The precision makes ``clip`` between 1,000 and
-        10,000 steps; a finer one would hardly change the mechanism.
+        A pure epsilon bounds more than condensed privacy does. The precision makes ``clip`` between
+        1,000 and 10,000 steps; a finer one would hardly change the mechanism.
         """
         check_between("clip", settings.clip, SMALLEST_CLIP, LARGEST_CLIP)
         check_between("epsilon", settings.epsilon, *_EPSILON_LIMITS)

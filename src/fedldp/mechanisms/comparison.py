@@ -45,9 +45,9 @@ class Comparison:
     whatever floating point did to the product. U and T are compared by their high words. The high
     words of T are computed quickly, up to a few units. Coordinates for which that could matter are
     settled one by one, in exact integers. Only the random words decide how many there are, with
-    probability (margin + 1)/2^32 each, so no value takes more time than another. That is true of
-    the time alone: an observer who sees both the microseconds of an answer and its bits learns
-    that these few coordinates were each close to their threshold.
+    probability (margin + 1)/2^32 each, so no value takes more time than another. That holds for the
+    time alone: an observer who sees both the microseconds of an answer and its bits learns that
+    these few coordinates were each close to their threshold.
 
     Attributes:
         half: h, from 1 to 2^(B-1) - 1.

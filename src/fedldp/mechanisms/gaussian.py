@@ -130,9 +130,8 @@ def check_noise(clip: float, sigma: float, *, given: str, knob: str) -> None:
         ConfigError: ``sigma`` is out of range.
     """
     if not clip / _LARGEST_RATIO <= sigma <= clip * _LARGEST_RATIO:
-        too, turn = ("much", "larger") if sigma > clip else ("little", "smaller")
+        turn = "larger" if sigma > clip else "smaller"
         raise ConfigError(
-            f"{given}: that makes noise of {sigma / clip:g} times the norm bound, too {too} for "
-            f"the Gaussian's {1 / _LARGEST_RATIO:g} to {_LARGEST_RATIO:g} times; give a {turn} "
-            f"{knob}"
+            f"{given}: that makes noise of {sigma / clip:g} times the norm bound; the Gaussian "
+            f"takes {1 / _LARGEST_RATIO:g} to {_LARGEST_RATIO:g} times; give a {turn} {knob}"
         )

@@ -38,7 +38,8 @@ _MARGIN = 1e-9
 """Relative; far more than all rounding errors between a budget and its statement."""
 
 _REJECTED = 2.0**-20
-"""beta: the largest probability that a random rounding is too long, and is made towards zero."""
+"""beta: the largest probability that a random rounding is too long and towards zero takes its
+place."""
 
 _SLACK = math.sqrt(-2 * math.log(_REJECTED))
 _WRAPS = 1e-6
@@ -49,7 +50,7 @@ _DRAWN_BITS = 16
 
 @dataclass(frozen=True)
 class SharedGaussian(Mechanism):
-    """A vector of L2 norm at most 1, as integers plus a share of discrete Gaussian noise, modulo.
+    """A vector of L2 norm at most 1, as integers modulo 2^bits, plus a share of discrete noise.
 
     Encoding, for a vector x of D coordinates:
 
@@ -283,7 +284,7 @@ def shared_gaussian(
         if fits and 1 <= radius <= _LARGEST_RADIUS:
             return SharedGaussian(radius, squared_norm, scale_bits, bits)
     raise ConfigError(
-        f"bits = {bits}: no grid is fine enough for vectors of {size} coordinates, and coarse "
+        f"bits = {bits}: no grid is fine enough for vectors of {size} coordinates and coarse "
         f"enough for sums of {clients} clients; give more bits (up to {LARGEST_WORD}), a larger "
         "epsilon, fewer rounds or a smaller model"
     )

@@ -24,7 +24,7 @@ FINER_BITS = 10
 
 _WORD_BITS = 64
 _REACH_BITS = 30
-"""A report is below 2^this own steps: up to 2^26 from a vector, and 64 deviations of 2^22."""
+"""A report is below 2^this of its own steps: up to 2^26 of a vector, and 64 deviations of 2^22."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class GaussianSummand(Gaussian):
     ``Gaussian`` times that number, plus a uniform fraction of a step in each coordinate. The
     fraction is drawn independently of everything, so all of this is post-processing. The guarantee
     is that of ``Gaussian``, by this one report, whatever it is summed with and whether or not the
-    sum is secret. Clients' deviations may differ: whoever reads the sum needs the unit and the
-    number of reports, but nobody's deviation. Without the fractions of steps, a sum would be a
-    multiple of the greatest common divisor of all clients' steps; if clients share one deviation,
-    that would reveal it exactly.
+    sum is secret. Clients' deviations may differ: the reader of a sum needs the unit and the number
+    of reports, but no client's deviation. Without the fractions of steps, a sum would be a multiple
+    of the greatest common divisor of all clients' steps; if clients share one deviation, that would
+    reveal it exactly.
 
     Args:
         clip: as for ``Gaussian``.
@@ -59,13 +59,13 @@ class GaussianSummand(Gaussian):
         times = Fraction(self.sigma) / (Fraction(self.unit) * (1 << LARGEST_SCALE_BITS))
         if times.denominator != 1 or times < 1 or math.frexp(self.unit)[0] != 0.5:
             raise ConfigError(
-                f"unit = {self.unit}: give a power of two that goes into sigma/2^22 = "
+                f"unit = {self.unit}: give a power of two that divides sigma/2^22 = "
                 f"{self.sigma / (1 << LARGEST_SCALE_BITS)}"
             )
 
     @property
     def units(self) -> int:
-        """The number of units in one step of the own grid."""
+        """The number of units in one step of the client's own grid."""
         own = Fraction(self.sigma) / (1 << self.scale_bits)
         return int(own / Fraction(self.unit))
 
@@ -118,7 +118,9 @@ def common_unit(sigma: float) -> float:
 
 
 def summand(clip: float, sigma: float, unit: float) -> GaussianSummand:
-    """Return the summand with noise of at least ``sigma``, by less than 2^-FINER_BITS too much.
+    """Return the summand with noise of at least ``sigma``.
+
+    The noise exceeds ``sigma`` by less than a relative 2^-FINER_BITS.
 
     Args:
         clip: as for ``Gaussian``.

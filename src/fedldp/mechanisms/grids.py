@@ -27,7 +27,7 @@ class GridNoise(Mechanism):
     A report is a 32-bit grid index for each coordinate. The grid is fine: the noise's scale is 2^22
     steps, or down to 2^12 if the clip is many times that scale. The clipped vector and the noise of
     a deployment are integers, and the guarantee counts steps, so it does not depend on floating
-    point. An index beyond 32 bits would be clipped, which costs no privacy; it will never happen.
+    point. An index beyond 32 bits would be clipped, which costs no privacy and will never happen.
     """
 
     epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"

@@ -275,7 +275,7 @@ def coarser(distance: int, step: int, size: int) -> int:
 def integer_gaussian(
     size: int, mu: float, *, distance: int, shares: int, vectors: int
 ) -> IntegerGaussian:
-    """Return the mechanism with sufficient noise, on the grid that needs least of it.
+    """Return the mechanism with sufficient noise, on the grid that needs the least noise.
 
     Args:
         size: the number of coordinates, d.
@@ -306,6 +306,6 @@ def integer_gaussian(
     if best is not None:
         return best
     raise ConfigError(
-        f"epsilon: no grid is fine enough for sums of {size} coordinates with the noise that it "
-        "needs; give a larger epsilon, fewer rounds or a smaller model"
+        f"epsilon: no grid is fine enough for sums of {size} coordinates with the noise "
+        "needed; give a larger epsilon, fewer rounds or a smaller model"
     )

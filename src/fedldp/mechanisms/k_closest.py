@@ -36,7 +36,7 @@ SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 1e9
 LARGEST_USED = 32.0
 """Budget beyond this is not used: a report is then nearly always one of the closest."""
 SMALLEST_DIMENSION = 2048
-"""Shorter vectors are padded to it: frames with fewer coordinates are not random enough."""
+"""Shorter vectors are padded to this size: frames of fewer coordinates are not random enough."""
 MOST_FRAMES = 3
 """The default limit: the cost of a report grows with the number of frames."""
 
@@ -54,11 +54,11 @@ _BLOCK = 1 << 16
 class Frames:
     """M = 2 P B public directions of norm sqrt(P): B orthogonal frames, and their opposites.
 
-    Take Hadamard's H, the unit vector e_i, and diagonal sign matrices S, S' and S_b from a seed.
-    Direction i of frame b is S H S' H S_b H e_i/P. Two transforms compute it, and no matrix of
-    directions is ever built. Category 2 (b P + i) is that direction, and the next one its opposite.
-    With two factors H S instead of three, the estimates of vectors with few coordinates are biased
-    by 1 to 4 %.
+    Take Hadamard's matrix H, the unit vector e_i, and diagonal sign matrices S, S' and S_b from a
+    seed. Direction i of frame b is S H S' H S_b H e_i/P. Two transforms compute it, and no matrix
+    of directions is ever built. Category 2 (b P + i) is that direction, and the next one its
+    opposite. With two factors H S instead of three, the estimates of vectors with few coordinates
+    are biased by 1 to 4 %.
 
     Attributes:
         dimension: P, a power of two, from 8 to 2^26.
@@ -417,19 +417,21 @@ class KClosest(Mechanism):
     uniform integers. Floats only decide which k categories have the larger weight, so no rounding,
     tie or bias of a direction can cost privacy.
 
-    With ``blocks`` b > 1, x is b blocks of equal size. Only its longest block is reported, by a
-    number in b x M: the k closest directions of that block have weight H, and all others, of every
-    block, have L. The proof applies to b M categories of which k have the larger weight, so it also
-    covers which block it was. If all of x lies in one block, as for clients with one label, ten
-    blocks have less noise than nine reported as a whole from epsilon 3 on, and more below.
+    With ``blocks`` b > 1, x is b blocks of equal size. Only the longest block is reported, as one
+    of b M categories: the k closest directions of that block have weight H, and all others, of
+    every block, have L. The proof applies to b M categories of which k have the larger weight, so
+    it also covers the choice of the block. If all of x lies in one block, as for clients with one
+    label, ten blocks have less noise than nine reported as a whole from epsilon 3 on, and more
+    below.
 
     Bias: the estimate would be unbiased if the directions were uniform on the sphere. S_k is their
     expected sum, corrected for the total norm of the inner products with a frame. Hadamard frames
     are uniform only to a close approximation. Measured with P = 2048 and epsilon 1 to 16, for x of
     one, two equal, two unequal, or four coordinates, flat, random, and with a few large
-    coordinates: the slope of the mean along x is 1 within 0.3 %, and the part across x is below
-    0.7 % of |x| up to epsilon 8 and 1.3 % at 16. None of it exceeds 2.5 standard errors of the
-    measurement (benchmarks/results/2026-11-25-k-closest.md). So there is no further correction.
+    coordinates: the slope of the mean along x is 1 within 0.3 %, and the part across x is below 0.7
+    % of |x| up to epsilon 8 and 1.3 % at 16. None of these deviations exceeds 2.5 standard errors
+    of the measurement (benchmarks/results/2026-11-25-k-closest.md). So there is no further
+    correction.
 
     Its mean squared error is 1.01 times PrivUnit's up to epsilon 8 (1.04 for 100 coordinates), and
     1.4 times at 16, where more frames help.
@@ -437,8 +439,8 @@ class KClosest(Mechanism):
     Args:
         epsilon: the budget of the whole report, from 1e-6; at most 32 of it is used.
         clip: the largest L2 norm of a vector of normalised coordinates; positive.
-        frames: B; None: the fewest, up to 3, whose variance is within 1 % of that with the most.
-            More frames cost time in proportion, and help if ``epsilon`` is above 8.
+        frames: B; None: the fewest, up to 3, whose variance is within 1 % of the variance with the
+            most. Time grows in proportion to B; more frames help if ``epsilon`` is above 8.
         blocks: b, from 1; it must divide the number of coordinates.
 
     Raises:
@@ -481,7 +483,9 @@ class KClosest(Mechanism):
                 f"than {LARGEST_SIZE}"
             )
         if size % self.blocks:
-            raise ConfigError(f"blocks = {self.blocks}: {size} coordinates do not divide into them")
+            raise ConfigError(
+                f"blocks = {self.blocks}: give a number that divides {size} coordinates"
+            )
         dimension = max(SMALLEST_DIMENSION, padded_size(size // self.blocks + 1))
         return _best_choice(min(self.epsilon, LARGEST_USED), dimension, self.frames, self.blocks)
 
@@ -654,7 +658,7 @@ _SIGNS_IN = {kind: _SIGNS.astype(kind) for kind in (np.dtype(np.float32), np.dty
 
 
 def _unpacked(bits: NDArray[np.uint8], out: NDArray[Any]) -> NDArray[Any]:
-    """Write 1 for each bit 0 and -1 for each bit 1 into ``out``, and return it.
+    """Write 1 for each bit 0 and -1 for each bit 1 into ``out``, and return ``out``.
 
     Args:
         bits: packed, shape (n, P/8).
@@ -669,7 +673,7 @@ def _unpacked(bits: NDArray[np.uint8], out: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=256)
 def _best_choice(epsilon: float, dimension: int, count: int | None, blocks: int) -> FrameChoice:
-    """Return ``count`` frames; or the fewest within 1 % of the most whose numbers fit two bytes."""
+    """Return ``count`` frames; or the fewest within 1 % of the most that fit two bytes."""
     if count is not None:
         return _best_closest(epsilon, Frames(dimension, count), blocks)
     most = min(MOST_FRAMES, max(1, _TWO_BYTES // (2 * dimension * blocks)))

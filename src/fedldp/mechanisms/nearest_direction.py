@@ -76,13 +76,13 @@ class NearestDirection(Mechanism):
 
     x/clip is completed to a unit vector u of d + 1 dimensions. A fresh public seed gives m standard
     normal vectors. Among these and their opposites, one has the largest inner product with u. Its
-    number goes through k-ary randomised response, and is sent with the seed. The vector with the
-    number that arrives, times clip/scale, estimates x without bias.
+    number goes through k-ary randomised response, and is sent with the seed. The vector that the
+    report names, times clip/scale, estimates x without bias.
 
     Guarantee: pure ``epsilon`` for the whole report, exactly. The seed is drawn independently of
     the values, and given the seed a report is one of 2 m categories, drawn with integers alone.
-    Clipping and the floats of the inner products decide which vector is nearest; no privacy rests
-    on them.
+    Clipping and the floats of the inner products decide which vector is nearest; privacy does not
+    rest on them.
 
     Its variance is 1.04 times PrivUnit's at epsilon 0.5, at most 1.3 times up to 4, and 1.8 times
     at 8.

@@ -12,7 +12,7 @@ from fedldp.mechanisms._memory import kept_array
 
 # Bytes of a row worked on at a time, so that the working arrays of 252 rows stay in the cache.
 _COLUMNS = 8192
-# The count of numbers of equal weight at which bits are unpacked and added instead.
+# With this many numbers of equal weight left, bits are unpacked and added instead.
 _LAST = 4
 
 

@@ -109,7 +109,7 @@ def window(epsilon: float, sent: int) -> Window:
 
 @lru_cache(maxsize=256)
 def num_sent(epsilon: float, size: int) -> int:
-    """Return k, which minimises the largest variance (at 1) of a coordinate of ``size``.
+    """Return k, which minimises the largest variance (at 1) of any of ``size`` coordinates.
 
     The paper's rule is floor(epsilon/2.5); near the next integer, that integer is better.
     """

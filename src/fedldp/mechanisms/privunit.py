@@ -137,9 +137,9 @@ class Cap:
 class PrivUnit(Mechanism):
     """Clip x to an L2 norm of ``clip`` and send a random unit vector whose mean is along it.
 
-    x/clip is completed to a unit vector u of D = d + 1 dimensions, so its norm needs no budget of
-    its own. V is drawn from the best ``Cap`` around u for (epsilon, D). The first d coordinates of
-    V are sent; times clip/m they estimate x without bias.
+    x/clip is completed to a unit vector u of D = d + 1 dimensions, so its norm needs no separate
+    budget. V is drawn from the best ``Cap`` around u for (epsilon, D). The first d coordinates of V
+    are sent; times clip/m they estimate x without bias.
 
     Guarantee: pure ``epsilon`` for the whole report, in idealised real arithmetic: V has one of two
     densities, with a ratio of at most e^epsilon, whatever u is. There is no such proof for the

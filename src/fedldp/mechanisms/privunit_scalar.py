@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PrivUnitScalar(Mechanism):
-    """Clip x to an L2 norm of ``clip``; send its direction and its length, each with its budget.
+    """Clip x to an L2 norm of ``clip``; send its direction and length, each with its own budget.
 
     The direction u = x/||x|| is sent as V of the best ``Cap`` around u, in d dimensions (two if
     d = 1). The length r is rounded at random to one of the levels 0, clip/k, ..., clip, and the

@@ -53,8 +53,8 @@ class RandomisedBits(Mechanism):
     Guarantee: pure, for a whole report in which all bits may change: the sum over all L bits of ln
     of the largest ratio between the probabilities of an outcome. It is exact, computed from the
     integers that are compared. "symmetric" keeps within ``epsilon``. The other two do not, because
-    the paper's proofs bound another ratio: ``event`` states what holds, and ``epsilon`` is what the
-    paper claims.
+    the paper's proofs bound a different ratio: ``event`` states what holds, and ``epsilon`` is what
+    the paper claims.
 
     Args:
         epsilon: the budget of the whole report, from 1e-6 to 1e9; at most 32 per bit is used.
@@ -165,7 +165,7 @@ def _laws(mechanism: RandomisedBits, size: int) -> tuple[BitLaw, ...]:
     if mechanism.variant == "symmetric":
         power = exp_below(min(share * _SAFE_SIDE, Fraction(LARGEST_EPSILON_PER_BIT)))
         return (BitLaw.of_odds(1 / power, power),)
-    # Already for this x, T is 1; so it is for any larger x.
+    # T is already 1 for this x, and so for any larger x.
     alpha, x = Fraction(mechanism.alpha), min(2 * share, Fraction(200))
     of_zero = alpha * exp_below(x)
     if mechanism.variant == "theorem_1":

@@ -1,7 +1,7 @@
 """A public random rotation, which spreads the content of few coordinates over all of them.
 
-It preserves norms, so it costs no privacy. After it, no coordinate of a sum is far from the others,
-and a small modulus holds all of them.
+It preserves norms, so it costs no privacy. After the rotation, all coordinates of a sum are of
+similar size, and a small modulus holds them.
 
 Source: Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning
 with Secure Aggregation", ICML 2021, section 4.

@@ -39,7 +39,7 @@ class Sign(BitMechanism):
     between.
 
     Guarantee: pure ln(Phi(c/sigma)/Phi(-c/sigma)) for one coordinate, and d times that for a report
-    of d coordinates: each is clipped by itself, so each may be at either end. It holds exactly, by
+    of d coordinates: each is clipped separately, so each may be at either end. It holds exactly, by
     the integer thresholds of ``TwoPoint``, whatever floating point does.
 
     Args:
@@ -137,8 +137,8 @@ def paper_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     """Return the paper's sigma, (Delta_2/epsilon) sqrt(2 ln(1.25/delta)).
 
     This classical formula calibrates Gaussian noise for epsilon up to 1, if Delta_2 is the
-    sensitivity that a clip proves. For a larger epsilon the formula does not give what it is meant
-    to. The events state what holds for this sigma.
+    sensitivity that a clip proves. For a larger epsilon the formula is not valid in general. The
+    events state what holds for this sigma.
 
     Args:
         epsilon: positive.

@@ -44,7 +44,7 @@ def counts_of_bits(size: int, most_reports: int) -> Summing:
     """Return how reports of one bit for each coordinate are summed: their ones are counted.
 
     The payload of a report is its bits, most significant first, as ``BitMechanism`` packs them. A
-    count never exceeds the number of reports: whatever more a lying client adds is cut off.
+    count never exceeds the number of reports: anything more that a lying client adds is cut off.
 
     Args:
         size: coordinates of a report.

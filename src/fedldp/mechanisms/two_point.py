@@ -182,8 +182,8 @@ class TwoPoint(BitMechanism):
           about ln(2/beta), the part that falls as 1/n is the larger one.
         - Hoeffding's inequality gives r K sqrt(2 ln(2/beta)/n), which is always less.
         - It covers one coordinate: for all d at once, give ``failure``/d.
-        - The error is measured against the mean of the clipped weights; the change made by clipping
-          comes on top.
+        - The error is measured against the mean of the clipped weights; the error of clipping is
+        additional.
 
         Args:
             radius: r, of the range, in the unit of the weights; the result has the same unit.

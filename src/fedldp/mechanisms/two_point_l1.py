@@ -86,9 +86,9 @@ class TwoPointL1(BitMechanism):
         return self.bits.scale
 
     def event(self, size: int) -> BinaryRandomizedResponse:
-        """Return ``size`` bits of eps0 each, and the bound for all if not all are free.
+        """Return ``size`` bits of eps0 each, and the whole report's bound unless all are free.
 
-        They are free if even the vector with the largest norm is left unchanged.
+        They are free if clipping leaves even the vector with the largest norm unchanged.
         """
         bits = self.bits.event(size)
         if self.l1_limit(size) >= size:

@@ -22,9 +22,9 @@ class UnevenGaussian(Gaussian):
     """Report a vector of L2 norm at most ``clip``, some coordinates with more noise than the rest.
 
     Guarantee: that of ``Gaussian`` with ``sigma``, the least noise of all, provided that the choice
-    of noisier coordinates does not depend on the data. The report is the one of ``Gaussian`` with
-    noise of variance (ratio^2 - 1) sigma^2 added to some coordinates: post-processing. Nothing
-    better can be proven, because the whole difference may lie where the noise is least.
+    of noisier coordinates does not depend on the data. The report is that of ``Gaussian`` with
+    noise of variance (ratio^2 - 1) sigma^2 added to some coordinates, which is post-processing.
+    Nothing better can be proven, because the whole difference may lie where the noise is least.
 
     Args:
         clip: as for ``Gaussian``.
@@ -73,6 +73,6 @@ def check_ratio(least: Gaussian, ratio: float, given: str = "ratio") -> None:
     largest = ((1 << 31) - least.ball.radius) / (_FARTHEST_NOISE << least.scale_bits)
     if not 1 <= ratio <= largest:
         raise ConfigError(
-            f"{given}: that is {ratio:g} times as much noise on some features; give values for 1 "
-            f"to {largest:g} times"
+            f"{given}: that is {ratio:g} times as much noise on some features; give values for "
+            f"which it is 1 to {largest:g} times"
         )

@@ -1,4 +1,4 @@
-"""Models: one file each, found by a scan, and any of the user's own as "module:callable".
+"""Models: one file each, found by a scan; a user's own model is named "module:callable".
 
 Each file holds one ``build(input_shape, num_classes)``; its first docstring line describes the
 model. ``build`` returns a list of layers, whose layout is known without torch, or any torch module;
@@ -127,7 +127,8 @@ def layout_of(
 def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
     """Return the number of multiplications by a weight that the logits of one example take.
 
-    For a torch module this is its number of weights, which is too few if kernels slide.
+    For a torch module this is its number of weights, which is too small if kernels slide over the
+    input.
 
     Raises:
         ConfigError: the model cannot be built.
@@ -174,14 +175,14 @@ def layout_of_module(model: nn.Module) -> Layout:
 
 
 def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str = ALL) -> Layout:
-    """Return how the trained parameters lie of a model that is trained elsewhere.
+    """Return how the trained parameters of a model trained elsewhere lie in one vector.
 
     The model's inputs and outputs are not checked.
 
     Args:
         model: a torch module, or a class or function without arguments that makes one.
-        trainable: which parameters are trained; see ``build_model``. With "all" there may be no
-            buffer; otherwise buffers are not looked at, and no more than frozen weights sent.
+        trainable: which parameters are trained; see ``build_model``. With "all" the model may have
+            no buffer; otherwise buffers are not looked at and, like frozen weights, not sent.
 
     Raises:
         ConfigError: it is none of these, or a parameter or buffer cannot be protected.
@@ -240,7 +241,7 @@ def build_model(
     found = layout_of_module(built)
     if found != described:  # a user's own layer describes one thing and builds another
         raise ConfigError(
-            f"model = {name}: its layers say {described}, and their module has {found}"
+            f"model = {name}: its layers describe {described}, but their module has {found}"
         )
     chosen = trainable if trainable == ALL else ",".join(trained)
     return _checked(built, name, input_shape, num_classes, chosen)
@@ -275,7 +276,7 @@ def fill_model(model: nn.Module, values: State, what: str) -> None:
         what: the setting and its value, for a refusal.
 
     Raises:
-        ConfigError: the model has nothing of that name, or it has another shape or type.
+        ConfigError: the model has no array of that name, or one of another shape or type.
     """
     from fedldp.models._frozen import fill
 

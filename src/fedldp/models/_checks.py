@@ -45,7 +45,7 @@ def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Modul
             raise ConfigError(
                 f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
                 "examples and no mechanism protects it; use group norm or no norm instead of batch "
-                "norm, or freeze its layer by trainable"
+                "norm, or freeze its layer with trainable"
             )
     parameters = dict(model.named_parameters())
     if not parameters:
@@ -98,7 +98,8 @@ def _try_training(
 ) -> None:
     """Take a gradient on batches of two examples and of one, a size the last batch may have.
 
-    Buffers must not change, also not on examples other than zero: a mean of zeros is zero.
+    Buffers must not change. Examples other than zero are tried too, because a mean of zeros is
+    zero.
     """
     parameters = dict(model.named_parameters())
     constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
@@ -168,6 +169,6 @@ def _check_constant(model: nn.Module, name: str, constants: Mapping[str, Tensor]
         if not torch.equal(buffer, constants[label]):
             raise ConfigError(
                 f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
-                "examples and no mechanism protects it; freeze its layer by trainable, or use "
+                "examples and no mechanism protects it; freeze its layer with trainable, or use "
                 "group norm or no norm instead of batch norm"
             )

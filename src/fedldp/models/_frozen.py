@@ -61,7 +61,7 @@ def check_buffers(model: nn.Module, name: str) -> None:
         except Exception as error:
             raise ConfigError(
                 f"model = {name}: the buffer {label} ({buffer.dtype}, {buffer.device}) cannot "
-                "become an array; build the model on the CPU, with numbers of float32"
+                "become an array; build the model on the CPU, with float32 numbers"
             ) from error
 
 
@@ -101,7 +101,7 @@ def fill(model: nn.Module, values: Mapping[str, NDArray[Any]], what: str) -> Non
         what: the setting and its value, for a refusal.
 
     Raises:
-        ConfigError: the model has nothing of that name, or it has another shape or type.
+        ConfigError: the model has no array of that name, or one of another shape or type.
     """
     state = model.state_dict()
     for name, value in values.items():
@@ -111,7 +111,7 @@ def fill(model: nn.Module, values: Mapping[str, NDArray[Any]], what: str) -> Non
         given = torch.from_numpy(np.array(value))
         if given.shape != own.shape or given.dtype != own.dtype:
             raise ConfigError(
-                f"{what}: {name} is {_described(given)}, but in the model {_described(own)}; give "
+                f"{what}: {name} is {_described(given)}, but the model has {_described(own)}; give "
                 "weights of this model"
             )
         own.copy_(given)

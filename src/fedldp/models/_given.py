@@ -35,7 +35,7 @@ def name_of(model: object) -> str:
     if address is not None:
         return address
     name = getattr(model, "__qualname__", type(model).__name__)
-    # A forked process has the names that its parent gave, and gives others.
+    # A forked process keeps the names that its parent gave, and gives different ones itself.
     process = f"{time.time_ns():x}-{os.getpid():x}"
     label = f"{_PLACE}:{name.rpartition('.')[2]}-{len(_GIVEN) + 1}-{process}"
     _GIVEN[label] = deepcopy(model) if _is_module(model) else model
@@ -50,10 +50,9 @@ def given(name: str) -> object | None:
     """
     if name not in _GIVEN and _is_elsewhere(name):
         raise ConfigError(
-            f"model = {name}: it was an object of a Python program, and is not in this process; "
-            "in Python give it again, fedldp.load(DIR, model=...) or fedldp.resume(DIR, "
-            "model=...); for commands put its class into a file, and name it as module:Class in "
-            "a new run"
+            f"model = {name}: another process gave this model as a Python object; in Python "
+            "give it again, fedldp.load(DIR, model=...) or fedldp.resume(DIR, model=...); for "
+            "the command line, put its class into a file and name it module:Class in a new run"
         )
     return _GIVEN.get(name)
 
@@ -66,7 +65,7 @@ def give_again(name: str, model: object) -> None:
         model: the same model: a torch module, or a class or function that makes one.
 
     Raises:
-        ConfigError: ``model`` is none, or the name finds one without it.
+        ConfigError: ``model`` cannot be a model, or the name finds one without it.
     """
     if not callable(model):
         raise ConfigError(
@@ -74,7 +73,7 @@ def give_again(name: str, model: object) -> None:
         )
     if not _is_elsewhere(name) or name in _GIVEN:
         raise ConfigError(
-            f"model: that of the run is {name}, which is found without it; leave model out"
+            f"model: the run's model is {name}, which is found by name; leave model out"
         )
     _GIVEN[name] = deepcopy(model) if _is_module(model) else model
 
@@ -98,7 +97,7 @@ def check_travels(name: str, where: str) -> None:
     if name.startswith(f"{_PLACE}:"):
         raise ConfigError(
             f"{where}: the model was given as an object, which other processes do not have; put "
-            "its class into a file, name it as module:Class, or use workers = 1"
+            "its class into a file and name it module:Class, or use workers = 1"
         )
 
 

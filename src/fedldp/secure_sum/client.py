@@ -41,7 +41,7 @@ class SecureSumClient:
 
     Every message is a function of these secrets and of the server's messages so far, so a lost
     message can be made again. Each phase is answered once: the same question gets the same answer,
-    and another question is refused. A client that is recreated from the same secrets needs a
+    and a different question is refused. A client that is recreated from the same secrets needs a
     ``first`` that remembers what its predecessor was asked.
 
     Args:
@@ -53,8 +53,8 @@ class SecureSumClient:
             returns the first bytes given under that name: a message itself, or else a digest. If it
             is None, the object itself remembers.
         identity: the client's own identity, if keys are certified.
-        told: what all clients of the sum are told besides it, or a digest of that. Clients that
-            were told something else cannot open each other's boxes.
+        told: what else all clients of the sum are told, or a digest of it. Clients that were told
+            something else cannot open each other's boxes.
 
     Raises:
         ConfigError: ``index`` is out of range, or differs from the identity's.
@@ -73,7 +73,7 @@ class SecureSumClient:
         if not 0 <= index <= LARGEST_CLIENT:
             raise ConfigError(f"index = {index}: give a number from 0 to {LARGEST_CLIENT}")
         if identity is not None and identity.index != index:
-            raise ConfigError(f"index = {index}: the identity is client {identity.index}'s")
+            raise ConfigError(f"index = {index}: the identity belongs to client {identity.index}")
         self._identity = identity
         self.setup, self.round, self.index = setup, round, index
         self._box_private = bytes(stream.bytes(KEY_BYTES))
@@ -150,10 +150,10 @@ class SecureSumClient:
         )
 
     def unmask(self, keys: bytes, shares: bytes, survivors: bytes) -> bytes:
-        """Return one share for each client of U2: of b_v if it is in U3, else of its mask key.
+        """Return one share for each client of U2: of b_v if v is in U3, else of its mask key.
 
         Raises:
-            PrivacyError: U3 has too few clients, or has some that are not in U2, or lacks this one;
+            PrivacyError: U3 has too few clients, or clients that are not in U2, or lacks this one;
                 or another U2 or U3 came before.
             RunError: a message is malformed or of another round.
         """
@@ -236,7 +236,9 @@ class SecureSumClient:
                 f"{name} has {len(found)} clients, fewer than threshold = {self.setup.threshold}"
             )
         if self.index not in found or not found <= set(allowed):
-            raise self._refusal(f"{name} lacks this client, or has one that was not there before")
+            raise self._refusal(
+                f"{name} lacks this client, or has a client that was not there before"
+            )
 
     def _once(self, what: str, content: bytes) -> None:
         """Refuse any content but the first: two answers together would reveal too much."""

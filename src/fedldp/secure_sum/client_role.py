@@ -37,7 +37,7 @@ from fedldp.secure_sum.identities import Identity
 from fedldp.secure_sum.messages import SecureSum
 
 TOLD, KEYS, SHARES, SURVIVORS = "sum_told", "sum_keys", "sum_shares", "sum_survivors"
-"""The names in a broadcast of the digest of what the system tells, and of the server's messages.
+"""A broadcast's names for the digest of what the system tells, and for the server's messages.
 
 The digest comes in ADVERTISE, and each message in the phase after. None comes twice.
 """
@@ -72,7 +72,7 @@ def summed_client(
     """
     if role.phases != 1:
         raise ConfigError(
-            f"exchanges = {role.phases}: only a system of one exchange a round can be summed"
+            f"exchanges = {role.phases}: only a system with one exchange a round can be summed"
         )
     return replace(
         role,
@@ -91,8 +91,8 @@ class SummedEncoder:
     and answers each phase once in a round. This object is made anew for each phase, so the client's
     store holds the round's secrets, what the client was told, and the words that it masks. No
     second vector is ever sent under the same masks, not even after a restart of the client. The
-    server does not repeat what it told in a phase: later phases use what the store kept of it, and
-    a client that has lost that sends nothing more.
+    server does not repeat what it told in a phase: later phases use the store's copy, and a client
+    that has lost the copy sends nothing more.
 
     What the system itself tells, above all the weights, comes only in MASKED_INPUT. A digest of it
     comes first, and all keys depend on it: clients that are told different weights cannot open each
@@ -190,9 +190,9 @@ class SummedEncoder:
         rounds.
 
         Raises:
-            PrivacyError: the vector was made when the encoder stated another event than the one
-                that is charged now. It is kept before it is charged, and in between a client may
-                have chosen another epsilon.
+            PrivacyError: the vector was made when the encoder stated a different event from the one
+                that is charged now. A vector is kept before it is charged, and the client may have
+                chosen another epsilon in between.
         """
         event = self.inner.event()
         # Values in clear have one price, whoever sends them.

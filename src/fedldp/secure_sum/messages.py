@@ -61,8 +61,8 @@ class SecureSum:
         if not n + u < 2 * self.threshold <= 2 * n:
             raise ConfigError(
                 f"threshold = {self.threshold}: give more than half of the {n} clients of a sum"
-                + (f" and the {u} untrusted ones together" if u else "")
-                + f", and at most all: {(n + u) // 2 + 1} to {n}"
+                + (f" (the {u} untrusted ones count twice)" if u else "")
+                + f": {(n + u) // 2 + 1} to {n}"
             )
         if self.size < 1:
             raise ConfigError(f"size = {self.size}: give at least 1")
@@ -167,12 +167,12 @@ def unpack(kind: SumKind, round: int, message: bytes, width: int) -> dict[int, b
         RunError: the message is of another kind or round, cut short, or names a client twice.
     """
     if message[: _HEADER.size] != _HEADER.pack(kind, round):
-        raise RunError(f"round {round}: not a message {kind.name} of this round: refused")
+        raise RunError(f"round {round}: expected {kind.name} of this round: message refused")
     body, step = message[_HEADER.size :], _CLIENT.size + width
     records = {
         _CLIENT.unpack_from(body, start)[0]: body[start + _CLIENT.size : start + step]
         for start in range(0, len(body) - step + 1, step)
     }
     if pack(kind, round, records) != message:
-        raise RunError(f"round {round}: a message {kind.name} is malformed: refused")
+        raise RunError(f"round {round}: {kind.name} is malformed: message refused")
     return records

@@ -38,8 +38,8 @@ class NoSum(RunError):
     """The round has no sum, and nothing of it may be used again.
 
     Too few clients are left, or the shares of some are wrong. The server knows at most masked
-    vectors, and shares of only one secret of every client. The next round's keys, masks and shares
-    are new.
+    vectors, and shares of only one of each client's two secrets. The next round's keys, masks and
+    shares are new.
     """
 
 
@@ -49,9 +49,9 @@ class SecureSumServer:
     Each call takes the clients' messages of the phase, as a stream, and returns the server's
     message to all clients, or one for each client. All of these are public. Memory is O(d + n^2).
 
-    Some messages are left out, and counted in ``dropped`` by what was wrong: malformed ones, those
-    of another round, of a client that was not in the phase before, in another client's name, and
-    repeated ones.
+    A message is left out if it is malformed, repeated, of another round, in another client's name,
+    or from a client that was not in the phase before. ``dropped`` counts these messages by what was
+    wrong.
 
     Args:
         setup: the parameters.
@@ -265,10 +265,10 @@ class SecureSumServer:
 class Suspects:
     """Clients that a server leaves out after complaints about boxes that do not open.
 
-    Honest clients open each other's boxes. So if one client complains of another, one of the two
-    lies, and nobody else can tell which. With at most ``liars`` liars, a client that is in more
-    pairs than that is a liar. Then both clients of each remaining pair are left out, one pair after
-    another. So no more honest clients are lost than there are liars.
+    Honest clients can open each other's boxes. So if one client complains about another, one of the
+    two lies, and nobody else can tell which. With at most ``liars`` liars, a client that is in more
+    than ``liars`` pairs is a liar. Then both clients of each remaining pair are left out, one pair
+    after another. So at most as many honest clients are lost as there are liars.
 
     Args:
         liars: the assumed largest number of clients that lie; at least 1.

@@ -69,15 +69,15 @@ def summed_server(
             left out of the round, and the others count.
         roster: the clients whose keys are accepted, if keys are certified.
         dropout: simulated: the probability that a client leaves in the middle of a round.
-        heard: is told the outcome of a round's sums twice: once it is certain whose reports are in
-            them, before any mask is taken off, and again after the round's dialogue. What it was
-            told first counts, whatever happens to the server in between.
+        heard: called with the outcome of a round's sums twice: first when it is certain whose
+            reports are in them, before any mask is taken off, and again after the round's dialogue.
+            The first call counts, whatever happens to the server in between.
 
     Raises:
         ConfigError: the system itself has a dialogue.
     """
     if server.dialogue is not None:
-        raise ConfigError("dialogue: only a system of one exchange a round can be summed")
+        raise ConfigError("dialogue: only a system with one exchange a round can be summed")
     dialogue = SumDialogue(
         summing=summing,
         setup=setup,
@@ -260,7 +260,7 @@ def _array(message: bytes) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class OfTotals:
-    """A server step on totals: the system's own; without a sum the weights stay as they are.
+    """The system's own server step, on totals; without a sum the weights stay as they are.
 
     Attributes:
         inner: the system's server step.

@@ -6,8 +6,8 @@ client's input: part of a blanket that hides the others. The k of a report may d
 is sent with it. A category is then a pair of seed and number, and k in M of the pairs are at the
 top.
 
-The guarantee is that of one pair of laws: the n - 1 other reports are given away except those of
-the blanket, and the differing client has one of two disjoint top sets A and B. The page
+The guarantee is that of one pair of laws: the adversary is given the n - 1 other reports except
+those of the blanket, and the differing client has one of two disjoint top sets A and B. The page
 docs/privacy/proofs_shuffled_reports.md proves this, and why disjoint sets are the worst.
 
 Source: Balle, Bell, Gascon, Nissim, "The Privacy Blanket of the Shuffle Model", CRYPTO 2019
@@ -213,8 +213,8 @@ def _losses(subset: Subset, n: int, exponent: float) -> Losses:
 class _Table:
     """The outcomes of one shuffled report, by the number of blanket reports in either top set.
 
-    The windows cover the n - 1 others, and one more for the client's own report. What they lack has
-    a P-probability of at most 6 e^-exponent.
+    The windows cover the n - 1 others, and one more for the client's own report. The outcomes
+    outside them have a P-probability of at most 6 e^-exponent.
     """
 
     def __init__(self, subset: Subset, n: int, exponent: float) -> None:

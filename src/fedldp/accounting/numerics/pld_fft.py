@@ -1,10 +1,10 @@
 """Composition of many privacy losses by Fourier transforms, with rigorous upper and lower bounds.
 
-Delta follows from the law of a sum of independent losses L_1 + ... + L_m, a convolution power. It
-is computed on a grid, in a tilted measure: masses are multiplied by e^(theta L) and normalised, and
-theta is chosen to centre the sum near the wanted epsilon. The transform's rounding is absolute; the
-tilt makes it small relative to the masses that decide. So delta = 1e-100, or losses of 1e6, are no
-harder than other cases (plain transforms lose them).
+Delta follows from the law of a sum of independent losses L_1 + ... + L_m, a convolution power. This
+law is computed on a grid, in a tilted measure: masses are multiplied by e^(theta L) and normalised,
+and theta is chosen to centre the sum near the wanted epsilon. The transform's rounding error is
+absolute; the tilt makes it small relative to the masses that determine epsilon. So delta = 1e-100
+or losses of 1e6 are no harder than other cases, although a plain transform loses them.
 
 - Upper bound: an outcome with loss L between two grid points is split between them, preserving both
   its P-mass and its Q-mass. Its likelihood ratio under Q then has the same mean and more spread,
@@ -246,8 +246,8 @@ def _power(laws: Sequence[tuple[Points, Floats, int]], size: int) -> tuple[Float
     """Return the circular convolution of powers of laws, and a bound on its total error.
 
     A transform is known to within ``rounding`` at every frequency, so its power is known to within
-    count * rounding times one power less. The sum of the cells' errors is at most the root of the
-    sum of their squares over the frequencies.
+    count * rounding times the next lower power. The sum of the cells' errors is at most the root of
+    the sum of their squares over the frequencies.
     """
     rounding = _ROUNDING * (math.log2(size) + 1)
     kept = np.arange(size // 2 + 1)
@@ -286,11 +286,11 @@ def _outside(laws: Sequence[tuple[Points, Floats, int]], window: _Window, start:
 def _epsilon_from_above(law: TiltedLaw, step: float, log_delta: float) -> float:
     """Return an epsilon that meets delta, as small as the bounds allow.
 
-    Among the sums {S >= a grid point g}, those with g > e make up delta(e). So a valid epsilon is
-    the first g at which P(S > g) - e^g Q(S > g), rounded up, meets delta. Another one is
-    ln((P - delta)/Q) of its set, down to the previous grid point. A tilted mass at a loss g + x
-    adds to delta(g) in proportion to e^(-theta x) (1 - e^-x), and the errors add no more than at
-    the maximum of that factor.
+    Delta(e) comes from the sums at grid points above e. So the first grid point g at which P(S > g)
+    - e^g Q(S > g), rounded up, meets delta is a valid epsilon. So is ln((P - delta)/Q) of the set S
+    > g, as long as it is not below the previous grid point. A tilted mass at a loss g + x adds to
+    delta(g) in proportion to e^(-theta x) (1 - e^-x), and the errors add no more than at the
+    maximum of that factor.
     """
     theta = float(law.tilts[0])
     most = math.exp(-theta * math.log1p(1 / theta) + theta * step) / (1 + theta)
@@ -341,8 +341,8 @@ def _sums_above(weights: Floats, tilt: float, step: float, sign: int, error: flo
 def _slack(parts: Sequence[RepeatedLosses], theta: float) -> float:
     """Bound the effect of rounding on the sum of losses and on the scales that are added up.
 
-    An error in the logarithm of a mass moves epsilon by as much (for the lower bound), or by that
-    divided by theta. Every stage rounds anew.
+    An error in the logarithm of a mass moves the lower bound by the same amount, and the upper
+    bound by that amount divided by theta. Every stage rounds again.
     """
     return sum(
         (len(_folds(count)) + 1)

@@ -104,7 +104,7 @@ def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta:
     Args:
         epsilon: of each message, above 0 and up to 30.
         num_reports: n, honest messages shuffled together, from 1.
-        count: d T for d coordinates, each shuffled on its own, over T rounds, from 0; adaptive
+        count: d T for d coordinates, each shuffled separately, over T rounds, from 0; adaptive
             composition is covered. It takes from 0.1 to 3 s.
         delta: from 0 to below 1.
 

@@ -35,11 +35,11 @@ LARGEST_EXACT = 10_000
 """The most participants for which the search over k runs to the end."""
 
 LARGEST_SEARCHED = 1_000_000
-"""The most participants for which k is searched; beyond, the clone pair gives an upper bound."""
+"""The most participants for which k is searched. Beyond it, the clone pair gives an upper bound."""
 
 # How far a bound may lie above a value that some k attains, and the number of bounds after which a
-# search ends even if it has not come so close. In the first case that happens only for an epsilon
-# below 0.1.
+# search ends even if it has not come that close: up to LARGEST_EXACT participants, and beyond. Up
+# to LARGEST_EXACT, the search ends early only for an epsilon below 0.1.
 _FEW, _MANY = (0.0, 4000), (1e-3, 1000)
 
 # The share of delta given up for a block: the probability that fewer participants send coins.
@@ -84,8 +84,8 @@ def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> floa
     """Return the smallest epsilon at ``delta`` of one shuffled two-valued report.
 
     Exact up to 10,000 participants, apart from rounding up. Up to 1,000,000 it is too large by a
-    relative 1e-3, or 1e-2 in the worst case tried. Beyond that, the upper bound of the clone pair.
-    It takes a few seconds at most.
+    relative 1e-3, or 1e-2 in the worst case tried. Beyond that, it is the upper bound of the clone
+    pair. It takes a few seconds at most.
 
     Args:
         epsilon: of the report without the shuffler, above 0 and up to 30.

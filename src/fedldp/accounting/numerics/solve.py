@@ -98,7 +98,7 @@ def minimise(
     Args:
         function: falls and then rises, at most once.
         low: the lower end of the interval.
-        high: of the interval.
+        high: the upper end of the interval.
         precision: width of the last bracket.
 
     >>> round(minimise(lambda x: (x - 1) ** 2, 0.0, 4.0, 1e-6), 5)

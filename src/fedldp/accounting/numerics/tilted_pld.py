@@ -1,7 +1,7 @@
 """Privacy losses in a tilted measure, in which their sum is composed.
 
-Masses are multiplied by e^(tilt L) and normalised. The sum of many losses then centres on the
-epsilon that is wanted, not where P puts it.
+Masses are multiplied by e^(tilt L) and normalised. The sum of many losses is then centred on the
+wanted epsilon, not on its mean under P.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def tilted(losses: Floats, log_masses: Mapping[float, Floats]) -> TiltedLaw:
 
 
 def outline(law: TiltedLaw) -> TiltedLaw:
-    """Return roughly the same law with few losses, for choosing a tilt or window: any is valid."""
+    """Return roughly the same law with fewer losses, to choose a tilt or a window; any is valid."""
     if len(law.losses) <= _BINS:
         return law
     low, width = float(law.losses.min()), float(np.ptp(law.losses)) / (_BINS - 1)
