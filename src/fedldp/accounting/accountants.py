@@ -333,7 +333,7 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         loss=lambda event: Normal(mu=lambda shares: event.mu),
         by_mechanism=True,
     ),
-    GaussianShare: Accountant(  # one share by itself: a ledger does not know the rest of the sum
+    GaussianShare: Accountant(  # a share alone: a ledger does not know the rest of the sum
         price=lambda event, kind: (
             Fraction(event.squared_distance, 2 * event.variance) if kind == "zcdp" else None
         ),

@@ -177,7 +177,7 @@ def local_guarantees(
         delta: the delta of the approximate lines; at 0 there are none.
         attained: whether to compute lower bounds, which take as long as the upper ones.
         copies: how many clients with such a history change at once. Each has its own randomness,
-            also for what is drawn once.
+            including for what is drawn once.
         shift: each input may move this many times as far as its event says. A release that is
             epsilon, rho or mu private is then epsilon shift, rho shift^2 or mu shift private.
 
@@ -260,7 +260,7 @@ def _moved(loss: Loss, shift: int) -> Loss:
         return Pure(whole=whole, singles=(((whole, 1.0), 1),))
     if isinstance(loss, Normal):
         return _moved_normal(loss, shift)
-    return loss  # values in clear stay so; samples are not handled here
+    return loss  # values in clear stay in clear; samples: _moved_sample
 
 
 def _moved_normal(loss: Normal, shift: int) -> Normal:
@@ -634,7 +634,7 @@ def _shuffled_messages(
     if each <= LARGEST_SHUFFLED:
         upper = shuffled_composed_upper(each, anonymity_set, messages, delta)
     if bits.epsilon <= LARGEST_SHUFFLED and bits.whole is None:
-        singles = bits.coordinates * times  # chunks reveal whatever the single bits would
+        singles = bits.coordinates * times  # chunks reveal all that single bits reveal
         lower = shuffled_composed_lower(bits.epsilon, anonymity_set, singles, delta)
     of = "" if chunk == 1 else f" of {chunk:,} coordinates"
     below = "" if lower is None else f"{LOWER}exact pair of single coordinates composed"

@@ -21,7 +21,7 @@ from fedldp.accounting.events import Event
 from fedldp.core.errors import ConfigError
 
 Indices = NDArray[np.int32]
-ClientIndices = Sequence[int] | NDArray[np.integer]  # a range, if there are many
+ClientIndices = Sequence[int] | NDArray[np.integer]  # a range for many clients
 
 WORD = 32
 
@@ -105,7 +105,7 @@ class ReleaseHistory:
                 continue
             clients = _indices(chosen)
             assert clients[0] >= 0
-            assert np.all(np.diff(clients) > 0)  # each once
+            assert np.all(np.diff(clients) > 0)  # each client once
             groups_there = group_of[clients]
             if np.all(groups_there == groups_there[0]):
                 blocks[events[groups_there[0]]].append(Cohort(clients, 1 << round))

@@ -603,7 +603,7 @@ def _summed_lines(
         seen = {round: _in_sum(summed, round, released) for round, released in crowd.items()}
         sizes = set(seen.values()) - {0}
         if not sizes:
-            continue  # no sum was seen at all
+            continue  # the server saw no sum
         summands = max(1, min(sizes) - summed.untrusted_clients)
         for history in releases.histories():
             lines = summing_guarantees(
@@ -623,7 +623,7 @@ def _summed_lines(
 
 def _in_sum(summed: SumInPath, round: int, released: int) -> int:
     """Return a lower bound on the number of reports in the sum that the server saw in a round."""
-    if summed.clients_in_sum is None:  # the missing may all be of the smallest committee
+    if summed.clients_in_sum is None:  # the smallest committee may lack all of them
         return max(1, released - summed.in_other_sums)
     if round not in summed.clients_in_sum:
         raise ConfigError(f"clients_in_sum lacks round {round}, in which clients sent reports")
@@ -682,7 +682,7 @@ def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
         return worst
     rounds = {a for line in lines for a in line.assumptions if a.startswith(TAKES_PART)}
     own = [a for a in worst.assumptions if a not in rounds]
-    if rounds:  # a client with another budget that is not drawn here has no line
+    if rounds:  # clients of other budgets, not drawn here, have no line
         own += [*(rounds if len(rounds) == 1 else []), AS_DRAWN]
     return replace(worst, assumptions=list(dict.fromkeys(own + needed)))
 

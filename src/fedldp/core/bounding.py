@@ -38,7 +38,7 @@ def within_largest_weight(values: NDArray[Any]) -> bool:
 
 
 def check_releasable(values: Any) -> None:
-    """Refuse whatever a randomiser cannot protect, before anything is drawn or sent.
+    """Refuse values that a randomiser cannot protect, before anything is drawn or sent.
 
     Raises:
         PrivacyError: ``values`` is not a floating-point array with at least one axis and one
@@ -318,7 +318,7 @@ class GridBall:
         self.check_size(values.size)
         steps = np.array(values, np.float64, order="C")
         peak = np.abs(steps).max()
-        if peak > self.radius * self.step:  # scaled down below anyway; here it avoids overflow
+        if peak > self.radius * self.step:  # it is scaled down below anyway; this avoids overflow
             steps = steps / peak * (self.radius * self.step)
         steps /= self.step
         rounded = np.rint(steps)

@@ -34,7 +34,7 @@ class AskedOtherwise(PrivacyError):
 
 
 class NoLongerKept(PrivacyError):
-    """A later round was released, so nothing of this round is kept any more."""
+    """A later round was released, so nothing from this round is kept any more."""
 
 
 class OutOfTurn(PrivacyError):

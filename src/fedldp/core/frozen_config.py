@@ -16,7 +16,7 @@ class LeftOut:
 
     Use it for every setting added after others were published. Run folders, run names, agreements
     and what clients were told then stay the same, to the byte, for everyone who does not use the
-    setting. Its default may never change, because nothing that was written records it.
+    setting. Its default may never change, because what was written does not record it.
     """
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEY_BYTES = 32
 
 SERVER = -1
-"""The client index under which the server and the simulator draw."""
+"""The client index that the server and the simulator use for their draws."""
 
 _ZEROS = memoryview(bytes(1 << 18))
 _FEW_BYTES = 4096

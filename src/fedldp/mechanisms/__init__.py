@@ -84,9 +84,9 @@ class MechanismSettings:
         delta: for mechanisms with an approximate guarantee.
         clip: the bound on the norm of the normalised vector; the mechanism says which norm.
         size: the number of coordinates, d.
-        integer_bits: the bits of a random comparison, for mechanisms that make them.
-        blocks: into how many blocks the coordinates are split, for ``KClosest``, which reports only
-            the longest block.
+        integer_bits: the number of bits in a random comparison, for mechanisms that compare.
+        blocks: the number of blocks that the coordinates are split into, for ``KClosest``, which
+            reports only the longest block.
     """
 
     epsilon: float
@@ -98,7 +98,7 @@ class MechanismSettings:
 
 
 class Aggregate(ABC):
-    """A running estimate of the mean of many reports, in O(d) memory whatever their number."""
+    """A running estimate of the mean of any number of reports, in O(d) memory."""
 
     @abstractmethod
     def add(self, payload: bytes) -> None:
@@ -196,7 +196,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def payload_bits(self, size: int) -> int:
-        """Return the bits of a report of ``size`` values, before padding to whole bytes."""
+        """Return the number of bits in a report of ``size`` values, before padding to bytes."""
 
     @abstractmethod
     def aggregate(self, size: int) -> Aggregate:

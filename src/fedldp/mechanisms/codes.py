@@ -32,7 +32,7 @@ class ClippedCodes(Mechanism):
 
     Attributes:
         clip: the bound on the magnitude of a value, from 1e-9 to 1e9.
-        bits: the bits of one code, from 2 to 52.
+        bits: the number of bits of one code, from 2 to 52.
         what: what the values are, for the reader.
 
     Raises:
@@ -61,7 +61,7 @@ class ClippedCodes(Mechanism):
         return (1 << (self.bits - 1)) - 1
 
     def sum_bits(self, num_clients: int) -> int:
-        """Return the number of bits of a modulus that holds the sum of so many codes exactly.
+        """Return the number of bits of a modulus that holds the exact sum of ``num_clients`` codes.
 
         Raises:
             ConfigError: more than 64 bits would be needed.

@@ -116,7 +116,7 @@ class Comparison:
         return (word << 32) + int(stream.integers(1, np.uint32)[0]) < offset
 
     def draw(self, values: NDArray[np.floating], streams: Sequence[Stream]) -> NDArray[np.uint8]:
-        """Return the bits of rows of values, packed, most significant first.
+        """Return the bits of rows of values, packed with the most significant first.
 
         Args:
             values: finite, float32 or float64, shape (n, d).

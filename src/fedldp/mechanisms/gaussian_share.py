@@ -70,7 +70,7 @@ class SharedGaussian(Mechanism):
         radius: the radius of the ball of inputs, in grid steps, from 1 to 2^24.
         squared_norm: the largest squared norm of an integer vector.
         scale_bits: the share's deviation is 2^scale_bits steps; from 3 to 16.
-        bits: the bits of the modulus, 8 to 32; a word travels in whole bytes.
+        bits: the number of bits of the modulus, 8 to 32; a word is sent in whole bytes.
 
     Raises:
         ConfigError: an argument is out of range, or ``squared_norm`` leaves no room for rounding.
@@ -103,7 +103,7 @@ class SharedGaussian(Mechanism):
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> SharedGaussian:
         """Return the mechanism whose share alone protects a client for one round."""
-        size = 1 << (settings.size - 1).bit_length()  # of a rotated vector
+        size = 1 << (settings.size - 1).bit_length()  # the size of a rotated vector
         mu = largest_mu(settings.epsilon, settings.delta)
         return shared_gaussian(size, mu, shares=1, clients=1, rounds=1, bits=LARGEST_WORD)
 
@@ -178,7 +178,7 @@ class SharedGaussian(Mechanism):
     def _clipped(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         wide = values.astype(np.float64)
         peak = float(np.abs(wide).max())
-        if peak > 1:  # scaled down below anyway; here it avoids overflow in a square
+        if peak > 1:  # it is scaled down below anyway; doing so here avoids overflow
             wide /= peak
         norm = math.sqrt(float(np.sum(np.square(wide))))
         return wide * (self.radius / max(norm, 1.0))
@@ -269,7 +269,7 @@ def shared_gaussian(
         shares: honest shares in every sum, from 1.
         clients: clients in every sum, n.
         rounds: rounds of the run, T.
-        bits: the bits of the modulus.
+        bits: the number of bits of the modulus.
 
     Raises:
         ConfigError: no grid fits.

@@ -48,7 +48,7 @@ class IntegerGaussian(Mechanism):
         distance: the largest L2 distance of neighbouring vectors, in fine steps.
         step: the number of fine steps in a coarse one, g, from 1.
         scale_bits: the deviation is 2^scale_bits coarse steps; from 3 to 22.
-        bits: the bits of the modulus: 8 to 64, in whole bytes.
+        bits: the number of bits of the modulus: 8 to 64, in whole bytes.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -300,7 +300,9 @@ def integer_gaussian(
         half = -(-distance // (2 * step)) + 1
         widest = vectors * half + 128 * math.isqrt(variance)
         bits = 8 * -(-(widest.bit_length() + 1) // 8)
-        signal = distance / step / math.sqrt(variance)  # over the noise; both grids lose some
+        signal = (
+            distance / step / math.sqrt(variance)
+        )  # signal over noise, less the loss of both grids
         if bits <= 64 and signal > reached:
             best, reached = IntegerGaussian(distance, step, scale_bits, bits), signal
     if best is not None:

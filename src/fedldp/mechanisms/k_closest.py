@@ -207,7 +207,7 @@ class Frames:
 
 
 def _true_in_rows(rows: NDArray[np.bool_]) -> NDArray[np.int64]:
-    # As bytes: numpy converts bools one by one.
+    # Viewed as bytes, because numpy converts bools one by one.
     return rows.view(np.uint8).sum(1, dtype=np.uint32).astype(np.int64)  # type: ignore[no-any-return]
 
 
@@ -388,7 +388,7 @@ def _places_of(rows: NDArray[np.bool_], numbers: NDArray[np.int64]) -> NDArray[n
         rows: shape (n, P B).
         numbers: shape (n,).
     """
-    size = min(64, rows.shape[1] & -rows.shape[1])  # of a word; words divide a row evenly
+    size = min(64, rows.shape[1] & -rows.shape[1])  # the size of a word; words divide a row evenly
     words = np.packbits(rows, axis=1).view(f"u{size // 8}")
     upto = np.bitwise_count(words).cumsum(1, dtype=np.uint32)
     found = _true_in_rows(upto <= numbers[:, None])
@@ -526,7 +526,7 @@ class KClosest(Mechanism):
         return np.frombuffer(b"".join(reports), np.uint8).reshape(len(streams), -1)
 
     def payload_bits(self, size: int) -> int:
-        """Return the bits of a seed and a number: 144, or 160 beyond 65,536 categories."""
+        """Return the size of a seed and a number in bits: 144, or 160 beyond 65,536 categories."""
         return 8 * _report_bytes(self.blocks * self.choice(size).frames.directions)
 
     def aggregate(self, size: int) -> FrameSums:

@@ -140,7 +140,7 @@ class NearestDirection(Mechanism):
         return seed + choice.blur.randomise(category, stream).astype("u1").tobytes()
 
     def payload_bits(self, size: int) -> int:
-        """Return the bits of a seed and a byte, whatever the size."""
+        """Return the number of bits in a seed and a byte, the same for any ``size``."""
         return 8 * (_SEED_BYTES + 1)
 
     def aggregate(self, size: int) -> DirectionSums:
@@ -172,7 +172,7 @@ def _best_choice(epsilon: float) -> DirectionChoice:
 @lru_cache(maxsize=64)
 def _moment(count: int, power: int) -> float:
     """Return the mean of M^power, where M is the largest |z| of ``count`` standard normal z."""
-    last = 12.0  # beyond it next to nothing
+    last = 12.0  # the integrand is negligible beyond this
     points = last * (_NODES + 1) / 2
     beyond = 1 - special.erf(points / math.sqrt(2)) ** count
     return float((_WEIGHTS * power * points ** (power - 1) * beyond).sum() * last / 2)

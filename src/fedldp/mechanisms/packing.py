@@ -79,7 +79,7 @@ def _count_few(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
     The bits of a byte are added side by side, as in a tree of carry-save adders: three rows give
     numbers of two bits; two such numbers and one more row give one of three bits; and so on. Bits
-    of equal weight have arrays of their own (Harley, Seal; see Warren 2013, chapter 5).
+    of each weight have their own array (Harley, Seal; see Warren 2013, chapter 5).
     """
     if len(rows) < 3 * _LAST:
         return _unpacked_sum(rows)

@@ -45,7 +45,7 @@ class Sign(BitMechanism):
     Args:
         clip: c, from 1e-9 to 1e9.
         sigma: positive, and such that ``TwoPoint`` accepts a coordinate's epsilon.
-        integer_bits: the bits of a random comparison, 64 or 32.
+        integer_bits: the number of bits in a random comparison, 64 or 32.
 
     Raises:
         ConfigError: an argument is out of range.

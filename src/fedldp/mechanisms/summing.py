@@ -28,10 +28,10 @@ class Summing:
         bits: the words are added modulo 2^bits; 1 to 64.
         words: returns the integers of one client's report, shape (size,); they are added modulo
             2^bits.
-        total: returns what the server step reads: ``Counted`` of so many reports, or a ``Report``
-            with that number as its weight. Its arguments are the round, the sum modulo 2^bits
-            (unsigned, shape (size,)), and the number of reports in it. A client that lies can turn
-            the sum into any other, so no sum may be refused.
+        total: returns what the server step reads: a ``Counted`` of the reports in the sum, or a
+            ``Report`` with their number as its weight. Its arguments are the round, the sum modulo
+            2^bits (unsigned, shape (size,)), and the number of reports in it. A client that lies
+            can turn the sum into any other, so no sum may be refused.
     """
 
     size: int

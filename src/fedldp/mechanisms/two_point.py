@@ -25,8 +25,8 @@ from fedldp.mechanisms.comparison import Comparison
 _EXACT = Context(prec=60)
 
 LIMITS = {64: (1e-12, 32.0), 32: (1e-6, 10.0)}
-"""The least and largest epsilon by the bits of the comparison. Beyond them, too few integers lie
-between the two probabilities, or below the smaller one."""
+"""The least and largest epsilon, by the number of bits in the comparison. Beyond them, too few
+integers lie between the two probabilities, or below the smaller one."""
 
 
 @final

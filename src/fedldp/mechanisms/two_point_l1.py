@@ -42,7 +42,7 @@ class TwoPointL1(BitMechanism):
     Args:
         epsilon_per_weight: eps0, as for ``TwoPoint``.
         clip: S, the largest L1 norm of a vector of normalised coordinates; positive.
-        integer_bits: the bits of a random comparison, 64 or 32.
+        integer_bits: the number of bits in a random comparison, 64 or 32.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -57,7 +57,7 @@ class TwoPointL1(BitMechanism):
 
     def __post_init__(self) -> None:
         check_positive("clip", self.clip)
-        _ = self.bits  # checks the other two
+        _ = self.bits  # checks epsilon_per_weight and integer_bits
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> TwoPointL1:
@@ -72,7 +72,7 @@ class TwoPointL1(BitMechanism):
                 "smaller clip"
             )
         mechanism = cls(per_weight, settings.clip, settings.integer_bits)
-        mechanism.l1_limit(settings.size)  # refuses if there is none
+        mechanism.l1_limit(settings.size)  # refuses a clip that is too small
         return mechanism
 
     @cached_property

@@ -262,9 +262,9 @@ def frozen_digest(model: nn.Module) -> str | None:
 
 
 def copy_frozen(source: nn.Module, model: nn.Module) -> None:
-    """Set the frozen state of a built model to that of another one with the same settings."""
+    """Copy the frozen state of a built model to another model with the same settings."""
     for own, other in zip(model.buffers(), source.buffers(), strict=True):
-        own.copy_(other)  # none of them has a gradient
+        own.copy_(other)  # frozen state has no gradient
 
 
 def fill_model(model: nn.Module, values: State, what: str) -> None:

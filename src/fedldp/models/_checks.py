@@ -21,7 +21,7 @@ def check_module(
     """Return ``model`` if it is a torch module that can be federated; see ``build_model``.
 
     Raises:
-        ConfigError: it is not, or breaks a rule.
+        ConfigError: it is no torch module, or breaks a rule.
     """
     found = check_parameters(model, name, trainable)
     if trainable != ALL:
@@ -36,7 +36,7 @@ def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Modul
     """Return ``model`` if it is a torch module of float32 parameters, as ``build_model`` requires.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: it is not such a module.
     """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model = {name}: it made a {type(model).__name__}, not a torch module")
@@ -96,7 +96,7 @@ def _problem(parameter: nn.Parameter) -> str | None:
 def _try_training(
     model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
 ) -> None:
-    """Take a gradient on batches of two examples and of one, a size the last batch may have.
+    """Compute gradients on batches of two examples and of one, a size the last batch may have.
 
     Buffers must not change. Examples other than zero are tried too, because a mean of zeros is
     zero.
@@ -134,7 +134,7 @@ def _try_training(
 def _try_testing(
     model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
 ) -> None:
-    """Take logits in eval mode, in which models are tested after the first round."""
+    """Compute logits in eval mode, in which models are tested after the first round."""
     modes = {module: module.training for module in model.modules()}
     constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
     model.eval()
@@ -148,7 +148,7 @@ def _try_testing(
             "also work after model.eval()"
         ) from error
     finally:
-        model.train()  # a module of the user's own may do more than note its mode
+        model.train()  # a user's own module may do more than record its mode
         for module, mode in modes.items():
             module.training = mode
     _check_logits(logits, name, 2, num_classes, " in eval mode, in which it is tested")

@@ -45,7 +45,7 @@ def _is_frozen(module: nn.Module, kept: Collection[int]) -> bool:
 
 
 def _stay(module: nn.Module, mode: bool = True) -> nn.Module:
-    """Replace ``module.train`` where nothing of the module is trained."""
+    """Replace ``module.train`` for a module without trained parameters."""
     return module
 
 

@@ -150,7 +150,7 @@ def output(layers: Sequence[Layer], input_shape: Shape) -> Shape:
 def multiplications(layers: Sequence[Layer], input_shape: Shape) -> int:
     """Return how often a weight is multiplied for the logits of one example; biases only add."""
     return sum(
-        prod(of) * prod(layer.output(shape)[1:])  # a kernel's weights: once at each position
+        prod(of) * prod(layer.output(shape)[1:])  # a kernel's weights are used at each position
         for _, layer, shape in _walk(layers, input_shape)
         for of in layer.parameters(shape).values()
         if len(of) > 1
@@ -164,7 +164,7 @@ def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
     modules = OrderedDict(
         (name, layer.module(shape)) for name, layer, shape in _walk(layers, input_shape)
     )
-    # After all layers are made, because the order of draws is part of what a seed means.
+    # Only after all layers are made: the order of draws is part of what a seed means.
     for layer, made in zip(layers, modules.values(), strict=True):
         start = getattr(layer, "start", "torch")
         if start == "he":

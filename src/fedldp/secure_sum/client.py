@@ -127,8 +127,8 @@ class SecureSumClient:
                 once the messages are known to be answerable.
 
         Raises:
-            PrivacyError: the numbers are not such integers; or U2 has too few clients, or lacks
-                this one; or other numbers or shares came before.
+            PrivacyError: the numbers are not integers of shape (d,); or U2 has too few clients, or
+                lacks this one; or other numbers or shares came before.
             RunError: a message is malformed or of another round.
         """
         table, context = self._clients(keys)

@@ -37,7 +37,7 @@ from fedldp.secure_sum.identities import Identity
 from fedldp.secure_sum.messages import SecureSum
 
 TOLD, KEYS, SHARES, SURVIVORS = "sum_told", "sum_keys", "sum_shares", "sum_survivors"
-"""A broadcast's names for the digest of what the system tells, and for the server's messages.
+"""A broadcast's names for the digest of what the system sends, and for the server's messages.
 
 The digest comes in ADVERTISE, and each message in the phase after. None comes twice.
 """
@@ -91,10 +91,10 @@ class SummedEncoder:
     and answers each phase once in a round. This object is made anew for each phase, so the client's
     store holds the round's secrets, what the client was told, and the words that it masks. No
     second vector is ever sent under the same masks, not even after a restart of the client. The
-    server does not repeat what it told in a phase: later phases use the store's copy, and a client
+    server does not repeat what it sent in a phase: later phases use the store's copy, and a client
     that has lost the copy sends nothing more.
 
-    What the system itself tells, above all the weights, comes only in MASKED_INPUT. A digest of it
+    What the system itself sends, above all the weights, comes only in MASKED_INPUT. A digest of it
     comes first, and all keys depend on it: clients that are told different weights cannot open each
     other's boxes.
 
@@ -195,7 +195,7 @@ class SummedEncoder:
                 chosen another epsilon in between.
         """
         event = self.inner.event()
-        # Values in clear have one price, whoever sends them.
+        # An event in clear has no epsilon that a client may choose.
         said = b"" if isinstance(event, InClear) else repr(event).encode()
 
         def make() -> Arrays:
@@ -205,7 +205,7 @@ class SummedEncoder:
             return {"words": words, **({"event": np.frombuffer(said, np.uint8)} if said else {})}
 
         kept = sender.store.arrays("sum-input", make, round=broadcast.round)
-        if "event" in kept and kept["event"].tobytes() != said:  # earlier versions kept none
+        if "event" in kept and kept["event"].tobytes() != said:  # earlier versions kept no event
             raise PrivacyError(
                 f"round {broadcast.round}: the masked vector was made for another epsilon: nothing "
                 "is sent; go on with the next round"
@@ -256,6 +256,6 @@ class _Memory:
 
 
 def _without_sum(broadcast: Broadcast) -> Broadcast:
-    """Return the broadcast with only what the system itself tells."""
+    """Return the broadcast with only what the system itself sends."""
     names = broadcast.public.keys() - {TOLD, KEYS, SHARES, SURVIVORS}
     return replace(broadcast, public={name: broadcast.public[name] for name in names})

@@ -26,7 +26,7 @@ PRIME = 2**128 + 51
 SHARE_BYTES = 17
 TAG_BYTES = 16
 
-_DRAWN_BYTES = 32  # so many that a coefficient stays uniform after reduction
+_DRAWN_BYTES = 32  # enough for a coefficient to stay uniform after reduction
 
 
 def derive(secret: bytes, purpose: str, context: bytes, *clients: int) -> bytes:

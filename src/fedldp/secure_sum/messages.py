@@ -36,7 +36,7 @@ class SecureSum:
         num_clients: the largest number of clients in one sum, n; at least 2.
         threshold: the number of clients needed to the end, t; n + untrusted < 2 t <= 2 n.
         size: the number of words from one client, d.
-        bits: the bits of the modulus, from 1 to 64.
+        bits: the number of bits of the modulus, from 1 to 64.
         untrusted: clients of a sum that may collude with the server or be missing, u.
 
     Raises:
@@ -147,7 +147,8 @@ class SumKind(IntEnum):
     CLIENT_COMPLAINT = 9
     """Sent instead of CLIENT_SUM: the clients whose boxes this client cannot open."""
     OWN_SHARES = 10
-    """The boxes sealed for one client, by sender. Kind 4 held those of everyone, for all."""
+    """The boxes sealed for one client, by sender. Kind 4, now unused, sent the boxes of everyone to
+    all."""
 
 
 _HEADER = struct.Struct("<BQ")

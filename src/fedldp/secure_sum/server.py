@@ -35,7 +35,7 @@ Messages = Iterable[tuple[int | None, bytes]]
 
 
 class NoSum(RunError):
-    """The round has no sum, and nothing of it may be used again.
+    """The round has no sum, and nothing from it may be used again.
 
     Too few clients are left, or the shares of some are wrong. The server knows at most masked
     vectors, and shares of only one of each client's two secrets. The next round's keys, masks and

@@ -118,13 +118,14 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
 class SumOfBinomials:
     """The law of a sum of independent binomials, at single points: O(deviation) for each point.
 
-    It lacks the values outside the windows of its parts, and is otherwise exact up to rounding.
+    The law omits the values outside the windows of its parts, and is otherwise exact up to
+    rounding.
 
     Attributes:
         first: the smallest sum.
         last: the largest sum.
         error: a bound on the relative error of every mass and tail of the law.
-        missing: a bound on the probability that the law lacks.
+        missing: a bound on the probability of the values that the law omits.
     """
 
     def __init__(self, parts: Sequence[tuple[int, float, float]], exponent: float) -> None:
@@ -146,7 +147,7 @@ class SumOfBinomials:
             self.first += low + int(kept[0])
             self.error += float(errors.max()) + 2.0**-50 * len(kept)
         arrays.sort(key=len)
-        while len(arrays) > 2:  # shortest first, which is cheap
+        while len(arrays) > 2:  # the shortest first, which is cheapest
             arrays[:2] = [np.convolve(arrays[0], arrays[1])]
         # The convolution of these two arrays is never computed as a whole; one is reversed.
         self._one, turned = arrays[0], np.ascontiguousarray(arrays[1][::-1])

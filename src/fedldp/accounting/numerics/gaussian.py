@@ -343,7 +343,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         terms = (1 + excess) * rho, log_inverse / excess, gain / excess
         return terms[0] + terms[1] - terms[2] + 1e-14 * sum(terms)
 
-    guess = 0.5 * math.log((log_inverse + 1) / rho)  # of the excess, ignoring the gain
+    guess = 0.5 * math.log((log_inverse + 1) / rho)  # a guess of the excess that ignores the gain
     return max(bound(minimise(bound, guess - 20, guess + 20, 1e-9)), 0.0)
 
 

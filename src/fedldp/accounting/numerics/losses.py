@@ -61,7 +61,7 @@ class Losses:
         order = np.argsort(-self.values, kind="stable")
         values = self.values[order]
         masses = np.exp(self.log_masses[order] + self.errors[order])
-        rounding = 1 + len(values) * 2.0**-51  # of a running sum of positive terms
+        rounding = 1 + len(values) * 2.0**-51  # error of a running sum of positive terms
         p_sets = np.cumsum(masses) * rounding
         # Relative to the smallest loss so far, so that e^-loss neither overflows nor underflows.
         shrink = np.exp(np.maximum(values - largest, -700.0))

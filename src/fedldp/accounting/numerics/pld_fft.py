@@ -286,9 +286,9 @@ def _outside(laws: Sequence[tuple[Points, Floats, int]], window: _Window, start:
 def _epsilon_from_above(law: TiltedLaw, step: float, log_delta: float) -> float:
     """Return an epsilon that meets delta, as small as the bounds allow.
 
-    Delta(e) comes from the sums at grid points above e. So the first grid point g at which P(S > g)
-    - e^g Q(S > g), rounded up, meets delta is a valid epsilon. So is ln((P - delta)/Q) of the set S
-    > g, as long as it is not below the previous grid point. A tilted mass at a loss g + x adds to
+    Delta(e) comes from the sums S at grid points above e. So the first grid point g at which P(S >=
+    g) - e^g Q(S >= g), rounded up, meets delta is a valid epsilon. Also valid is ln((P - delta)/Q)
+    of this set, but no less than the previous grid point. A tilted mass at a loss g + x adds to
     delta(g) in proportion to e^(-theta x) (1 - e^-x), and the errors add no more than at the
     maximum of that factor.
     """

@@ -5,7 +5,7 @@ k of the others at the high end and the rest at the low end. These are the worst
 delta is convex in each participant's probability. The guarantee is for the worst k, and that k is
 searched for, not guessed. A block of values of k is bounded by a mechanism that is no more private,
 by data processing: it leaves out the participants whose end differs within the block, except for
-those of them who send a fair coin whatever their end. A best-first search splits the block with the
+those who send a fair coin regardless of their end. A best-first search splits the block with the
 largest bound until that block is a single k. So the result is the maximum over all k and both
 directions (exchanging the ends turns k into n - 1 - k and one direction into the other). With many
 participants the search stops once the largest bound is close to a value that some k attains; every
@@ -45,7 +45,7 @@ _FEW, _MANY = (0.0, 4000), (1e-3, 1000)
 # The share of delta given up for a block: the probability that fewer participants send coins.
 _LOG_SHARE_GIVEN_UP = -21.0
 
-_STEPS = 8  # from an approximate epsilon to one that certainly meets delta; two or three suffice
+_STEPS = 8  # attempts to move an epsilon so that rounding is harmless; two or three suffice
 
 
 def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
@@ -170,7 +170,7 @@ class _Pair:
         self._others = SumOfBinomials(parts, exponent)
         self._epsilon, self._p, self._q = epsilon, p, q
         self._gain = math.tanh(epsilon / 2)  # p - q
-        self._noise = 4 * self._others.error  # of a quotient of masses, and more
+        self._noise = 4 * self._others.error  # more than the error of a quotient of masses
 
     def delta(self, at_epsilon: float) -> float:
         """Return sum (P - e^e Q)+, rounded up, for an epsilon of at most a report's epsilon."""

@@ -53,8 +53,8 @@ _LEAST_NOISE, _MOST_NOISE = 0.05, 1e6
 
 _BINS_PER_DEVIATION = 500
 _NODES, _WEIGHTS = (np.asarray(a, np.float64) for a in np.polynomial.legendre.leggauss(5))
-_ROUNDING = 1e-11  # of logarithms of masses, and relative of losses: several times what is needed
-_SHARE_ROUNDING = 1e-5  # of the share of an outcome that goes to each end of its bin
+_ROUNDING = 1e-11  # error of log-masses, relative error of losses: several times the true one
+_SHARE_ROUNDING = 1e-5  # error of the share of an outcome that goes to each end of its bin
 
 
 @dataclass(frozen=True, kw_only=True)

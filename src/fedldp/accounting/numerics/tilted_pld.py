@@ -18,8 +18,8 @@ from fedldp.accounting.numerics.solve import minimise
 RepeatedLosses = tuple[Losses, int]
 """The losses of a mechanism and the number of times it is used."""
 
-_NOTHING = 1e-300  # tilted masses below it are left out
-_BINS = 1 << 16  # of an outline
+_NOTHING = 1e-300  # tilted masses below this are left out
+_BINS = 1 << 16  # the number of losses in an outline
 
 
 @dataclass(frozen=True)
