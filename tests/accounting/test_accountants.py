@@ -153,9 +153,9 @@ def test_two_events_of_one_name_are_no_entries_of_a_ledger(loaded: Any) -> None:
     release(kept, "run", 1, PureReport(epsilon=5.0), lambda: b"sent")
     loaded("cheap", CHEAP)
     for record in (to_record(PureReport(epsilon=5.0)), to_record(NoRelease(what="keys"))):
-        with pytest.raises(ConfigError, match="PureReport: two classes of events"):
+        with pytest.raises(ConfigError, match="PureReport: two event classes"):
             from_record(record)
-    with pytest.raises(ConfigError, match="two classes of events"):
+    with pytest.raises(ConfigError, match="two event classes"):
         MemoryLedger.from_record(kept.to_record())
 
 

@@ -138,7 +138,7 @@ def test_the_thresholds_lie_between_the_papers_probabilities(
 @given(st.integers(1, FULL - 1), st.integers(1, FULL - 1))
 def test_the_epsilon_of_a_law_is_its_largest_ratio_and_no_more(one: int, zero: int) -> None:
     if one == zero:
-        with pytest.raises(ConfigError, match="are the same"):
+        with pytest.raises(ConfigError, match="have the same distribution"):
             BitLaw(one, zero)
         return
     law = BitLaw(one, zero)
