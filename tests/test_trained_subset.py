@@ -187,7 +187,7 @@ def test_a_file_of_another_model_is_refused(
         (
             "mlp",
             "head.*",
-            "no parameter of the model is called 'head.*'; they are 1.weight, 1.bias",
+            "no parameter of the model matches 'head.*'; the parameters are 1.weight, 1.bias",
         ),
         ("partly_frozen:normed", "all", "the buffer encoder.2.running_mean"),
         ("partly_frozen:all_frozen", "requires_grad", "no parameter that requires a gradient"),

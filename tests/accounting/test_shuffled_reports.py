@@ -104,7 +104,7 @@ def test_a_report_of_which_only_epsilon_is_known_is_not_hidden() -> None:
         {EVENT: range(5), PureReport(epsilon=1.0): range(5, 9)}, {1: None}
     )
     path = ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)
-    with pytest.raises(ConfigError, match="one kind of bits, or of categories, per client"):
+    with pytest.raises(ConfigError, match="sends one kind of bits, or of categories"):
         statement(mixed, claim=None, shuffler=path, delta=1e-5)
 
 

@@ -69,8 +69,8 @@ class Pure:
 
     Attributes:
         whole: the pure epsilon of the whole report.
-        singles: how many coordinates (or else whole reports) there are of each pair (epsilon,
-            revealing probability); see ``compose.RevealingCounts``.
+        singles: the number of coordinates (or else whole reports) for each pair (epsilon, revealing
+            probability); see ``compose.RevealingCounts``.
         free: whether every coordinate may be at any extreme, whatever the others are; then
             ``whole`` is attained.
         known: whether the revealing probability is known, rather than only bounded by 1.
@@ -169,9 +169,9 @@ class Accountant(Generic[E]):
 
     Attributes:
         loss: the event's loss, for the numerics.
-        content: for an event that is another event, made several times or only once: that event.
-        sides: for an event that is a different event on each side: the events it states, at least
-            for the client.
+        content: for an event that makes another release several times or only once: that release.
+        sides: for an event that states a different event for each side: these events, at least the
+            client's.
         nothing: for an event computed from no data: what is sent. It costs nothing, and no history
             holds it.
         price: an exact upper bound on what the event adds to a budget of a kind; None if no such
@@ -394,13 +394,13 @@ def loss_of(event: Event) -> Loss | None:
 
 
 def content_of(event: Event) -> Content | None:
-    """Return the content of ``event``, if it is another event made several times or only once."""
+    """Return the content of ``event``, if it makes another release several times or only once."""
     content = accountant(event).content
     return None if content is None else content(event)
 
 
 def sides_of(event: Event) -> Mapping[Side, Event]:
-    """Return the event that ``event`` is on each side; empty if it states none."""
+    """Return the event that ``event`` states for each side; empty if it states none."""
     sides = accountant(event).sides
     return {} if sides is None else sides(event)
 

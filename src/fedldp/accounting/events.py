@@ -85,8 +85,8 @@ class PureCoordinates(Event):
     """Independent coordinates, each pure private by itself; all of them may change at once.
 
     Attributes:
-        groups: pairs (epsilon, count): how many coordinates have this pure epsilon, each epsilon
-            once. Two inputs of the coordinate attain it.
+        groups: pairs (epsilon, count): how many coordinates have this pure epsilon. Each epsilon
+            appears once; two inputs of such a coordinate attain it.
         telling: the revealing probability: an upper bound, for every two inputs of a coordinate, on
             the probability of the outcomes that are not equally likely under both. If it is below
             1, the two inputs that attain epsilon also attain this bound, up to rounding, and all

@@ -675,9 +675,9 @@ def summing_guarantees(
         shift: how many vectors of one sum change at once, for reports with shares of noise. The sum
             then moves that many times as far, and mu grows by the same factor. Vectors in different
             sums change less in total: the root of a sum of squares is at most the sum.
-        committees: whether each sum is one of several of a round, each from one committee of
-            clients; ``untrusted`` then counts clients of any one committee. Given the broadcasts,
-            what other committees' sums show is independent of the client's input.
+        committees: whether a round has several sums, each of one committee of clients;
+            ``untrusted`` then counts clients of any one committee. Given the broadcasts, what other
+            committees' sums show is independent of the client's input.
 
     Raises:
         ConfigError: the client releases several kinds of bits or of shares; or it releases bits and
@@ -687,7 +687,7 @@ def summing_guarantees(
     if delta == 0 or not any(shown):
         return []
     if len(history) > 1:
-        raise ConfigError("a sum's guarantee is known for one kind of report per client only")
+        raise ConfigError("a sum's guarantee is known only if a client sends one kind of report")
     ((event, rounds),) = history.items()
     (loss,) = shown
     rests = sum_assumptions(summands, untrusted, committees)

@@ -548,7 +548,8 @@ def _shuffled_lines(
         shown = [shuffled_loss(event) for event in history]
         if len(shown) > 1 or shown[0] is None:
             raise ConfigError(
-                "a shuffler's guarantee is known for one kind of bits, or of categories, per client"
+                "a shuffler's guarantee is known only if a client sends one kind of bits, or of "
+                "categories"
             )
         ((event, rounds),) = history.items()
         crowd = max(1, min(sizes[event]) - shuffler.untrusted_clients)

@@ -30,7 +30,7 @@ Number = TypeVar("Number", int, float)
 
 
 def within_largest_weight(values: NDArray[Any]) -> bool:
-    """Return whether no number of a public array is NaN or beyond ``LARGEST_WEIGHT``."""
+    """Return whether all numbers of a public array are within ``LARGEST_WEIGHT``; NaN is not."""
     if values.size == 0 or values.dtype == np.bool_:
         return True
     # NaN compares False. Integers become Python integers, which do not overflow.
@@ -68,7 +68,7 @@ class Ranges:
     """The public range [centre - radius, centre + radius] of each parameter tensor.
 
     A Ranges maps weights to normalised coordinates x = (w - centre) / radius, in which every
-    mechanism works, and estimates back.
+    mechanism works, and maps estimates back.
 
     Attributes:
         centers: float64, shape (L,) for L tensors.

@@ -1,4 +1,4 @@
-"""The exceptions that fedldp raises for its user. Any other exception that escapes is our bug."""
+"""The exceptions that fedldp raises for its user. Any other exception is a bug in fedldp."""
 
 from typing import ClassVar
 

@@ -135,8 +135,8 @@ class Mechanism(ABC):
     is_setting: ClassVar[bool] = True
     """Whether the setting ``mechanism`` may name it; otherwise only systems make it."""
     costly: ClassVar[bool] = False
-    """Whether a report of a few coordinates costs as much as one of thousands. The audit then makes
-    fewer trials, as it does for mechanisms that encode one report at a time."""
+    """Whether a report of a few coordinates takes as much time as one of thousands. The audit then
+    makes fewer trials, as it does for mechanisms that encode one report at a time."""
 
     @classmethod
     @abstractmethod
@@ -337,7 +337,7 @@ class Counts(Aggregate):
         self._ones += np.bincount(positions[bits != 0], minlength=self.size)
 
     def ones(self) -> NDArray[np.int64]:
-        """Return the number of ones of each coordinate in reports of the present scale."""
+        """Return the number of ones of each coordinate in reports of the current scale."""
         self._count_waiting()
         return self._ones.copy()
 
@@ -367,7 +367,7 @@ class Counts(Aggregate):
 
 
 class BitMechanism(Mechanism):
-    """A mechanism whose report is one bit for each coordinate, and so can travel in pieces.
+    """A mechanism whose report is one bit for each coordinate, and so can be sent in pieces.
 
     A bit b estimates its coordinate by scale * (2 b - 1).
     """

@@ -66,7 +66,7 @@ class CategoryMechanism(Mechanism):
     def revealing_probability(self) -> float:
         """The probability of reports that distinguish two categories, rounded up.
 
-        All other reports are equally likely under both, whichever two categories these are.
+        For any two categories, all other reports are equally likely under both.
         """
 
     @property

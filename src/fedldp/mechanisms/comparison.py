@@ -15,8 +15,8 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms._memory import kept_array
 
 DRAWN = 1 << 16
-"""The number of coordinates whose high words are drawn together; then come the low words of their
-ties. The working arrays of this many coordinates stay in the second-level cache."""
+"""The number of coordinates whose high words are drawn together. The low words of their ties are
+drawn next. The working arrays of this many coordinates stay in the second-level cache."""
 
 # How far a quick threshold may lie above the exact one: the last place of a float32 below 2^31,
 # plus two roundings to whole numbers.
@@ -43,11 +43,11 @@ class Comparison:
 
     T is 2^(B-1) + floor(h x) for x clipped to [-1, 1], then clamped to 2^(B-1) - h and 2^(B-1) + h
     whatever floating point did to the product. U and T are compared by their high words. The high
-    words of T are computed quickly, up to a few units. Coordinates for which that could matter are
-    settled one by one, in exact integers. Only the random words decide how many there are, with
-    probability (margin + 1)/2^32 each, so no value takes more time than another. That holds for the
-    time alone: an observer who sees both the microseconds of an answer and its bits learns that
-    these few coordinates were each close to their threshold.
+    words of T are computed quickly, up to a few units. Coordinates for which these units could
+    matter are settled one by one, in exact integers. Only the random words decide how many there
+    are, with probability (margin + 1)/2^32 each, so no value takes more time than another. That
+    holds for the time alone: an observer who sees both the microseconds of an answer and its bits
+    learns that these few coordinates were each close to their threshold.
 
     Attributes:
         half: h, from 1 to 2^(B-1) - 1.

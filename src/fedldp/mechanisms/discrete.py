@@ -121,8 +121,8 @@ def _first_accepted(count: int, attempt: Callable[[int], NDArray[np.int64]]) -> 
 
     Args:
         count: the number of samples to return.
-        attempt: takes about how many samples are wanted, and returns the accepted ones of the next
-            candidates.
+        attempt: takes roughly the number of samples wanted, and returns the accepted ones among the
+            next candidates.
     """
     samples = np.empty(count, np.int64)
     filled = 0

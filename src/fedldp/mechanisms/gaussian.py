@@ -124,7 +124,7 @@ def check_noise(clip: float, sigma: float, *, given: str, knob: str) -> None:
         clip: as for ``Gaussian``, and in its range.
         sigma: as for ``Gaussian``; it follows from ``given``.
         given: settings and their values, such as "epsilon = 1 and delta = 1e-05".
-        knob: the settings among them that may be changed; larger values reduce ``sigma/clip``.
+        knob: which of these settings may be changed; larger values reduce ``sigma/clip``.
 
     Raises:
         ConfigError: ``sigma`` is out of range.

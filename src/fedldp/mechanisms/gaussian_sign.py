@@ -50,7 +50,7 @@ class GaussianSign(Gaussian):
         return Counts(size, self.scale)
 
     def expected(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return sigma sqrt(pi/2) (2 Phi(x/sigma) - 1), for x as bounded."""
+        """Return sigma sqrt(pi/2) (2 Phi(x/sigma) - 1), for the bounded x."""
         bent: NDArray[np.float64] = erf(self.bound(values) / (self.sigma * math.sqrt(2)))
         return self.scale * bent
 

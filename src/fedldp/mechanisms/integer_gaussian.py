@@ -66,7 +66,7 @@ class IntegerGaussian(Mechanism):
     def __post_init__(self) -> None:
         for name in ("distance", "step"):
             if strict_count(name, getattr(self, name)) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)}: give an integer from 1")
+                raise ConfigError(f"{name} = {getattr(self, name)}: give an integer of at least 1")
         if not FEWEST_BITS <= self.scale_bits <= LARGEST_SCALE_BITS:
             raise ConfigError(
                 f"scale_bits = {self.scale_bits}: give {FEWEST_BITS} to {LARGEST_SCALE_BITS}"

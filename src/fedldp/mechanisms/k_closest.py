@@ -252,7 +252,7 @@ class FrameChoice:
         if not self.window.low:
             raise ConfigError(
                 f"closest = {self.closest} and epsilon = {self.epsilon:g}: their weights fill 64 "
-                "bits and leave none for the other directions; give fewer, or a smaller epsilon"
+                "bits and leave none for the other directions; give a smaller closest or epsilon"
             )
 
     @cached_property
@@ -323,7 +323,7 @@ class FrameChoice:
         return found.astype(_word(self.blocks * self.frames.directions))
 
     def _least(self, far: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the k-th largest number of each row, shape (n,), searched for where it must be.
+        """Return the k-th largest number of each row, shape (n,), from where it is likely.
 
         For random directions it nearly always lies between two public numbers with few others
         between them. If it does not, the whole row is searched.

@@ -114,7 +114,7 @@ class Sign(BitMechanism):
         return np.clip(values.astype(np.float64), -self.clip, self.clip)
 
     def expected(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return c y, for x as bounded."""
+        """Return c y, for the bounded x."""
         return self.clip * self._curve(values)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:

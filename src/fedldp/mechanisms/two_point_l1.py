@@ -132,7 +132,7 @@ class TwoPointL1(BitMechanism):
         return bounded if norm <= limit else bounded * (limit * (1 - _slack(values.size)) / norm)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return K^2 - x^2, for x as bounded."""
+        """Return K^2 - x^2, for the bounded x."""
         return self.scale**2 - self.bound(values) ** 2
 
     @classmethod

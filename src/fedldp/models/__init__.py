@@ -104,7 +104,7 @@ def layout_of(
     """Return how a model's trained parameters lie in one vector.
 
     A model that is a list of layers, as all of ``models()`` are, needs no torch for this. A model
-    that is a torch module is built.
+    that is a torch module must be built first.
 
     Raises:
         ConfigError: the model cannot be built, or cannot be federated (see ``build_model``).
@@ -182,7 +182,7 @@ def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str
     Args:
         model: a torch module, or a class or function without arguments that makes one.
         trainable: which parameters are trained; see ``build_model``. With "all" the model may have
-            no buffer; otherwise buffers are not looked at and, like frozen weights, not sent.
+            no buffer; otherwise buffers are not checked and, like frozen weights, not sent.
 
     Raises:
         ConfigError: it is none of these, or a parameter or buffer cannot be protected.
@@ -248,7 +248,7 @@ def build_model(
 
 
 def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of a built model's state that is not trained, by name."""
+    """Return copies of the frozen state of a built model, by name."""
     from fedldp.models._frozen import frozen_of
 
     return frozen_of(model)

@@ -72,7 +72,7 @@ def names_of_trained(model: nn.Module, name: str, trainable: str) -> list[str]:
     if not found:
         raise ConfigError(
             f"trainable = {trainable}: model = {name} has no parameter that requires a gradient; "
-            "let some be trained, or name them by a pattern"
+            "set requires_grad on some, or name some by a pattern"
         )
     return found
 

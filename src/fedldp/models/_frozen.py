@@ -66,7 +66,7 @@ def check_buffers(model: nn.Module, name: str) -> None:
 
 
 def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of a model's state that is not trained, by name."""
+    """Return copies of the frozen state of a model, by name."""
     trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     return {
         name: tensor.detach().cpu().numpy().copy()

@@ -41,8 +41,8 @@ def trained_of(names: Sequence[str], trainable: str) -> list[str]:
         if not any(fnmatchcase(name, pattern) for name in names):
             some = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
             raise ConfigError(
-                f"trainable = {trainable}: no parameter of the model is called {pattern!r}; they "
-                f"are {some}"
+                f"trainable = {trainable}: no parameter of the model matches {pattern!r}; the "
+                f"parameters are {some}"
             )
     return [name for name in names if any(fnmatchcase(name, each) for each in patterns)]
 

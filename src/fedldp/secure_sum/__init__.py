@@ -58,9 +58,9 @@ lied. It must be taken off the roster by hand. The transport must certify who se
 Committees. A round of many clients may have several sums, one for each committee (``committees``).
 Each is a separate run of the protocol, in which a client accepts keys only from its committee's
 members. Everything above then holds within each committee: n is the number of clients of the
-largest, and u bounds the colluding clients of any one of them. The server learns each committee's
-sum, so a guarantee that rests on the number of summands rests on the size of the smallest
-committee.
+largest committee, and u bounds the colluding clients of any one committee. The server learns each
+committee's sum, so a guarantee that rests on the number of summands rests on the size of the
+smallest committee.
 
 Keys and shares are made anew in each round, not once in a run. A finished sum has told the server
 b_u of every client u that stayed, so b_u must be new in the next round, and its shares with it.

@@ -128,10 +128,10 @@ class SummedEncoder:
     def __call__(
         self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
     ) -> Reports:
-        """Return the answer of each client to the server's message so far.
+        """Return the answer of each client to the server's messages so far.
 
         Raises:
-            PrivacyError: the server asked something else before, or its message must not be
+            PrivacyError: the server asked something different before, or its message must not be
                 answered.
             RunError: its message is malformed.
         """

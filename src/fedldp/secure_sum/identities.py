@@ -36,7 +36,7 @@ class Roster:
         for client, key in self.keys.items():
             if not 0 <= client <= LARGEST_CLIENT:
                 raise ConfigError(
-                    f"roster: client {client}: give numbers from 0 to {LARGEST_CLIENT}"
+                    f"roster: client {client}: number clients from 0 to {LARGEST_CLIENT}"
                 )
             if len(key) != IDENTITY_BYTES:
                 raise ConfigError(

@@ -245,7 +245,7 @@ class _Sums:
         return found
 
     def each(self, phase: Callable[[SecureSumServer, int], Found]) -> dict[int, Found]:
-        """Return the result of a phase for each committee; a committee that fails stays out."""
+        """Return the result of a phase for each committee; a committee that fails is left out."""
         found: dict[int, Found] = {}
         for committee in self._left:
             with suppress(NoSum):

@@ -43,7 +43,8 @@ def log_pmf(
     Args:
         count: the number of draws, below 2^53; broadcasts with ``successes``.
         p: the probability of success, above 0 and below 1.
-        q: 1 - p, passed as well because it may be known more accurately than 1 - p is computed.
+        q: 1 - p, passed separately because it may be known more accurately than 1 - p can be
+            computed.
         successes: from 0 to ``count``.
 
     Returns:

@@ -1,10 +1,10 @@
 """What a shuffler of whole reports adds, if a report is one category drawn by subset response.
 
-A report is one of M categories: each of the k in the client's top set has weight H, each other one
-weight L. So with probability gamma = M L/(k H + (M - k) L) it is uniform over all M, whatever the
-client's input: part of a blanket that hides the others. The k of a report may depend on a seed that
-is sent with it. A category is then a pair of seed and number, and k in M of the pairs are at the
-top.
+A report is one of M categories: each of the k in the client's top set has weight H, and every other
+one has weight L. So with probability gamma = M L/(k H + (M - k) L) it is uniform over all M,
+whatever the client's input: part of a blanket that hides the others. The k of a report may depend
+on a seed that is sent with it. A category is then a pair of seed and number, and k in M of the
+pairs are at the top.
 
 The guarantee is that of one pair of laws: the adversary is given the n - 1 other reports except
 those of the blanket, and the differing client has one of two disjoint top sets A and B. The page

@@ -136,7 +136,7 @@ def _compose(terms: Sequence[Term], to_grid: ToGrid) -> tuple[TiltedLaw, float]:
 
 
 def _folds(count: int) -> list[int]:
-    """Return how many draws each stage but the last adds, chosen so that few are left over."""
+    """Return how many draws each stage except the last adds, chosen so that few are left over."""
     folds = []
     while count > _MOST_USES:
         even = count ** (1 / math.ceil(math.log(count) / math.log(_MOST_USES)))
@@ -318,7 +318,7 @@ def _epsilon_from_below(law: TiltedLaw, step: float, log_delta: float) -> float:
 
 
 def _beyond_delta(law: TiltedLaw, step: float, log_delta: float, sign: int, error: float) -> Floats:
-    """Return (P(S >= g) - delta) e^(tilt g - log_scale) at the losses g, rounded by ``sign``.
+    """Return (P(S >= g) - delta) e^(tilt g - log_scale) at the losses g, rounded as ``sign`` says.
 
     The factor makes the masses near a point relative to the mass at the point, so nothing overflows
     or underflows.
@@ -330,7 +330,7 @@ def _beyond_delta(law: TiltedLaw, step: float, log_delta: float, sign: int, erro
 
 
 def _sums_above(weights: Floats, tilt: float, step: float, sign: int, error: float) -> Floats:
-    """Return sum over s >= i of weights_s e^(-tilt (s - i) step), rounded by ``sign``."""
+    """Return sum over s >= i of weights_s e^(-tilt (s - i) step), rounded as ``sign`` says."""
     # The sums solve sums_i - decay sums_(i+1) = weights_i; the solver is one pass from the end.
     bands = np.ones((2, weights.size), order="F")
     bands[0] = -math.exp(-tilt * step)

@@ -24,7 +24,7 @@ _BINS = 1 << 16  # the number of losses in an outline
 
 @dataclass(frozen=True)
 class TiltedLaw:
-    """The law of a loss, or of a sum of losses, in tilted measures: one row, or P's and Q's.
+    """The law of a loss, or of a sum of losses, in tilted measures: one row, or P's row and Q's.
 
     The true mass of losses[i] is weights[row, i] e^(log_scale - tilt losses[i]). The weights of a
     row sum to about 1. In total they miss at most ``error`` of the tilted measure.
