@@ -88,7 +88,7 @@ class Ranges:
         if not len(self.centers) == len(self.radii) == len(self.sizes):
             raise ConfigError(
                 f"range_center has {len(self.centers)} and range_radius {len(self.radii)} values "
-                f"for a model of {len(self.sizes)} parameter tensors: give one for all or one each"
+                f"for a model of {len(self.sizes)} parameter tensors: give one, or one for each"
             )
         for name, values in (("range_center", self.centers), ("range_radius", self.radii)):
             for value in values:
