@@ -148,7 +148,7 @@ def test_every_event_has_an_entry_and_its_name_for_ever() -> None:
 
 
 def test_two_events_of_one_name_are_no_entries_of_a_ledger(loaded: Any) -> None:
-    """Otherwise a record of one would be read, and priced, as the other."""
+    """Otherwise a record of one event would be read, and priced, as the other."""
     kept = MemoryLedger()
     release(kept, "run", 1, PureReport(epsilon=5.0), lambda: b"sent")
     loaded("cheap", CHEAP)

@@ -121,7 +121,7 @@ def test_disjoint_top_sets_are_the_worst(n: int, closest: int, categories: int) 
 
 
 def attack(subset: Subset, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return masses and both inputs' likelihoods if all others have a third top set.
+    """Return the masses, and the likelihoods under both inputs, if all others have a third top set.
 
     An outcome's likelihood under an input is its likelihood under the others' input times the mean
     of the ratios of single reports: H/L in the input's top set, L/H in the others', else 1.

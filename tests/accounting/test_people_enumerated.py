@@ -27,7 +27,7 @@ DELTA = 1e-5
 
 
 def ball(norm: int, size: int) -> Vectors:
-    """Return all integer vectors of at most that norm: the data that one person may have."""
+    """Return all integer vectors of at most this norm: the data that one person may have."""
     reach = range(-norm, norm + 1)
     found = [v for v in itertools.product(reach, repeat=size) if sum(x * x for x in v) <= norm**2]
     return np.array(found)

@@ -130,7 +130,7 @@ def test_noise_where_only_zcdp_is_known_has_the_square_of_the_sites() -> None:
 def test_what_each_site_draws_once_is_drawn_at_every_site() -> None:
     once = Memoized(drawn=PureReport(epsilon=1.0), identity="bits")
     pure, _ = lines_of(of_people(once), "server", 3)
-    assert pure["epsilon"] == 3.0  # whatever the number of rounds
+    assert pure["epsilon"] == 3.0  # for any number of rounds
 
 
 def test_sites_that_released_different_things_are_all_taken_to_have_the_most() -> None:

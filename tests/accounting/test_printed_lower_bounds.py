@@ -66,7 +66,7 @@ def test_lower_bound_of_one_weight_is_what_the_integers_give(bits: Any, epsilon:
     least = TwoPoint(epsilon, bits).threshold_min
     realised = mp.log(mp.mpf(2**bits - least) / least)
     lower = mp.mpf(line(made, "weight", "server", "pure")["lower"] or 0)
-    assert lower <= realised * (1 + mp.mpf(10) ** -12)  # far finer than anyone reads
+    assert lower <= realised * (1 + mp.mpf(10) ** -12)  # far finer than any reader needs
 
 
 def test_lower_bound_of_one_weight_under_an_l1_clip() -> None:

@@ -165,7 +165,7 @@ def test_a_wrong_pair_would_be_found() -> None:
 
 
 def test_the_pair_is_that_of_a_continuous_gaussian_with_less_variance() -> None:
-    """The proof for discrete noise costs a little more, and never less than its own pair."""
+    """The proof for discrete noise costs a little more than the continuous pair, and never less."""
     y = np.arange(-8, 8, 1e-3)
     s = math.sqrt(VARIANCE - 16) / 13
     normal = [np.exp(-((y * s - mean) ** 2) / (2 * s * s)) for mean in (0, 1, -1)]

@@ -46,7 +46,7 @@ def convolved(variance: float, shares: int) -> Law:
 def test_a_sum_of_shares_is_near_one_discrete_gaussian_by_the_proven_factor(
     variance: float, shares: int
 ) -> None:
-    """For shares small enough that floats show the difference: it exists, within the bound."""
+    """Shares are so small that floats show the difference: it exists, and is within the bound."""
     law = convolved(variance, shares)
     whole = one_share(shares * variance, law.size // 2)
     middle = slice(law.size // 2 - 6, law.size // 2 + 7)
@@ -58,7 +58,7 @@ def test_a_sum_of_shares_is_near_one_discrete_gaussian_by_the_proven_factor(
 
 
 def test_shares_as_small_as_they_may_be_are_near_it_beyond_all_floats() -> None:
-    """Two shares, with 700 digits; at that precision nothing is left of them beyond 700 steps."""
+    """Two shares, with 700 digits; at that precision their masses beyond 700 steps are zero."""
     variance, reach = SHARE.variance, 700
     with mp.workdps(700):
         weight = {

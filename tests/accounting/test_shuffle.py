@@ -305,7 +305,7 @@ def test_of_one_report_next_to_no_delta_leaves_the_pure_epsilon() -> None:
 
 
 def test_next_to_no_epsilon_no_digits_are_lost() -> None:
-    """Against 60 digits, computed separately: a difference of two halves would lose most digits."""
+    """Against a separate computation in 60 digits: a difference of two halves would lose most."""
     assert clones_delta(2.4294826176028067e-12, 6, 2.186534355842526e-12) >= 3.796066e-15
     assert clones_delta(7.7e-9, 2, 0.0) >= 1.92500001482e-09
     assert shuffled_composed_upper(5.582225596311789e-06, 2, 1, 3.81e-48) >= 5.582225596311e-06

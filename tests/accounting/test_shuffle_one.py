@@ -26,7 +26,7 @@ from fedldp.accounting.numerics.shuffle_one import (
 
 
 def one_epsilon(epsilon: float, high: int, low: int, delta: float) -> float:
-    """Return it by definition: the law of the number of ones, and the best set of numbers."""
+    """Return the epsilon by definition: the law of the number of ones, and the best set."""
     p = 1 / (1 + math.exp(-epsilon))
     others = np.convolve(
         binom.pmf(np.arange(high + 1), high, p), binom.pmf(np.arange(low + 1), low, 1 - p)

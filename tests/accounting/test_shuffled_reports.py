@@ -130,4 +130,4 @@ def test_the_page_has_the_figures_of_the_mechanisms(row: list[float]) -> None:
         for n in (100, 1_000, 10_000)
     ]
     for number, exact in zip(said, found, strict=True):
-        assert exact <= number <= exact + 1.01e-3  # rounded up
+        assert exact <= number <= exact + 1.01e-3  # the page rounds up

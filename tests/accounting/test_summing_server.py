@@ -100,7 +100,9 @@ def test_a_round_whose_sum_nobody_saw_makes_no_line_worse_but_still_counts() -> 
     assert {unit: line["epsilon"] for unit, line in seen.items()} == {
         unit: line["epsilon"] for unit, line in all_of_it.items()
     }
-    assert all(line["lower"] is None for line in seen.values())  # nothing was seen of one round
+    assert all(
+        line["lower"] is None for line in seen.values()
+    )  # the server saw nothing of one round
     assert lines(clients_in_sum={1: 0}) == {}
 
 

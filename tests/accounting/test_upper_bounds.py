@@ -57,7 +57,7 @@ def binomial(n: int, p: Any) -> Law:
 
 
 def one_exact(epsilon: float, n: int, delta: float) -> Any:
-    """Return it for one shuffled two-valued report, over all inputs and both directions."""
+    """Return the epsilon of one shuffled two-valued report, over all inputs and both directions."""
     p = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
     best = mp.mpf(0)
     for high in range(n):

@@ -209,7 +209,7 @@ DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multino
 
 
 def makes_randomness(source: str) -> list[str]:
-    """Return whatever in a module makes or seeds a generator, or draws from a global one."""
+    """Return names in a module that make or seed a generator, or draw from a global one."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -114,7 +114,7 @@ def test_noise_hides_neighbours_where_others_make_the_sum_wrap() -> None:
 
 @pytest.mark.parametrize("most", [1, 5, 1 << 20])
 def test_the_modulus_is_that_of_the_noise_however_many_are_in_one_sum(most: int) -> None:
-    """Sums of committees are added up: in a smaller ring one could wrap before the noise."""
+    """Sums of committees are added up: in a smaller ring a sum could wrap before the noise."""
     for steps in BoundedSteps.examples():
         assert steps.summing(SIZE, most).bits == 64
         assert most * steps.ball.radius < 1 << 62  # honest sums do not wrap

@@ -133,7 +133,7 @@ CASES = [(discrete_laplace, laplace_weight), (discrete_gaussian, gaussian_weight
 def fit(samples: np.ndarray, weight: Callable[..., np.ndarray], bits: int) -> float:
     """Return the p-value of samples under the distribution of the given weights.
 
-    Values of too small a probability are counted together, at both ends.
+    Values with too small a probability are counted together at each end.
     """
     scale = 1 << bits
     support = np.arange(-40 * scale, 40 * scale + 1)

@@ -1,4 +1,4 @@
-"""Gaussian reports on one grid: each keeps its claim, and their sum needs nobody's deviation."""
+"""Gaussian reports on one grid: each keeps its claim, and their sum needs no client's deviation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_noise_is_never_less_than_asked_for(least: float, times: float, clip
 def test_a_sum_is_read_by_the_unit_alone() -> None:
     rng = np.random.default_rng(1)
     values = [rng.normal(size=SIZE) / 10 for _ in MECHANISMS]
-    found = MECHANISMS[0].aggregate(SIZE)  # any client's aggregate will do
+    found = MECHANISMS[0].aggregate(SIZE)  # the aggregate of any client serves
     summing = MECHANISMS[2].summing(SIZE, 3)
     exact = np.zeros(SIZE)
     for number, (mechanism, value) in enumerate(zip(MECHANISMS, values, strict=True)):
@@ -86,7 +86,9 @@ def test_a_sum_of_clients_of_one_deviation_does_not_tell_it() -> None:
         parts = min(number, 8)
         counts = np.bincount(total % number * parts // number, minlength=parts)
         expected = np.bincount(np.arange(number) * parts // number) * size / number
-        assert ((counts - expected) ** 2 / expected).sum() < 40  # 7 degrees: 1e-6
+        assert (
+            (counts - expected) ** 2 / expected
+        ).sum() < 40  # 7 degrees of freedom: probability 1e-6
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)

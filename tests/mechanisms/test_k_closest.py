@@ -51,7 +51,7 @@ def directions(frames: Frames, seed: bytes) -> NDArray[np.float64]:
 
 
 def closest_of(inner: NDArray[np.float64], closest: int) -> set[int]:
-    """Return the k categories with the largest inner products, by sorting; ties by number."""
+    """Return the k categories with the largest inner products, by sorting; ties go by number."""
     order = sorted(range(inner.size), key=lambda i: (-inner[i], i))
     return set(order[:closest])
 

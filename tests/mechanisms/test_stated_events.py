@@ -144,7 +144,7 @@ def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> No
     assert (site.local_update.calls, site.entries()) == (0, [])
 
 
-# As a user meets it: the user's own file, on the command line
+# What a user sees: the user's own file, on the command line
 
 FILE = """
 from dataclasses import dataclass

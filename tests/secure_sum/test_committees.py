@@ -96,7 +96,7 @@ def test_the_lines_of_bits_are_those_of_a_run_of_the_smallest_committee(
 
 
 def test_noise_is_made_for_the_smallest_committee() -> None:
-    """So its line keeps to epsilon, and each share is as large as in a run of so few clients."""
+    """So its line keeps to epsilon, and each share is as large as in a run of that many clients."""
     recipe, settings = "distributed-gaussian-digits", {"untrusted_clients": 2}
 
     def noise(**own: Any) -> float:
@@ -292,7 +292,7 @@ def test_without_any_committee_the_weights_stay() -> None:
 
 
 def test_a_client_takes_no_keys_of_another_committee() -> None:
-    """So clients that collude with a server in other committees are useless to it in this one."""
+    """So clients of other committees that collude with a server are useless to it in this one."""
     clients = Clients()
     held(clients)
     own, other = (clients.told[c, Phase.SHARE_KEYS] for c in (0, 1))

@@ -49,7 +49,7 @@ def test_a_threshold_of_half_is_refused() -> None:
 def test_no_threshold_lets_untrusted_clients_give_both_kinds_of_shares(
     n: int, u: int, t: int
 ) -> None:
-    """The untrusted clients answer both ways, and the others one way: fewer than 2 t shares."""
+    """Untrusted clients reveal both kinds, and the others one kind: fewer than 2 t shares."""
     fits = u <= n - 2 and t <= n and 2 * t > n + u
     try:
         make_setup(n, t, untrusted=u)

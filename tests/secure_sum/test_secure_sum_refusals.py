@@ -74,7 +74,7 @@ def test_whatever_is_asked_never_both(asked: list[list[int]]) -> None:
             answers.add(unmask(run, 0, *alive))
         except PrivacyError:
             continue
-    assert len(answers) <= 1  # and one answer has room for one share of each client
+    assert len(answers) <= 1  # one answer has room for only one share of each client
     assert all(len(answer) == 13 + 17 * N for answer in answers)
 
 
@@ -252,7 +252,7 @@ def test_a_second_set_of_keys_is_refused() -> None:
 
 
 def test_clients_that_were_told_different_weights_do_not_open_each_others_shares() -> None:
-    """A digest of what the system tells is part of the context of all keys."""
+    """A digest of what the system sends is part of the context of all keys."""
     run = new_run()
     stream = Stream.simulation(seed=7, round=1, client=4, purpose="secure sum")
     odd = SecureSumClient(run.setup, 1, 4, stream, told=b"others")
@@ -511,7 +511,7 @@ def test_a_complaint_costs_one_sum_and_names_both() -> None:
         ({}, 1, [0, 1, 2, 3, 4, 5]),
         ({0: (5,), 1: (5,), 2: (5,)}, 1, [0, 1, 2, 3, 4]),  # it sealed wrong shares
         ({5: (0, 1, 2)}, 1, [0, 1, 2, 3, 4]),  # it accuses everybody
-        ({5: (0,)}, 1, [1, 2, 3, 4]),  # nobody can tell which
+        ({5: (0,)}, 1, [1, 2, 3, 4]),  # nobody can tell which one lies
         ({0: (5,)}, 0, [1, 2, 3, 4]),
         ({4: (0,), 5: (0,)}, 2, [1, 2, 3, 5]),
         ({5: (5,)}, 1, [0, 1, 2, 3, 4, 5]),
@@ -531,7 +531,7 @@ def test_no_more_honest_clients_are_left_out_than_liars(data: st.DataObject, lia
     pairs = data.draw(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 9))))
     complaints: dict[int, list[int]] = {}
     for one, other in pairs:
-        if min(one, other) < liars:  # honest clients do not complain of each other
+        if min(one, other) < liars:  # honest clients do not complain about each other
             complaints.setdefault(one, []).append(other)
     suspects = Suspects(liars)
     suspects.note(complaints)
