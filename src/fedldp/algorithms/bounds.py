@@ -36,23 +36,26 @@ RANGES = (
     Offer(
         "ranges",
         Literal["fixed", "adaptive"],
-        "fixed: range_center and range_radius; adaptive: from the last weights",
+        "where the ranges of weights come from: fixed (range_center and range_radius), or "
+        "adaptive (computed from the last weights)",
         "fixed",
     ),
     Offer(
         "range_center",
         Center | list[Center],
-        "c of the fixed range, for all layers or a list with one for each",
+        "centre c of the fixed ranges: one number for all layers, or a list with one for each",
         0.0,
     ),
     Offer(
         "range_radius",
         Radius | list[Radius],
-        "r of the fixed range, for all layers or a list with one for each",
+        "radius r of the fixed ranges: one number for all layers, or a list with one for each",
         0.1,
     ),
     Offer("range_floor", Radius, "smallest adaptive radius", 1e-3),
-    Offer("range_margin", Positive, "factor on the adaptive radius", 1.0),
+    Offer(
+        "range_margin", Positive, "factor by which the radius of adaptive ranges is multiplied", 1.0
+    ),
 )
 """The settings of ``InRange``."""
 

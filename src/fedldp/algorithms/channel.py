@@ -31,34 +31,53 @@ Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 SHUFFLER = (
-    Offer("chunk", Count, "coordinates in one shuffled message, 1 to d", 1),
-    Offer("compute_seconds", Seconds, "simulated training time of a client", 60.0, simulated=True),
-    Offer("communication_seconds", Seconds, "simulated time of a message", 1.0, simulated=True),
+    Offer(
+        "chunk",
+        Count,
+        "number of weights in one shuffled message, from 1 to the size of the model",
+        1,
+    ),
+    Offer(
+        "compute_seconds",
+        Seconds,
+        "typical time that a simulated client needs to train, in seconds",
+        60.0,
+        simulated=True,
+    ),
+    Offer(
+        "communication_seconds",
+        Seconds,
+        "typical time that a simulated message takes to arrive, in seconds",
+        1.0,
+        simulated=True,
+    ),
     Offer(
         "latency_spread",
         Sigma,
-        "spread between clients: the sigma of a log-normal factor",
+        "how much the times of simulated clients differ: the sigma of a log-normal factor",
         0.5,
         simulated=True,
     ),
     Offer(
         "delay_seconds",
         Annotated[Seconds, Field(gt=0)],
-        "typical proposal of a client for T",
+        "typical proposal of a simulated client for T, the longest random delay of a message, in "
+        "seconds",
         10.0,
         simulated=True,
     ),
     Offer(
         "prediction_error",
         Sigma,
-        "error of a client's prediction of its times, as a log-normal sigma",
+        "error of a simulated client's prediction of its own times: the sigma of a log-normal "
+        "factor",
         0.0,
         simulated=True,
     ),
     Offer(
         "record_arrivals",
         bool,
-        "keep the time of every message in the run folder",
+        "whether the run folder keeps the arrival time of every message",
         False,
         simulated=True,
     ),
@@ -69,13 +88,14 @@ MASKED = (
     Offer(
         "threshold",
         Count | None,
-        "clients needed to the end of a round; two thirds where it is not set",
+        "number of clients that must stay to the end of a round, or its sum is lost; if not set, "
+        "just over two thirds of them, or more if untrusted_clients requires it",
         None,
     ),
     Offer(
         "dropout",
         Share,
-        "simulated: chance that a client leaves in the middle of a round",
+        "probability with which a simulated client leaves in the middle of a round",
         0.0,
         simulated=True,
     ),
@@ -85,9 +105,9 @@ MASKED = (
 CHANNEL = Offer(
     "channel",
     Literal["named", "shuffle", "sum", "central"] | None,
-    "what the server sees of reports: each with its sender; pieces of them, or whole "
-    "ones, without a name; their sum; or "
-    "all, as a server that clients trust. Where it is not set, what the system says",
+    "what the server sees of reports: each with its sender (named); pieces of them, or whole "
+    "ones, without names (shuffle); only their sum (sum); or all of them, for a server that "
+    "clients trust (central). If not set, the system decides",
     None,
 )
 

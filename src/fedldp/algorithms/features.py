@@ -31,12 +31,17 @@ if TYPE_CHECKING:
     from fedldp.algorithms.problem import Problem
     from fedldp.protocol.wire import Broadcast
 
-SCALE = Offer("feature_scale", Positive, "factor on features, such as 255 for images in bytes", 1.0)
+SCALE = Offer(
+    "feature_scale",
+    Positive,
+    "the factor by which features are multiplied, such as 255 for images stored as bytes",
+    1.0,
+)
 
 FEATURES = Offer(
     "features",
     str,
-    "public function of each example that the model is given in its place: none, "
+    "public function of each example whose values the model is trained on instead: none, "
     "oriented-gradients, soft-gradients, pose (of handwriting), random-convolutions, "
     "public-axes:strokes (of handwriting), public-axes:FILE, unit-norm (of a table's rows), "
     'encoder:FILE, or "module:function"',
@@ -45,8 +50,8 @@ FEATURES = Offer(
 FEATURES_DIM = Offer(
     "features_dim",
     Annotated[int, Field(ge=1, le=100_000)] | None,
-    "how many numbers public-axes (30 of strokes, all of a file) or random-convolutions (288) give "
-    "of an example, without the constant",
+    "number of features of each example, without the constant, for public-axes (default: 30 for "
+    "strokes, all axes of a file) and random-convolutions (default: 288)",
     None,
 )
 

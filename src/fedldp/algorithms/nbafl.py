@@ -17,25 +17,28 @@ from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.protocol.roles import Draw
 
 OFFERS = (
-    CLIP.but(meaning="C, the bound on the norm of a client's weights"),
+    CLIP.but(
+        meaning="C, the largest norm of a client's weights; longer vectors are scaled down to it"
+    ),
     Offer(
         "send",
         Literal["weights", "update"],
-        "clip and send weights (as published), or their change from the broadcast",
+        "what is clipped and sent: weights (as published), or update, their change from the "
+        "broadcast",
         "weights",
     ),
     Offer(
         "exposures",
         Count | None,
-        "L, the uploads of one client that the noise is sized for; rounds where it is not set, for "
-        "every client uploads in every round",
+        "L, the number of uploads of one client that the noise is sized for; if not set, rounds, "
+        "because every client uploads in every round",
         None,
     ),
     Offer(
         "min_client_examples",
         Count | None,
-        "m, the size of the smallest local data set; with partition = iid that of equal shares "
-        "where it is not set",
+        "m, the number of examples in the smallest local data set; if not set, that of equal "
+        "shares, which needs partition = iid",
         None,
     ),
     WEIGHTING,

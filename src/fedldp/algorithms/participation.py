@@ -25,10 +25,11 @@ from fedldp.protocol.roles import Draws
 PARTICIPATION = Offer(
     "participation",
     Literal["all", "drawn", "once", "balanced", "auto"] | None,
-    "who answers when: all clients; clients_per_round of them, drawn for each round, or in turns "
-    "(balanced); each client in one round only (once); auto: once where each report reaches the "
-    "server, and by itself is pure private, so that more rounds cost more, else as the system "
-    "says. Where it is not set, what the system says",
+    "which clients take part in which round: all in every round (all); clients_per_round of them, "
+    "drawn for each round (drawn) or in turns (balanced); each client in one round only (once); "
+    "auto means once where each report reaches the server and satisfies pure DP on its own, so "
+    "that more rounds cost more, and otherwise what the system says. If not set, the system "
+    "decides",
     None,
 )
 

@@ -87,8 +87,8 @@ PersonClip = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP, allow_inf
 STEPS = Offer(
     "steps_per_round",
     Annotated[Count, LEFT_OUT],
-    "noisy steps that a site takes by itself before it sends its weights, with channel = named; "
-    "each is a release, and the noise is for all of them",
+    "number of noisy steps that a site takes alone before it sends its weights, with channel = "
+    "named; each step is a release, and epsilon covers all of them",
     1,
 )
 
@@ -96,8 +96,8 @@ STEPS = Offer(
 SAMPLED = Offer(
     "sample_rate",
     Annotated[float, Field(ge=1e-6, le=1), LEFT_OUT],
-    "probability with which a step takes a person, each on its own and in secret; below 1 in a "
-    "simulation only",
+    "probability with which each person takes part in a step, drawn independently and in secret; "
+    "below 1 in simulations only",
     1.0,
 )
 
@@ -105,18 +105,18 @@ SAMPLED = Offer(
 SCORED = Offer(
     "held_out_people",
     Annotated[float, Field(ge=0, le=0.5), LEFT_OUT],
-    "share of people that are held out at their sites, drawn once: each votes in every round "
-    "whether the model is right, in the same noisy sum, so that a run can be watched without a "
-    "test set",
+    "share of people who are held out at their sites, drawn once: in every round each of them "
+    "votes, in the same noisy sum, on whether the model is right, so that a run can be watched "
+    "without a test set",
     0.0,
 )
 
 COUNTED = Offer(
     "class_count_rounds",
     Annotated[Annotated[int, Field(ge=0)], LEFT_OUT],
-    "first rounds in which each person is counted by the class of its rows, in place of a "
-    "gradient, at the price of a round: class weights follow from the noisy counts, the rarest "
-    "class has 1",
+    "number of first rounds in which people are counted by the class of their rows instead of "
+    "giving gradients; each costs as much as any other round. Class weights follow from the "
+    "noisy counts, and the rarest class has weight 1",
     0,
 )
 

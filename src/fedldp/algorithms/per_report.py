@@ -17,9 +17,17 @@ from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 
 MECHANISM = Offer(
-    "mechanism", str, 'the local randomiser, from `fedldp list mechanisms`, or "module:Class"'
+    "mechanism",
+    str,
+    "the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
+    '"module:Class" for one of your own',
 )
-INTEGER_BITS = Offer("integer_bits", Literal[64, 32], "bits of a random comparison", 64)
+INTEGER_BITS = Offer(
+    "integer_bits",
+    Literal[64, 32],
+    "number of random bits in each comparison that decides a randomised bit",
+    64,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

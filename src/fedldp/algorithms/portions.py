@@ -15,21 +15,26 @@ from fedldp.training.portions import PortionSgd, check_portions, check_rate
 if TYPE_CHECKING:
     import torch
 
-MODEL = Offer("model", str, 'a name from `fedldp list models`, or "module:callable"', "logistic")
+MODEL = Offer(
+    "model",
+    str,
+    'the model: a name from `fedldp list models`, or "module:callable" for one of your own',
+    "logistic",
+)
 LEARNING_RATE = Offer(
     "learning_rate",
     LearningRate,
-    'factor on scikit-learn\'s "optimal" rate 1/(alpha (t0 + t))',
+    'factor on scikit-learn\'s "optimal" learning rate, 1/(alpha (t0 + t)) in step t',
     1.0,
 )
 OFFERS = (
     Offer(
         "sampling_probability",
         Annotated[float, Field(gt=0, le=1)],
-        "q, of an example of the round's portion to be trained on",
+        "q, the probability with which an example of the round's portion is used for training",
         1.0,
     ),
-    Offer("alpha", Positive, "alpha of that rate", 1e-4),
+    Offer("alpha", Positive, "alpha of the learning rate's schedule, see learning_rate", 1e-4),
 )
 
 

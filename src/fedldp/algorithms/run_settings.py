@@ -110,164 +110,199 @@ class RunSettings(FrozenConfig):
 
     system: str = Field(description="the system's name")
     dataset: str = Field(
-        description="a name from `fedldp list datasets`, or a .npz, .csv or .parquet file"
+        description="the data set: a name from `fedldp list datasets`, or a .npz, .csv or "
+        ".parquet file"
     )
-    label_column: str = Field("label", description="the label's column in a .csv or .parquet file")
+    label_column: str = Field(
+        "label", description="the column of a .csv or .parquet file that holds the labels"
+    )
     client_column: str | None = Field(
         None,
-        description="the column that says whose a row is: each value in it is a client, and "
-        "num_clients follows from it",
+        description="the column that names the client of each row; num_clients is then the number "
+        "of different values in it",
     )
     test_file: str | None = Field(
         None,
-        description="a second .csv or .parquet file, to test on; else a fifth of the rows is",
+        description="a second .csv or .parquet file with the test examples; if not set, a fifth "
+        "of the rows is held out for the test",
     )
-    ignore_columns: list[str] = Field([], description="columns that are left out")
+    ignore_columns: list[str] = Field([], description="columns to leave out")
     scale_columns: dict[str, Range] = Field(
         {},
-        description="public range [low, high] of a column, which becomes 0 to 1: never measured on "
-        "the data",
+        description="public range [low, high] of each column, which is mapped to [0, 1]; it must "
+        "not be measured on the data",
     )
     categories: dict[str, list[str]] = Field(
-        {}, description="public list of a column's texts; each becomes a feature that is 0 or 1"
+        {},
+        description="public list of the texts that may stand in a column; each text becomes a "
+        "feature that is 0 or 1",
     )
     classes: list[str] | None = Field(
         None,
-        description="public list of the labels' texts; where it is not set they are integers from "
-        "0, or numbered in sorted order",
+        description="public list of the labels' texts, in order; if not set, labels are integers "
+        "from 0, or texts that are numbered in sorted order",
     )
     standardise: bool = Field(
-        False, description="shift and scale images by the data set's published constants"
+        False,
+        description="whether to shift and scale images by the data set's published mean "
+        "and standard deviation",
     )
     partition: str = Field(
-        "iid", description="iid, dirichlet:ALPHA, shards:N, power-law:EXPONENT or drawn:N of all"
+        "iid",
+        description="how examples are divided among clients: iid, dirichlet:ALPHA (unequal "
+        "shares of each label), shards:N (N pieces each, of the examples sorted by label), "
+        "power-law:EXPONENT (unequal numbers of examples) or drawn:N (N examples each, drawn "
+        "from all)",
     )
     num_examples: Count | None = Field(
-        None, description="training examples to use, drawn at random; all where it is not set"
+        None,
+        description="number of training examples to use, drawn at random; if not set, all are used",
     )
 
     target: PrivacyTarget | None = Field(
         None,
-        description="solve for epsilon, or the noise: target.unit, .epsilon, .delta, .adversary",
+        description="the guarantee to meet, for which epsilon or the noise is then solved: "
+        "target.unit, .epsilon, .delta, .adversary",
     )
     num_clients: Count = Field(
         le=1_000_000,
-        description="clients that the training set is divided among; of data that say whose they "
-        "are, their clients",
+        description="number of clients among whom the training set is divided; if the data name "
+        "each row's client, the number of these clients",
     )
     clients_per_round: Count | None = Field(
-        None, description="clients drawn for each round; all of them where it is not set"
+        None,
+        description="number of clients that take part in each round; if not set, all of them do",
     )
-    rounds: Count = Field(le=100_000, description="communication rounds")
-    model: ModelName = Field(description='a name from `fedldp list models`, or "module:name"')
+    rounds: Count = Field(le=100_000, description="number of communication rounds")
+    model: ModelName = Field(
+        description='the model: a name from `fedldp list models`, or "module:name" for your own'
+    )
     local_epochs: Count = Field(
-        1, le=100_000, description="passes over a client's examples in one round"
+        1, le=100_000, description="passes over its examples that a client makes in one round"
     )
     batch_size: Count = Field(10, le=LARGEST_BATCH, description="examples in one SGD step")
     learning_rate: LearningRate = Field(description="SGD step size")
     delta: Delta = Field(
-        1e-5, description="delta of the approximate guarantees, and of the mechanism"
+        1e-5,
+        description="delta of the statement's approximate guarantees, and of a mechanism "
+        "that needs one",
     )
     untrusted_clients: int = Field(
-        0, ge=0, description="participants of a round that may collude with the server or drop out"
+        0,
+        ge=0,
+        description="number of participants of a round that may collude with the server "
+        "or drop out",
     )
     client_budget: ClientBudget | None = Field(
         None,
-        description="limit of every client's ledger, which refuses beyond it: client_budget.limit, "
-        ".kind (pure, zcdp or gdp); ledgers only count where it is not set",
+        description="limit of every simulated client's ledger, which refuses to spend more: "
+        "client_budget.limit, .kind (pure, zcdp or gdp); if not set, ledgers only count",
     )
-    seed: int = Field(0, ge=0, lt=2**64, description="the simulation's seed")
+    seed: int = Field(0, ge=0, lt=2**64, description="seed of all random numbers of a simulation")
     centre_columns: Annotated[dict[str, float], LEFT_OUT] = Field(
         {},
-        description="public centre of a column, in its own unit, or of a category, such as "
-        '"sex=f", as a share: it becomes 0; never measured on the data',
+        description="public value of a column that is mapped to 0, in the column's unit, or, for "
+        'a category such as "sex=f", as a share; it must not be measured on the data',
     )
     fill_columns: Annotated[dict[str, float | str], LEFT_OUT] = Field(
         {},
-        description="public value of a column that stands where a value is missing: a number in "
-        'its own unit, and a feature "column=missing" says where; or one of its categories, such '
-        "as unknown; never measured on the data",
+        description="public value that replaces missing values in a column: a number in the "
+        "column's unit (a feature "
+        '"column=missing" then marks the missing ones), or one of its categories, such as '
+        "unknown; it must not be measured on the data",
     )
     person_column: Annotated[str | None, LEFT_OUT] = Field(
         None,
-        description="the column that says which person a row is of: rows with the same value are "
-        "one person's; every row is a person of its own where it is not set",
+        description="the column that names the person of each row: rows with the same value "
+        "belong to one person; if not set, every row counts as a different person",
     )
     rows_per_person: Annotated[Count | None, LEFT_OUT] = Field(
         None,
-        description="rows of one person at a client that are used, at most: of a person with more, "
-        "so many are drawn once",
+        description="largest number of one person's rows that a client uses; for a person with "
+        "more rows, this many are drawn once; if not set, all are used",
     )
     persons_at_sites: Annotated[Count, LEFT_OUT] = Field(
-        1, description="clients that one person may have rows at, at most"
+        1, description="largest number of clients that may have rows of the same person"
     )
     server_optimizer: Annotated[Optimizer, LEFT_OUT] = Field(
-        "none", description="what the server does with the mean: takes it, momentum, or Adam"
+        "none",
+        description="the server's optimiser, which turns the mean of the reports into a "
+        "step: none (it takes the mean itself), momentum or adam",
     )
     server_rate: Annotated[ServerRate, LEFT_OUT] = Field(
-        1.0, description="the server's learning rate: factor on the step from the last weights"
+        1.0, description="the server's learning rate: the factor on each step from the last weights"
     )
     server_momentum: Annotated[Momentum, LEFT_OUT] = Field(
-        0.9, description="what is left of the server's momentum after a round; of Adam its beta_1"
+        0.9,
+        description="fraction of the server's momentum that remains after each round; for "
+        "adam, beta_1",
     )
     person_budget: Annotated[PersonBudget | None, LEFT_OUT] = Field(
         None,
-        description="limit of every client's ledger for each of its people, or rows, beside "
-        "client_budget or in its place: person_budget.limit, .kind, .unit (person or record)",
+        description="limit of every simulated client's ledger for each of its people, or rows, in "
+        "addition to client_budget or instead of it: person_budget.limit, .kind, .unit (person "
+        "or record)",
     )
     average: Annotated[float, Field(ge=0, le=1), LEFT_OUT] = Field(
         0.0,
-        description="share of the last rounds whose weights are averaged for the test and the "
-        "model; 0: the last weights alone",
+        description="share of the rounds, counted from the last, whose weights are averaged to "
+        "give the model that is tested and saved; with 0 it has the last weights",
     )
     class_weights: Annotated[list[ClassWeight] | None, LEFT_OUT] = Field(
         None,
         min_length=2,
-        description="factor on the loss of an example of each class, in the clients' training; "
-        "from public shares of the classes only, never counted in private rows",
+        description="factors on the loss in the clients' training, one for each class; they must "
+        "come from public shares of the classes, never from counting private rows; if not set, "
+        "all are 1",
     )
     committee: Annotated[Annotated[int, Field(ge=2)] | None, LEFT_OUT] = Field(
         None,
-        description="clients of one secure sum, at least: all clients are dealt into committees of "
-        "that size or little more, each with a sum of its own, and the server adds these; one sum "
-        "of all where it is not set",
+        description="smallest number of clients in one secure sum: all clients are divided into "
+        "committees of this size or slightly more, each committee has its own sum, and the "
+        "server adds these sums; if not set, all clients share one sum",
     )
     trainable: Annotated[Trainable, LEFT_OUT] = Field(
         "all",
         description="which parameters of the model are trained: all, head (the last layer), "
-        "requires_grad (those of a torch module that require a gradient), or patterns of names "
-        "with commas between them; the others are frozen, and public",
+        "requires_grad (those of a torch module that require a gradient), or patterns of names, "
+        "separated by commas; the others are frozen and public",
     )
     initial: Annotated[WeightsFile | None, LEFT_OUT] = Field(
         None,
-        description="a public .safetensors file of weights by name that the model begins with; it "
-        "has all that is frozen, and what else it lacks is drawn",
+        description="a public .safetensors file of named weights with which the model starts; it "
+        "must hold all frozen parameters, and parameters that it lacks are drawn at random; if "
+        "not set, all are drawn",
     )
     rate_schedule: Annotated[RateSchedule, LEFT_OUT] = Field(
         "constant",
-        description="how learning_rate falls over the rounds: not, to 1/rounds of it (linear), or "
-        "to nearly 0 along half a cosine",
+        description="how learning_rate changes over the rounds: constant, linear (falls to "
+        "1/rounds of itself) or cosine (falls along half a cosine to nearly 0)",
     )
     weight_decay: Annotated[WeightDecay, LEFT_OUT] = Field(
-        0.0, description="share of each weight that is added to its gradient, in clients' training"
+        0.0,
+        description="weight decay in the clients' training: the multiple of each weight that "
+        "is added to its gradient",
     )
     gradient_clip: Annotated[NormBound | None, LEFT_OUT] = Field(
         None,
-        description="largest L2 norm of a batch's gradient, in clients' training; longer ones are "
-        "scaled down to it, which guarantees nothing by itself",
+        description="largest L2 norm of a batch's gradient in the clients' training; longer "
+        "gradients are scaled down to it, which by itself guarantees nothing; if not set, none "
+        "is scaled",
     )
     loss: Annotated[str, BeforeValidator(_loss_named), LEFT_OUT] = Field(
         "cross_entropy",
-        description='what clients minimise: cross_entropy, or "module:function", which gives the '
-        "loss of each example from logits and labels",
+        description='the loss that clients minimise: cross_entropy, or "module:function", a '
+        "function of your own that returns each example's loss from logits and labels",
     )
     label_smoothing: Annotated[LabelSmoothing, LEFT_OUT] = Field(
-        0.0, description="share of each label that all classes have alike, in clients' training"
+        0.0,
+        description="label smoothing in the clients' training: the share of each label that "
+        "is spread evenly over all classes",
     )
     early_stopping: Annotated[Count | None, LEFT_OUT] = Field(
         None,
-        description="rounds without a lower loss on the public test set after which a simulated "
-        "run ends",
+        description="number of rounds in a row without a lower loss on the public test set after "
+        "which a simulated run stops; if not set, it runs all rounds",
     )
 
     @model_validator(mode="wrap")

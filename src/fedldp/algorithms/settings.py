@@ -50,7 +50,7 @@ class PrivacyTarget(FrozenConfig):
     """A guarantee to meet: the run's budget is solved so that the statement meets it."""
 
     unit: TargetUnit = Field(description="what to protect")
-    epsilon: Positive = Field(description="the guarantee's epsilon, at most")
+    epsilon: Positive = Field(description="the largest epsilon that the guarantee may have")
     delta: float = Field(1e-5, ge=0, lt=1, description="its delta")
     adversary: Adversary = Field("server", description="against whom")
 
@@ -76,7 +76,11 @@ def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldIn
 class ClientBudget(FrozenConfig):
     """The limit that every simulated client's ledger has."""
 
-    limit: float = Field(ge=0, allow_inf_nan=False, description="of all that it releases")
+    limit: float = Field(
+        ge=0,
+        allow_inf_nan=False,
+        description="the most that all releases of a client may cost together",
+    )
     kind: BudgetKind = Field("pure", description="pure: epsilon; zcdp: rho; gdp: mu squared")
 
     def budget(self) -> Budget:
@@ -88,7 +92,9 @@ class PersonBudget(ClientBudget):
     """The limit of every simulated client's ledger for each person, or each record."""
 
     unit: Part = Field(
-        "person", description="person, or record: for systems whose records are told apart only"
+        "person",
+        description="whom the limit protects: person, or record where a system "
+        "distinguishes single records only",
     )
 
     def budget(self) -> Budget:
@@ -151,11 +157,16 @@ class Offer:
         return self.type, Field(self.default, description=self.meaning)
 
 
-CLIP = Offer("clip", NormBound, "bound on the norm of what a client sends")
-MOMENTUM = Offer("momentum", Momentum, "of the clients' SGD; every round begins from rest", 0.0)
+CLIP = Offer(
+    "clip", NormBound, "largest norm of what a client sends; longer vectors are scaled down to it"
+)
+MOMENTUM = Offer(
+    "momentum", Momentum, "momentum of the clients' SGD; it starts at zero in every round", 0.0
+)
 WEIGHTING = Offer(
     "weighting",
     Literal["uniform", "examples"],
-    "weight of a client in the average: one, or its example count, which it then releases",
+    "weight of each client in the average: uniform (1 for all), or examples (its number of "
+    "examples, which it then reveals)",
     "uniform",
 )

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 LOCAL_UPDATE = Offer(
     "local_update",
     Annotated[Literal["sgd", "solution", "statistics", "person_gradients"], LEFT_OUT],
-    "what a client computes: sgd; solution, a ridge regression of its own in closed form; "
-    "statistics, of whose mean the server makes that regression; or person_gradients, the sum of "
-    "one clipped gradient for each person. Those in the middle are for linear models",
+    "what a client computes: sgd; solution (its own ridge regression, in closed form); statistics "
+    "(from whose mean the server computes that regression); or person_gradients (the sum of one "
+    "clipped gradient for each person). solution and statistics are for linear models",
     "sgd",
 )
 RIDGE = Offer(
     "ridge",
     Annotated[float, Field(ge=1e-6, le=1e6), LEFT_OUT],
-    "lambda of a ridge regression on examples of norm 1: the penalty on the squared weights, "
-    "beside the mean of squared errors",
+    "lambda of a ridge regression on examples of norm 1: the factor of the squared weights that "
+    "are added to the mean of squared errors",
     0.01,
 )
 """The first names the local update; the second is of ``OwnSolution`` and ``StatisticsOf``."""

@@ -54,19 +54,19 @@ from fedldp.mechanisms.none import Plain
     Offer(
         "noise_multiplier",
         NoiseMultiplier,
-        "sigma: the noise's standard deviation over the norm bound of one update",
+        "sigma: the standard deviation of the noise, as a multiple of the norm bound of one update",
     ),
     CLIP.but(
         type=NormBound | None,
-        meaning="norm bound of one update; the median of each round's norms, as published, "
-        "where it is not set",
+        meaning="largest norm of one update, to which longer ones are scaled down; if not set, "
+        "the median of each round's norms, as published",
         default=None,
     ),
     Offer(
         "noise",
         Annotated[Literal["gaussian", "discrete-gaussian"], LEFT_OUT],
-        "of the server: gaussian, as published, whose line is for real numbers; discrete-gaussian, "
-        "whole steps on sums of whole steps, as deployments have it",
+        "the server's noise: gaussian (as published; its guarantee is for real numbers) or "
+        "discrete-gaussian (whole steps on sums of whole steps, as deployments draw it)",
         "gaussian",
     ),
     calibrated="noise_multiplier",

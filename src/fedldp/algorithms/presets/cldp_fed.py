@@ -32,9 +32,11 @@ from fedldp.mechanisms.cldp import CLDP
 
 
 @preset(
-    Offer("alpha", Positive, "condensed privacy of one weight of one report, per step"),
-    CLIP.but(meaning="c: bound on the change of one weight", default=1.0),
-    Offer("precision", int, "rho: decimal digits; a step is 10^-rho", 10),
+    Offer("alpha", Positive, "budget of condensed privacy for one weight of one report, per step"),
+    CLIP.but(
+        meaning="c, the largest change of one weight; larger changes are clipped to it", default=1.0
+    ),
+    Offer("precision", int, "rho, the number of decimal digits; a step is 10^-rho", 10),
     calibrated="alpha",
 )
 def cldp_fed(settings: Settings) -> Composition:

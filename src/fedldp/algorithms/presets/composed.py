@@ -89,52 +89,54 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     Offer(
         "one_label",
         Annotated[bool, LEFT_OUT],
-        "for clients whose examples have one label each: the report names a label and a direction "
-        "of its weights, as one index (local_update = solution, bound = direction, mechanism = "
-        "k_closest)",
+        "whether each client has examples of one label only: its report then names that label and "
+        "a direction of its weights, as one index (needs local_update = solution, bound = "
+        "direction and mechanism = k_closest)",
         False,
     ),
     Offer(
         "learning_rate",
         LearningRate | None,
-        "SGD step size; with person_gradients the server's along the mean gradient. "
-        "local_update = sgd and person_gradients need one",
+        "SGD step size; with local_update = person_gradients, the server's step size along the "
+        "mean gradient. Required with local_update = sgd and person_gradients",
         None,
     ),
     Offer(
         "bound",
         Literal["range", "norm", "direction"],
-        "chart of what is randomised: within the ranges of each layer; as it is, where the "
-        "mechanism bounds a norm by clip; or the direction alone, with the norm clip",
+        "coordinates in which weights are randomised: range (scaled to the ranges of each layer), "
+        "norm (as they are, with a norm of at most clip) or direction (the direction alone, with "
+        "norm clip)",
         "range",
     ),
     MECHANISM.but(
-        meaning='the local randomiser, from `fedldp list mechanisms`, or "module:Class"; '
-        "gaussian_share, of the noise of a sum; integer_gaussian, on sums over people "
-        "(local_update = person_gradients); none; or codes, the fixed-point numbers of a sum, "
-        "which hide nothing by themselves",
+        meaning="the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
+        '"module:Class" for one of your own; gaussian_share (a share of the noise of a sum); '
+        "integer_gaussian (noise on sums over people, for local_update = person_gradients); "
+        "none; or codes (the fixed-point numbers of a sum, which hide nothing by themselves)",
         default="two_point",
     ),
     Offer(
         "epsilon",
         Positive | list[Positive] | ClientValue | None,
-        "budget of one weight (two_point, sign, k_rr, unary, cldp), of all that a client sends in "
-        "a run, against a server that sees sums only (gaussian_share), of all that is sent of a "
-        "person in a run (integer_gaussian), or of a client's report in one round (the other "
-        "mechanisms); a list gives each client its own",
+        "privacy budget; what it covers depends on the mechanism: one weight (two_point, sign, "
+        "k_rr, unary, cldp); all that a client sends in a run, against a server that sees sums "
+        "only (gaussian_share); all that is sent about a person in a run (integer_gaussian); or "
+        "a client's report in one round (all others). A list gives each client its own budget",
         None,
         per_client=True,
     ),
     CLIP.but(
         type=Positive,
-        meaning="norm bound of mechanisms of whole vectors, in the chart, or of one person's "
-        "gradient; of codes that on the magnitude of one weight",
+        meaning="largest norm of a vector, in the coordinates of bound, for mechanisms that "
+        "randomise whole vectors; of one person's gradient with person_gradients; with codes, "
+        "the largest magnitude of one weight",
         default=1.0,
     ),
     Offer(
         "send",
         Literal["weights", "update"],
-        "send weights, or their change from the broadcast",
+        "what clients send: weights, or update, their change from the broadcast",
         "update",
     ),
     *RANGES,
@@ -142,7 +144,8 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     Offer(
         "code_bits",
         Count,
-        "bits of a weight's fixed-point code, or of a sum of gaussian_share",
+        "number of bits of a weight's fixed-point code, or of each coordinate of a sum with "
+        "gaussian_share",
         24,
     ),
     WEIGHTING,
@@ -154,18 +157,20 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     Offer(
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
-        "share of the last rounds whose weights are averaged for the test and the model; 0: the "
-        "last weights alone. Where it is not set, a half if the mechanism draws noise, else 0",
+        "share of the rounds, counted from the last, whose weights are averaged to give the model "
+        "that is tested and saved; with 0 it has the last weights. If not set, 0.5 if the "
+        "mechanism draws noise, else 0",
         None,
     ),
     semantics=2,
     instead=(
         PARTICIPATION.but(
             type=Literal["all", "drawn", "once", "balanced", "auto"],
-            meaning="who answers when: all clients; clients_per_round of them, drawn for each "
-            "round, or in turns (balanced); each client in one round only (once); auto: once where "
-            "each report reaches the server, and by itself is pure private, so that more rounds "
-            "cost more, else as clients_per_round says",
+            meaning="which clients take part in which round: all in every round (all); "
+            "clients_per_round of them, drawn for each round (drawn) or in turns (balanced); "
+            "each client in one round only (once); auto means once where each report reaches the "
+            "server and satisfies pure DP on its own, so that more rounds cost more, and "
+            "otherwise what clients_per_round says",
             default="auto",
         ),
     ),

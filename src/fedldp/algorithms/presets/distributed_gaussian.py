@@ -58,14 +58,22 @@ Word = Annotated[int, Field(ge=SMALLEST_WORD, le=LARGEST_WORD)]
     Offer(
         "epsilon",
         Budget,
-        "budget, at delta, of all that a client sends in a run, against a server that sees sums "
-        "only; untrusted_clients of a round give it no noise",
+        "epsilon, at delta, of all that a client sends in a run, against a server that sees only "
+        "sums; the noise of untrusted_clients in a round is not counted",
     ),
-    CLIP.but(meaning="L2 norm bound of one update", default=1.0),
+    CLIP.but(
+        meaning="largest L2 norm of one update; longer ones are scaled down to it", default=1.0
+    ),
     Offer(
-        "bits", Word, "of the modulus of the sum; a weight travels in as many, in whole bytes", 24
+        "bits",
+        Word,
+        "number of bits of the sum's modulus; each weight is sent in this many bits, rounded "
+        "up to whole bytes",
+        24,
     ),
-    Offer("server_rate", ServerRate, "factor on the mean change", 1.0),
+    Offer(
+        "server_rate", ServerRate, "the server's learning rate: the factor on the mean change", 1.0
+    ),
 )
 def distributed_gaussian(settings: Settings) -> Composition:
     """The distributed discrete Gaussian; the paper's bound, in zCDP, is below what is proven."""

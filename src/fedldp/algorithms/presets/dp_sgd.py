@@ -44,9 +44,12 @@ if TYPE_CHECKING:
     Offer(
         "noise_multiplier",
         NoiseMultiplier,
-        "the noise's standard deviation over the norm bound of one gradient",
+        "standard deviation of the noise, as a multiple of the norm bound of one gradient",
     ),
-    CLIP.but(meaning="norm bound of the gradient of one example", default=1.0),
+    CLIP.but(
+        meaning="largest L2 norm of the gradient of one example; longer ones are scaled down to it",
+        default=1.0,
+    ),
     calibrated="noise_multiplier",
     inverse=True,
     needs_extra="baselines",

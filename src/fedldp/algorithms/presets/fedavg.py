@@ -28,7 +28,8 @@ from fedldp.mechanisms.none import Plain
 @preset(
     WEIGHTING.but(
         type=Literal["examples", "uniform"],
-        meaning="weight of a client in the average: its example count, or one",
+        meaning="weight of each client in the average: examples (its number of examples) or "
+        "uniform (1 for all)",
         default="examples",
     ),
     MOMENTUM,

@@ -40,26 +40,28 @@ from fedldp.mechanisms import sends_category
 
 @preset(
     MECHANISM.but(
-        meaning='the local randomiser, from `fedldp list mechanisms`, or "module:Class"; the '
+        meaning="the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
+        '"module:Class" for one of your own; the '
         "paper's is two_point",
         default="two_point",
     ),
     Offer(
         "epsilon",
         Positive | list[Positive] | ClientValue,
-        "budget of one weight (two_point, sign, k_rr, unary, cldp) or of a client's report in one "
-        "round (the other mechanisms); a list gives each client its own",
+        "budget of one weight (two_point, sign, k_rr, unary, cldp), or of a client's report in "
+        "one round (all other mechanisms); a list gives each client its own budget",
         per_client=True,
     ),
     CLIP.but(
         type=Positive,
-        meaning="norm bound on the normalised vector, for mechanisms of whole vectors",
+        meaning="largest norm of the vector scaled to the ranges, for mechanisms that randomise "
+        "whole vectors",
         default=1.0,
     ),
     Offer(
         "send",
         Literal["weights", "update"],
-        "send weights (the paper), or their change from the broadcast",
+        "what clients send: weights (the paper), or update, their change from the broadcast",
         "weights",
     ),
     MOMENTUM,
@@ -68,7 +70,8 @@ from fedldp.mechanisms import sends_category
     Offer(
         "shuffle",
         bool | Literal["auto"],
-        "send through the shuffler; auto: where a report is one bit a weight",
+        "whether reports go through the shuffler; auto: yes if a report has one bit for each "
+        "weight",
         "auto",
     ),
     *SHUFFLER,

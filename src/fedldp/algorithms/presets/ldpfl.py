@@ -67,96 +67,107 @@ _THEOREMS = {
 
 
 @preset(
-    Offer("epsilon", Positive, "the paper's budget of one example's features", 0.5),
+    Offer("epsilon", Positive, "the budget that the paper claims for one example's features", 0.5),
     Offer(
         "randomisation",
         Variant,
-        "theorem_2 (the paper), theorem_1, or symmetric: eq. 11",
+        "how each bit is randomised: theorem_2 (the paper's runs), theorem_1, or symmetric (eq. "
+        "11)",
         "theorem_2",
     ),
-    Offer("alpha", Positive, "the privacy budget coefficient of both theorems", 10.0),
+    Offer("alpha", Positive, "alpha, the privacy budget coefficient in both theorems", 10.0),
     Offer(
-        "whole_bits", Annotated[int, Field(ge=0)], "binary digits of a feature before the point", 4
+        "whole_bits",
+        Annotated[int, Field(ge=0)],
+        "number of binary digits of a feature before the point",
+        4,
     ),
     Offer(
         "fraction_bits",
         Annotated[int, Field(ge=0)],
-        "binary digits of a feature after the point",
+        "number of binary digits of a feature after the point",
         5,
     ),
     Offer(
         "bit_order",
         Annotated[BitOrder, LEFT_OUT],
-        "of a feature's bits: highest: sign, then from the highest digit; lowest: from the lowest "
-        "digit, the sign last (the paper's eq. 10)",
+        "order of a feature's bits: highest (the sign, then from the highest digit down) or "
+        "lowest (from the lowest digit up, the sign last: the paper's eq. 10)",
         "highest",
     ),
     Offer(
         "label_epsilon",
         LabelEpsilon | None,
-        "budget of one label; labels are in clear where it is not set (the paper)",
+        "budget of one label; if not set, labels are used in clear (the paper)",
         None,
     ),
     Offer(
         "encoder",
         Literal["own", "public"],
-        "own: every client trains its own (the paper); public: one for all",
+        "which encoder makes the features: own (every client trains its own, as in the paper) or "
+        "public (one for all)",
         "own",
     ),
     Offer(
         "public_dataset",
         str | None,
-        "what a public encoder is trained on; it stays random where it is not set",
+        "the data set on which a public encoder is trained; if not set, the encoder keeps its "
+        "random weights",
         None,
     ),
     Offer(
         "encoder_channels",
         Channels,
-        "channels of the encoder's blocks of two convolutions",
+        "number of channels in each of the encoder's blocks of two convolutions",
         [32, 64],
     ),
     Offer(
-        "encoder_padding", bool, "whether the encoder's convolutions keep an image's size", False
+        "encoder_padding",
+        bool,
+        "whether the encoder's convolutions are padded, so that they keep the size of an image",
+        False,
     ),
     Offer(
         "encoder_layers",
         Layers,
-        "where the encoder's batch norms stand: deep (the paper's network for CIFAR-10, "
-        "Fashion-MNIST, SVHN): after every convolution; mnist (its other one): after the first "
-        "convolution of a block and after its pool",
+        "where the encoder has batch norms: deep (after every convolution: the paper's network "
+        "for CIFAR-10, Fashion-MNIST and SVHN) or mnist (after the first convolution of each "
+        "block and after its pooling: the paper's network for MNIST)",
         "deep",
     ),
     Offer(
         "encoder_epochs",
         Annotated[Count, Field(le=100_000)],
-        "passes that an encoder is trained for",
+        "number of passes over its training images for which an encoder is trained",
         50,
     ),
     Offer(
         "encoder_augmentation",
         Annotated[Literal["none", "shift", "shift-flip"], LEFT_OUT],
-        "of the images that a client trains its own encoder on: shift: each moved by up to a "
-        "tenth of its side; shift-flip: half of them mirrored, too, where no class minds that",
+        "how a client varies the images on which it trains its own encoder: none, shift (each is "
+        "moved by up to a tenth of its side) or shift-flip (half of them are also mirrored, for "
+        "classes that a mirror does not change)",
         "none",
     ),
     Offer(
         "encoder_decay",
         Annotated[float, Field(ge=0, le=1), LEFT_OUT],
-        "of the rate at which a client trains its own encoder: 0.001/(1 + decay steps); the "
-        "paper's is 1e-6",
+        "decay of the learning rate at which a client trains its own encoder, 0.001/(1 + decay "
+        "steps); the paper's is 1e-6",
         0.0,
     ),
     Offer(
         "test_share",
         Annotated[float, Field(gt=0, lt=1)],
-        "share of a client's examples that it keeps for its own test",
+        "share of its examples that each client keeps for its own test",
         0.1,
     ),
     Offer(
         "evaluation",
         Literal["clients", "common"],
-        "clients: on every client's own test examples (the paper), without a guarantee for them; "
-        "common: on the test set, of which every client encodes a part",
+        "where accuracy is measured: clients (on every client's own test examples, as in the "
+        "paper, without a guarantee for these) or common (on the test set, of which every client "
+        "encodes a part)",
         "clients",
     ),
     Offer(
@@ -169,7 +180,8 @@ _THEOREMS = {
     Offer(
         "optimizer",
         Literal["sgd", "adam"],
-        "of the global network, on the clients; adam starts afresh every round",
+        "the clients' optimiser for the global network: sgd, or adam, which starts afresh in "
+        "every round",
         "sgd",
     ),
 )

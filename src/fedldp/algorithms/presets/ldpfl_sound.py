@@ -55,23 +55,38 @@ from fedldp.mechanisms.none import Plain
     Offer(
         "model",
         str,
-        'of the features: a name from `fedldp list models`, or "module:callable"',
+        "the model that is trained on the features: a name from `fedldp list models`, or "
+        '"module:callable" for one of your own',
         "linear",
     ),
-    Offer("epsilon", Positive, "budget of one example in the whole run, with its label"),
-    Offer("mechanism", str, f"randomiser of an example's gradient: {SUITABLE}", "privunit"),
-    CLIP.but(meaning="bound on an example's gradient, in the mechanism's norm", default=1.0),
-    Offer("cells", Count, "cells along each side of an image, for the features", 4),
+    Offer("epsilon", Positive, "budget of one example, including its label, for the whole run"),
+    Offer(
+        "mechanism",
+        str,
+        f"the mechanism that randomises an example's gradient: {SUITABLE}",
+        "privunit",
+    ),
+    CLIP.but(
+        meaning="largest norm of one example's gradient, in the mechanism's norm; longer ones are "
+        "scaled down to it",
+        default=1.0,
+    ),
+    Offer(
+        "cells",
+        Count,
+        "number of cells along each side of an image, in each of which features are computed",
+        4,
+    ),
     Offer(
         "orientations",
         Annotated[int, Field(ge=2, le=360)],
-        "directions of slopes that features tell apart",
+        "number of slope directions that the features distinguish",
         8,
     ),
     Offer(
         "batch_size",
         Annotated[Count, Field(le=LARGEST_BATCH)],
-        "examples in one step",
+        "number of examples in one step",
         1_000_000,
     ),
 )

@@ -29,7 +29,14 @@ from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.settings import Offer, Positive
 
 
-@preset(*OFFERS, Offer("epsilon", Positive, "as claimed for one record, all uploads together"))
+@preset(
+    *OFFERS,
+    Offer(
+        "epsilon",
+        Positive,
+        "the epsilon that the paper claims for one record, for all uploads together",
+    ),
+)
 def nbafl(settings: Settings) -> Composition:
     """NbAFL; its noise is sized as published, and what the clip proves is in the statement."""
     calibration = NbaflCalibration(

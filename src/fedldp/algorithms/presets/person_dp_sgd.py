@@ -53,12 +53,16 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
     Offer(
         "epsilon",
         Budget,
-        "budget, at delta, of all that is sent of one person in a run: against any server with "
-        "channel = named; with channel = sum against a server that sees sums only; with channel = "
-        "central against those who see only broadcasts",
+        "epsilon, at delta, of all that is sent about one person in a run: against any server "
+        "with channel = named, against a server that sees only sums with channel = sum, and "
+        "against those who see only broadcasts with channel = central",
     ),
-    CLIP.but(type=PersonClip, meaning="L2 norm bound of the gradient of one person", default=1.0),
-    Offer("learning_rate", LearningRate, "the server's step along the mean gradient"),
+    CLIP.but(
+        type=PersonClip,
+        meaning="largest L2 norm of one person's gradient; longer ones are scaled down to it",
+        default=1.0,
+    ),
+    Offer("learning_rate", LearningRate, "the server's step size along the mean gradient"),
     STEPS,
     SAMPLED,
     SCORED,
@@ -66,8 +70,8 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
     Offer(
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
-        "share of the last rounds whose weights are averaged for the test and the model; 0: the "
-        "last weights alone. Where it is not set, a half",
+        "share of the rounds, counted from the last, whose weights are averaged to give the model "
+        "that is tested and saved; with 0 it has the last weights. If not set, 0.5",
         None,
     ),
 )

@@ -56,30 +56,37 @@ from fedldp.mechanisms.none import Plain
     LEARNING_RATE,
     EPSILON.but(
         type=EPSILON.type | None,
-        meaning="the paper's budget eps_i; a list gives each client its own",
+        meaning="the budget epsilon_i that the paper claims, required with noise; a list gives "
+        "each client its own",
         default=None,
     ),
-    CLIENT_DELTA.but(meaning="the paper's delta_i, for all clients or a list; delta where not set"),
-    CLIP.but(meaning="bound c_i on every coordinate, for all clients or a list"),
+    CLIENT_DELTA.but(
+        meaning="the paper's delta_i: one number for all clients, or a list; if not set, delta"
+    ),
+    CLIP.but(
+        meaning="c_i, the largest magnitude of each coordinate: one number for all clients or a "
+        "list"
+    ),
     *OFFERS,
     SCALE,
     Offer(
         "perturbation",
         Literal["gaussian", "sign", "none", "bare-sign"],
-        "gaussian: clip and add noise; sign: clip and send randomised signs; none: clip, without "
-        "noise; bare-sign: signs, without clip and noise",
+        "how clients perturb their weights: gaussian (clip and add noise), sign (clip and send "
+        "randomised signs), none (clip only) or bare-sign (send signs, without clipping or noise)",
         "gaussian",
     ),
     Offer(
         "aggregation",
         Literal["mean", "weighted", "selection"],
-        "mean: (A); weighted by 1/sigma_i: (B); selection by 1/sigma_i: (C)",
+        "how the server combines reports: mean (A), weighted by 1/sigma_i (B), or the mean of a "
+        "selection by 1/sigma_i (C)",
         "mean",
     ),
     Offer(
         "empty_selection",
         Literal["redraw", "keep"],
-        "where (C) selects nobody: draw again, or keep the last weights",
+        "what happens if (C) selects nobody: redraw (draw again), or keep (the last weights stay)",
         "redraw",
     ),
 )

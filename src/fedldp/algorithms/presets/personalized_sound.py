@@ -80,44 +80,48 @@ def _summed_noise(untrusted: int) -> str:
 @preset(
     MODEL,
     LEARNING_RATE,
-    EPSILON.but(meaning="budget of all that a client sends in the run; a list gives each its own"),
-    CLIENT_DELTA.but(
-        meaning="delta of that budget, for all clients or a list; delta where not set"
+    EPSILON.but(
+        meaning="epsilon_i, the budget of all that a client sends in the run; a list gives each "
+        "client its own"
     ),
-    CLIP.but(meaning="bound C_i on the L2 norm of a change, for all clients or a list"),
+    CLIENT_DELTA.but(
+        meaning="delta_i of that budget: one number for all clients, or a list; if not set, delta"
+    ),
+    CLIP.but(meaning="C_i, the largest L2 norm of a change: one number for all clients, or a list"),
     *OFFERS,
     SCALE,
     Offer(
         "report",
         Literal["gaussian", "sign"],
-        "what is sent of the noisy change: all of it, or signs alone",
+        "what is sent of the noisy change: its values (gaussian) or only their signs (sign)",
         "gaussian",
     ),
     Offer(
         "weighting",
         Literal["variance", "deviation", "uniform"],
-        "a report's weight: 1/sigma_i^2, 1/sigma_i (the paper's), or one",
+        "weight of each report in the mean: 1/sigma_i^2 (variance), 1/sigma_i (deviation, as in "
+        "the paper) or 1 (uniform)",
         "variance",
     ),
     Offer(
         "selects_first",
         bool,
-        "select clients by 1/sigma_i in every round, before anyone trains",
+        "whether the server selects the clients of each round by 1/sigma_i, before anyone trains",
         False,
     ),
     Offer(
         "turns",
         Turns | list[Turns] | ClientValue | None,
-        "T_i, the rounds that select a client, for all clients or a list; with selects_first the "
-        "server draws it before the run, and it is not set until then",
+        "T_i, the number of rounds that select a client: one number for all clients, or a list. "
+        "Leave it out: with selects_first the server draws it before the run",
         None,
         per_client=True,
     ),
     Offer(
         "largest_epsilon",
         Annotated[Positive | None, LEFT_OUT],
-        "with channel = sum: the most that a client may choose; public, for the grid of sums "
-        "follows from it",
+        "the largest epsilon that a client may choose, required with channel = sum; it is public, "
+        "because the grid of the sums follows from it",
         None,
     ),
 )

@@ -45,12 +45,16 @@ from fedldp.core.errors import ConfigError
 
 @preset(
     *NBAFL,
-    Offer("epsilon_low", Positive, "as claimed where there is more noise"),
-    Offer("epsilon_high", Positive, "as claimed everywhere else"),
+    Offer(
+        "epsilon_low",
+        Positive,
+        "the epsilon that the paper claims for the features with more noise",
+    ),
+    Offer("epsilon_high", Positive, "the epsilon that the paper claims for all other weights"),
     Offer(
         "importance",
         Literal["variance", "sensitivity"],
-        "how the importance of a feature is measured",
+        "how a client measures the importance of a feature",
         "variance",
     ),
     *OFFERS,

@@ -41,18 +41,21 @@ from fedldp.algorithms.uneven import OFFERS, Uneven
 
 
 @preset(
-    Offer("epsilon", Positive, "budget of all that one client sends in the run"),
-    CLIP.but(meaning="C, the bound on the norm of what a client sends"),
+    Offer("epsilon", Positive, "epsilon, at delta, of all that one client sends in the run"),
+    CLIP.but(
+        meaning="C, the largest norm of what a client sends; longer vectors are scaled down to it"
+    ),
     Offer(
         "send",
         Literal["weights", "update"],
-        "clip and send weights, or their change from the broadcast",
+        "what is clipped and sent: weights, or update, their change from the broadcast",
         "update",
     ),
     Offer(
         "noise_ratio",
         Annotated[float, Field(ge=1, allow_inf_nan=False)],
-        "noise of the picked features over that of the others",
+        "standard deviation of the noise on the picked features, as a multiple of that on the "
+        "others",
         20.0,
     ),
     *OFFERS,

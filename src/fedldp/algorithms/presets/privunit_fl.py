@@ -41,9 +41,15 @@ Share = Annotated[float, Field(ge=0.01, le=0.9, allow_inf_nan=False)]
 
 
 @preset(
-    Offer("epsilon", Budget, "budget of a client's report in one round, direction and length"),
-    Offer("length_share", Share, "share of epsilon that is for the length, up to 32", 0.1),
-    CLIP.but(meaning="norm bound of one update", default=1.0),
+    Offer(
+        "epsilon",
+        Budget,
+        "budget of a client's report in one round, for direction and length together",
+    ),
+    Offer("length_share", Share, "share of epsilon that is spent on the length, at most 32", 0.1),
+    CLIP.but(
+        meaning="largest L2 norm of one update; longer ones are scaled down to it", default=1.0
+    ),
 )
 def privunit_fl(settings: Settings) -> Composition:
     """PrivUnit FL; its budget is proven for real numbers."""

@@ -36,8 +36,12 @@ from fedldp.mechanisms.codes import ClippedCodes
 
 
 @preset(
-    CLIP.but(type=Positive, meaning="bound on the magnitude of one weight", default=8.0),
-    Offer("code_bits", Count, "bits of a weight's fixed-point code", 24),
+    CLIP.but(
+        type=Positive,
+        meaning="largest magnitude of one weight; larger ones are clipped to it",
+        default=8.0,
+    ),
+    Offer("code_bits", Count, "number of bits of a weight's fixed-point code", 24),
     *MASKED,
 )
 def secure_aggregation(settings: Settings) -> Composition:
