@@ -37,12 +37,12 @@ DEEP = "[" * 100_000
 SETTINGS = {
     "epsilom=1": "epsilom is not a setting of ldp_fl; did you mean epsilon? `fedldp show ldp_fl`",
     "a.b.c=1": "a is not a setting of ldp_fl",
-    "local_update=solution": "local_update is not a setting of ldp_fl; closed forms are in "
-    "system = composed: take it, or leave local_update out",
+    "local_update=solution": "local_update is not a setting of ldp_fl; only system = "
+    "composed has closed forms: set it, or leave local_update out",
     "epsilon.x=1": "epsilon = {'x': 1}: give a number",
     ".epsilon=1": "set .epsilon=1: write it as KEY=VALUE",
     "target.unit.x=1": "target.unit = {'x': 1}: choose weight, record, person, client-round or cl",
-    "target=1": "target = 1: it has settings of its own: give target.unit, target.epsilon",
+    "target=1": "target = 1: it is a table of settings: give target.unit, target.epsilon",
     f"epsilon={DEEP}": "set epsilon: its value is nested too deeply",
     f"epsilon={'[' * 300}{']' * 300}": "give a number",
     f"seed={'9' * 5000}": "set seed: it has thousands of digits",
@@ -54,7 +54,7 @@ SETTINGS = {
     "shuffle=maybe": "shuffle = maybe: give true or false",
     "model=3": "model = 3: give a text",
     "ranges=private": "ranges = private: choose fixed or adaptive",
-    "system=fedavg": "system = fedavg: this recipe's is ldp_fl, .* with system = fedavg",
+    "system=fedavg": "system = fedavg: this recipe is for ldp_fl, .* with system = fedavg",
 }
 
 

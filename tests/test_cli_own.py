@@ -159,7 +159,7 @@ def test_a_model_that_learned_nothing_is_doubted(fedldp_command: Any) -> None:
         ("num_clients=7", "num_clients = 7: the column hospital of patients.csv has 2"),
         ("partition=shards:2", "client_column = hospital names the client"),
         ("num_examples=10", "client_column = hospital names the client"),
-        ("dataset=digits", "client_column: it is for a .csv or .parquet file"),
+        ("dataset=digits", "client_column: it applies to .csv and .parquet files only"),
         ("test_file=later.npz", "test_file = later.npz"),
         ("categories={}", "column 'sex' holds"),
         ("label_column=hospital", "'hospital'"),

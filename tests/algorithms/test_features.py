@@ -54,7 +54,9 @@ def test_every_system_has_them_or_says_that_it_has_others(config: RunConfig) -> 
     assert "features" not in config.model_dump()
     assert config.every_setting()["features"] == "none"
     if config.system in WITH_THEIR_OWN:
-        with pytest.raises(ConfigError, match="has features of its own; leave features out"):
+        with pytest.raises(
+            ConfigError, match="the system has its own features; leave features out"
+        ):
             config.changed(features="oriented-gradients")
         return
     made = config.changed(features="oriented-gradients", model="logistic")

@@ -154,7 +154,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
         (
             "personalized_sound",
             {"epsilon": 1.0, "clip": 1.0, "report": "sign", "channel": "shuffle"},
-            "channel = shuffle and mechanism = gaussian_sign: its bits are of a vector",
+            "channel = shuffle and mechanism = gaussian_sign: its bits come from a vector",
         ),
         (
             "personalized_sound",

@@ -125,7 +125,9 @@ def test_rows_are_not_drawn_where_they_are_persons() -> None:
 
 
 def test_whose_rows_a_npz_file_has_is_no_column() -> None:
-    with pytest.raises(ConfigError, match=r"a \.npz file says whose its rows are by groups"):
+    with pytest.raises(
+        ConfigError, match=r"a \.npz file names the person of each row in its array"
+    ):
         config(dataset="mine.npz", person_column="patient")
 
 
@@ -581,7 +583,7 @@ def test_weights_that_a_server_tells_are_within_bounds_whatever_they_are() -> No
     wild = np.array([np.nan, np.inf, -np.inf, 1e30, -3, 0.25], np.float32)
     told = Broadcast(round=2, weights=weights, public={CLASS_WEIGHTS: wild})
     assert told_weights(told, 6) == (1, 1, 0, 1, 0, 0.25)
-    with pytest.raises(RunError, match="no weight for each of the 5 classes"):
+    with pytest.raises(RunError, match="does not have one weight for each of the 5 classes"):
         told_weights(told, 5)
     with pytest.raises(RunError, match="no weight for each of the 6 classes"):
         told_weights(Broadcast(round=2, weights=weights), 6)

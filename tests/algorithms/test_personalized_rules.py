@@ -268,11 +268,11 @@ def descend(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarra
         ({"sampling_probability": 1.0}, r"sampling_probability = 1: the paper's sigma divides"),
         (
             {"perturbation": "none", "epsilon": None, "aggregation": "weighted"},
-            r"^aggregation = weighted: it weighs clients by their noise",
+            r"^aggregation = weighted: it weights clients by their noise",
         ),
         (
             {"perturbation": "bare-sign", "epsilon": None, "aggregation": "selection"},
-            r"^aggregation = selection: it weighs clients by their noise",
+            r"^aggregation = selection: it weights clients by their noise",
         ),
         ({"aggregation": "selection", "clients_per_round": 2}, r"clients_per_round = 2"),
         ({"perturbation": "laplace"}, r"perturbation = laplace"),
@@ -337,8 +337,8 @@ def test_a_server_needs_the_choices_of_all() -> None:
         ),
         (
             {"perturbation": "none", "epsilon": None, "client_delta": 0.1},
-            r"^client_delta = 0.1: perturbation = none has no noise; leave it out, on the command "
-            r"line by `--set client_delta=`$",
+            r"^client_delta = 0.1: perturbation = none has no noise; leave it out \(on the "
+            r"command line: `--set client_delta=`\)$",
         ),
         (
             {"empty_selection": "keep"},

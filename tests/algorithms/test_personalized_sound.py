@@ -199,9 +199,13 @@ def test_turns_that_the_server_does_not_draw_are_refused() -> None:
     assert scheduled(settings) == settings
     assert isinstance(settings.turns, list)
     fewer = settings.changed(turns=[settings.turns[0] - 1, *settings.turns[1:]])
-    with pytest.raises(ConfigError, match=r"^turns: client 0 has \d+, and is selected \d+ times"):
+    with pytest.raises(
+        ConfigError, match=r"^turns: client 0 has \d+, and the server's draws select it \d+ times"
+    ):
         scheduled(fewer)
-    with pytest.raises(ConfigError, match=r"^turns: client 0 has \d+, and is selected \d+ times"):
+    with pytest.raises(
+        ConfigError, match=r"^turns: client 0 has \d+, and the server's draws select it \d+ times"
+    ):
         simulate(fewer)
 
 

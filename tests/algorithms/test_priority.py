@@ -225,7 +225,7 @@ def test_the_noise_level_shows_which_features_are_important() -> None:
         ({"epsilon_high": 1e12}, r"^epsilon_high = 1e\+12, .* give a smaller epsilon_high$"),
         ({"min_client_examples": 10**7}, "min_client_examples = 10000000"),
         ({"exposures": 11}, "exposures = 11"),
-        ({"model": "test_priority:convolution"}, "first layer is not a dense one"),
+        ({"model": "test_priority:convolution"}, "first layer is not a dense layer"),
     ],
 )
 def test_nonsense_is_refused_in_one_line(settings: dict[str, Any], match: str) -> None:

@@ -221,8 +221,8 @@ def test_what_uses_the_number_of_rounds_does_not_begin_with_a_shorter_run() -> N
     ("name", "changes", "line"),
     [
         ("quickstart", {"server_optimizer": "adam"},
-         "server_rate = 1: with server_optimizer = adam every weight moves by about that much a "
-         "round; give less than 1, such as 0.01"),
+         "server_rate = 1: with server_optimizer = adam every weight moves by about this much in "
+         "each round; give less than 1, such as 0.01"),
         ("quickstart", {"server_momentum": 0.5},
          "server_momentum = 0.5: server_optimizer = none has no momentum; leave it out, or set it "
          "to 0.9"),
@@ -233,8 +233,8 @@ def test_what_uses_the_number_of_rounds_does_not_begin_with_a_shorter_run() -> N
          "server_momentum = 0.5: server_optimizer = none has no momentum; leave it out, or set it "
          "to 0.9"),
         ("personalized-digits", {"perturbation": "sign", "server_optimizer": "momentum"},
-         "server_optimizer = momentum and perturbation = sign: the server takes the sign of the "
-         "mean for the next weights, which no step leads to; set server_optimizer = none and "
+         "server_optimizer = momentum and perturbation = sign: the server takes the signs of "
+         "the mean as the next weights, without a step; set server_optimizer = none and "
          "server_rate = 1, or perturbation = gaussian"),
     ],
 )  # fmt: skip

@@ -98,7 +98,7 @@ def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Pat
         "keys": SecretKeys(bytes(32), "r"),
     }  # fmt: skip
     ClientRuntime.of_one(examples=Examples(train.features[:30], train.labels[:30]), **given)
-    with pytest.raises(PrivacyError, match="charged for 30, no fewer; add public ones"):
+    with pytest.raises(PrivacyError, match="charged for 30, no fewer; add public examples"):
         ClientRuntime.of_one(examples=Examples(train.features[:29], train.labels[:29]), **given)
 
 

@@ -118,7 +118,7 @@ def test_what_is_told_of_rows_is_as_ever_where_no_person_has_several(place: Path
         ("", ["persons_at_sites=0"], "persons_at_sites = 0"),
         ("", ["person_column=hospital"], "person_column: the column 'hospital' is listed there"),
         ("", ["dataset=digits", "client_column=", "ignore_columns=[]", "scale_columns={}"],
-         "person_column: it is for a .csv or .parquet file, and dataset = digits"),
+         "person_column: it applies to .csv and .parquet files only, and dataset = digits"),
         ("", ["person_column=", "ignore_columns=['visit', 'patient']", "rows_per_person=2"],
          "rows_per_person = 2: visits.csv does not say which rows are one person's"),
     ],

@@ -189,7 +189,7 @@ def test_a_model_without_a_first_dense_layer_is_refused(
     """Its layout looks as if it had one."""
     model = build((6,), 3)
     assert FirstLayer.of(layout_of_module(model), "some", (6,)).num_features == 6
-    with pytest.raises(ConfigError, match="model = some: its first layer is not a dense one"):
+    with pytest.raises(ConfigError, match="model = some: its first layer is not a dense layer"):
         check_dense_first(model, "some")
 
 
@@ -204,7 +204,7 @@ def test_models_that_begin_with_one_are_taken(name: str) -> None:
 def test_a_layout_without_a_weight_for_every_pixel_is_refused() -> None:
     """This much is known before there is a model."""
     for shape in ((1, 8, 7), (3, 8, 8)):
-        with pytest.raises(ConfigError, match="model = some: its first layer is not a dense one"):
+        with pytest.raises(ConfigError, match="model = some: its first layer is not a dense layer"):
             FirstLayer.of(layout_of_module(model_of("mlp", (1, 8, 8), 10)), "some", shape)
-    with pytest.raises(ConfigError, match="model = cnn: its first layer is not a dense one"):
+    with pytest.raises(ConfigError, match="model = cnn: its first layer is not a dense layer"):
         FirstLayer.of(layout_of_module(build_model("cnn", (1, 16, 16), 10)), "cnn", (1, 16, 16))

@@ -56,7 +56,7 @@ class Bits(Features):
     def __call__(
         self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
     ) -> NDArray[np.float32] | None:
-        """Return the bits by the broadcast's public encoder; None if clients have their own."""
+        """Return the bits that a public encoder gives; None if clients have their own encoders."""
         import torch
 
         if self.settings.encoder == "own":

@@ -162,9 +162,9 @@ class InLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class OfStatistics:
-    """Statistics instead of weights; the server's ridge regression solves their mean for weights.
+    """Statistics instead of weights; the server computes the weights from their mean.
 
-    Computing with a mean of noisy reports is post-processing, and costs no privacy.
+    Its ridge regression on the mean of noisy reports is post-processing, and costs no privacy.
 
     Attributes:
         ridge: the regression's ridge; positive.
@@ -248,8 +248,8 @@ class Bound(ABC):
             broadcast: the broadcast that they answer.
 
         Returns:
-            Shape (n, ``size(d)``), each row computed from its own alone; perhaps ``rows``
-            themselves.
+            Shape (n, ``size(d)``), each row computed from the same row alone; it may be ``rows``
+            itself.
         """
         values = rows if self.send == "weights" else rows - broadcast.weights.astype(np.float64)
         return values if self.chart is None else self.chart.apply(values)
@@ -287,8 +287,8 @@ class InNorm(Bound):
     Attributes:
         clip: positive, in the units of the weights.
         order: the order of the norm.
-        direction: send the direction alone, with an L2 norm of ``clip``. Zeros have no direction; a
-            public one, with equal coordinates, takes its place.
+        direction: send the direction alone, with an L2 norm of ``clip``. Zeros have no direction,
+            so a public direction with equal coordinates replaces it.
     """
 
     clip: float
@@ -376,8 +376,8 @@ class InRange(Bound):
         center: c, one for all tensors or one for each.
         radius: r, one for all tensors or one for each.
         adaptive: take both from the weights of each broadcast instead.
-        floor: the smallest radius, if they are adaptive.
-        margin: a factor on the radius, if they are adaptive.
+        floor: the smallest radius, if ranges are adaptive.
+        margin: a factor on the radius, if ranges are adaptive.
         clip: the norm bound on x, for mechanisms of whole vectors.
     """
 
@@ -451,8 +451,8 @@ class InRange(Bound):
             self.announce(weights)
         except ConfigError as error:
             raise RunError(
-                f"round {state.round}: the adaptive ranges went astray, for the noise of so "
-                "few reports at this epsilon feeds on itself; set ranges = fixed"
+                f"round {state.round}: the adaptive ranges diverged, because the noise of so few "
+                "reports at this epsilon feeds back into them; set ranges = fixed"
             ) from error
         return weights
 
@@ -497,5 +497,5 @@ def ranges_of(broadcast: Broadcast) -> Ranges:
         RunError: the broadcast has no ranges.
     """
     if broadcast.ranges is None:
-        raise RunError("ranges: the broadcast tells none; the server must announce them")
+        raise RunError("ranges: the broadcast has none; the server must announce them")
     return broadcast.ranges

@@ -25,7 +25,7 @@ from fedldp.protocol.roles import Draw, State
 from fedldp.protocol.wire import Report
 
 _TIE = 1e-12
-"""Tolerance: where votes are even, weighted means of signs are not exactly zero."""
+"""Tolerance for ties, in which the weighted mean of signs is not exactly zero."""
 
 Shares = Callable[[Sequence[float], Draw], tuple[NDArray[np.float64], Mapping[str, float]]]
 """Turns the sigmas of all clients into their shares of a round's mean, shape (n,), and metrics."""

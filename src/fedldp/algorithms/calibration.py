@@ -21,7 +21,7 @@ from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.gaussian_summand import GaussianSummand, common_unit, summand
 
 _MARGIN = 1 + 1e-7
-"""A factor on sigma: the statement rounds epsilon up by 1e-8 or so, and stays within budgets."""
+"""A factor on sigma that keeps the statement's epsilon, rounded up by about 1e-8, in budgets."""
 
 
 class Calibration(ABC):
@@ -31,7 +31,7 @@ class Calibration(ABC):
         meaning: what ``epsilon`` covers, if there is such a setting.
         kind: the class of the mechanisms.
         uses_rounds: whether the noise depends on the number of rounds.
-        data_may_refuse: whether the data may refuse a run whose plan could be made.
+        data_may_refuse: whether a run whose plan could be made may still be refused for its data.
     """
 
     meaning: EpsilonMeaning | None
@@ -90,8 +90,9 @@ class Fixed(Calibration):
 class PerRun(Calibration):
     """The least Gaussian noise for which all that a client sends in a run costs its budget.
 
-    A client sends in at most T rounds. Its budget is that of telling N(0, 1) from N(mu, 1). Each
-    report gets mu/sqrt(T), so sigma = 2 clip sqrt(T)/mu, for a change of the client's whole input.
+    A client sends in at most T rounds. Its budget is that of distinguishing N(0, 1) from N(mu, 1).
+    Each report gets mu/sqrt(T), so sigma = 2 clip sqrt(T)/mu, for a change of the client's whole
+    input.
 
     Attributes:
         epsilon: the budget of a run: one for all clients, a list, or the client's own.
@@ -151,7 +152,7 @@ class PerRun(Calibration):
         """
         epsilon, delta = self.budget(client)
         given = (
-            f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta, where it is not set) of "
+            f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta if not set) of "
             f"client {client}, with rounds = {self.rounds}"
             if self.own
             else f"epsilon = {epsilon:g}, delta = {delta:g} and rounds = {self.rounds}"
@@ -167,7 +168,7 @@ class PerRunInSums(PerRun):
     """The same noise on a grid that all clients share, so that their reports add up.
 
     The grid follows from the largest budget that any client may choose, which is public, and not
-    from the clients' choices, so that whoever sums or reads sums need not know them.
+    from the clients' choices, so that nobody who adds up reports or reads sums has to know these.
 
     Attributes:
         largest: the largest epsilon.
@@ -196,8 +197,8 @@ class PerRunInSums(PerRun):
         found = summand(clip, sigma, common_unit(least))
         if not found.fits(self.clients):
             raise ConfigError(
-                f"epsilon = {epsilon:g} of client {client}: beside largest_epsilon = "
-                f"{self.largest:g} its noise leaves no room for {self.clients} reports in words "
+                f"epsilon = {epsilon:g} of client {client}: with largest_epsilon = "
+                f"{self.largest:g}, its noise leaves no room for {self.clients} reports in words "
                 "of 64 bits; give a larger epsilon, or a smaller largest_epsilon"
             )
         return found

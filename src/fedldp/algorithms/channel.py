@@ -160,7 +160,7 @@ class Channel(ABC):
         return encoder
 
     def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
-        """Return the server's half; ``encoder`` gives the encoder of reports."""
+        """Return the server's role; ``encoder`` gives the encoder of reports."""
         return server
 
 
@@ -202,7 +202,7 @@ class Shuffle(Channel):
         assert self.delays is not None
         if self.delays.chunk > size:
             raise ConfigError(
-                f"chunk = {self.delays.chunk}: the model has {size} weights; give at most that"
+                f"chunk = {self.delays.chunk}: the model has {size} weights; give at most that many"
             )
         return self.delays.chunk
 
@@ -233,8 +233,8 @@ class ShuffleReports(Channel):
 class Sum(Channel):
     """A secure sum gives the server the total of a round's reports, and nothing else.
 
-    A simulation computes the total in the server's step, which reads nothing else. Its bits are
-    those of the sum, at a thousandth of the cost. A deployment masks the same reports.
+    A simulation computes the total in the server's step, which reads nothing else. The result is
+    the same to the bit, at a thousandth of the cost. A deployment masks the same reports.
     """
 
     kind: ClassVar[str] = "sum"
@@ -271,7 +271,7 @@ class MaskedSum(Sum):
         return SummedEncoder(encoder, summing, self.setup(summing))
 
     def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
-        """Return the server that runs the dialogue; see ``Channel``."""
+        """Return the role that runs the dialogue; see ``Channel``."""
         summing = _summing(encoder(), self.committees.most)
         return summed_server(
             server, summing, self.setup(summing), committees=self.committees, dropout=self.dropout
@@ -281,7 +281,7 @@ class MaskedSum(Sum):
         """Refuse rounds in which too few clients can be expected to stay.
 
         Args:
-            summing: how reports add up, of a model of any size.
+            summing: how reports add up, for a model of any size.
             fewest: the smallest number of clients in a sum.
 
         Raises:
@@ -290,7 +290,7 @@ class MaskedSum(Sum):
         setup, clients = self.setup(summing), self.committees.most
         if self.committees.number > 1 and fewest < setup.threshold:
             raise ConfigError(
-                f"threshold = {setup.threshold} (two thirds, where it is not set): the smallest "
+                f"threshold = {setup.threshold} (two thirds if not set): the smallest "
                 f"committee has {fewest} clients, and its sum would never be complete; give at "
                 f"most {fewest}"
             )

@@ -42,6 +42,6 @@ def check_whole(settings: RunSettings) -> None:
         value = getattr(settings, name)
         if isinstance(value, ClientValue):
             raise ConfigError(
-                f"{name} = {value.own} is that of one client, and a server needs those of "
-                "all: give one for all, or a list with one for each client"
+                f"{name} = {value.own} is the value of one client, and a server needs the values "
+                "of all: give one for all, or a list with one for each client"
             )

@@ -97,8 +97,8 @@ class OnBits(Local):
         """Return the event that all reports of a client follow from: its examples' bits and labels.
 
         They are drawn once. If the encoder is public, one record changes only its own bits and
-        label. Scores are a release too if they are taken on a client's own test examples, or pass
-        through an encoder that its training examples made: nothing randomises what they reveal.
+        label. Scores are a release too if they are taken on a client's own test examples, or use an
+        encoder trained on its examples: nothing randomises what they reveal.
 
         Raises:
             ConfigError: no client can keep an example for its test.
@@ -107,8 +107,8 @@ class OnBits(Local):
         examples = problem.num_examples
         if examples <= settings.num_clients and settings.evaluation == "clients":
             raise ConfigError(
-                f"num_clients = {settings.num_clients}: with {examples} examples no client "
-                "can keep one for its test; give fewer, or set evaluation = common"
+                f"num_clients = {settings.num_clients}: with {examples} examples no client can "
+                "keep one for its test; give fewer clients, or set evaluation = common"
             )
         bits = self.mechanism.event(self.bits.num_bits(problem))
         labels = self.labels(problem)
@@ -132,7 +132,7 @@ class OnBits(Local):
 
     @property
     def private_scores(self) -> list[str]:
-        """What scores reveal about the examples they are taken on, or that made an encoder."""
+        """What scores reveal about the examples that they or an encoder were computed from."""
         return _SCORES[self.settings.evaluation, self.settings.encoder]
 
     def most_examples(self, algorithm: Algorithm) -> int | None:

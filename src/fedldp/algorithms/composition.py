@@ -108,7 +108,7 @@ FirstArrays = Callable[[Draw], Arrays]
 
 
 def no_arrays(release: Release, problem: Problem) -> FirstArrays:
-    """Return that the server keeps no further arrays."""
+    """Return no arrays: the server keeps none besides the weights."""
     return lambda draw: {}
 
 
@@ -232,7 +232,7 @@ class WeightedMean:
     """The weighted mean of reports that are read one by one.
 
     Attributes:
-        by_examples: whether the weights are the example counts that clients tell.
+        by_examples: whether the weights are the example counts that clients report.
     """
 
     by_examples: bool = False
@@ -298,8 +298,8 @@ class Composition:
         server_noise: gives the server's own noise for a problem, on an estimate of some size.
         downlink: from the problem's facts, gives what a broadcast of so many weights releases about
             clients to someone who sees nothing else; set if the server's noise protects against
-            them.
-        arrays: gives what else the server keeps, as it is before the first round.
+            such an observer.
+        arrays: gives the other arrays that the server keeps, as they are before the first round.
         publish: gives the round's broadcast from the server's state; None broadcasts the weights,
             and the ranges that the bound announces.
         finish: gives the last operation on the next weights; None takes the bound's.
@@ -391,7 +391,7 @@ class Algorithm:
         return model
 
     def untrained(self, *, begun: bool = True) -> nn.Module:
-        """Return the model, with some weights that a broadcast's will replace.
+        """Return the model, with arbitrary weights that those of a broadcast will replace.
 
         Its frozen part is as in any run: from the setting ``initial``, or else made by the model's
         own code, whose random numbers have a publicly known key.
@@ -491,7 +491,7 @@ class Algorithm:
         return self.report_encoder(0).summing(self.config.committees.most)
 
     def client(self, client: int, device: torch.device) -> ClientRole:
-        """Return the half of one client."""
+        """Return the role of one client."""
         parts = self.parts
         return ClientRole(
             local_update=self.local_update(device),
@@ -530,7 +530,7 @@ class Algorithm:
         return self.parts.local.work_before_training(self)
 
     def server(self) -> ServerRole:
-        """Return the server's half; see ``release``."""
+        """Return the server's role; see ``release``."""
         parts, release = self.parts, self.release(0)
         release.bound.announce_first()
         config = self.config

@@ -1,7 +1,7 @@
 """A run's configuration: the settings that every run has, its preset's settings, and its parts.
 
 What leaves a client, and what that costs, follows from the parts alone. No part imports torch,
-reads data, or knows an example, so a statement is made before any training.
+reads data, or knows an example, so a statement can be made before any training.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from fedldp.protocol.wire import Layout
 class RunConfig(RunSettings):
     """A run's full configuration: frozen, public, and checked when it is made.
 
-    ``preset`` makes a subclass for each system, with the system's own settings. The composition
-    answers everything that a run asks about them.
+    ``preset`` makes a subclass for each system, with the system's own settings. Everything that a
+    run must know about these settings comes from the composition.
     """
 
     compose: ClassVar[Callable[[Any], Composition]]
-    """From the settings to the parts; see ``preset``."""
+    """Gives the parts that follow from the settings; see ``preset``."""
 
     @model_validator(mode="after")
     def _check_unused(self) -> Self:
@@ -67,15 +67,15 @@ class RunConfig(RunSettings):
         unused = {}
         parts = self.composition
         if not parts.channel.hides_senders and parts.downlink is None:
-            unused["untrusted_clients"] = f"no line of {self.name()}'s statement rests on it here"
+            unused["untrusted_clients"] = f"no line of {self.name()}'s statement depends on it here"
         if parts.channel.kind != "sum":
             unused["committee"] = "no secure sum carries the reports, unless channel = sum"
         if self.server_optimizer == "none":
             unused["server_momentum"] = "server_optimizer = none has no momentum"
         if not parts.local.weighs_classes:
-            unused["class_weights"] = "what clients compute here has no loss of single examples"
+            unused["class_weights"] = "clients here use no loss of single examples"
         if not parts.local.trains_part:
-            reason = "what clients compute here needs the whole model, as it was drawn"
+            reason = "clients here need the whole model, with its random initial weights"
             unused |= dict.fromkeys(("trainable", "initial"), reason)
         if not parts.local.plain_sgd:
             reason = "it changes the steps of plain SGD, and clients compute something else here"
@@ -109,8 +109,8 @@ class RunConfig(RunSettings):
             if told or parts.local.tested_on != Local.tested_on:
                 raise ConfigError(
                     f"early_stopping = {self.early_stopping}: the scores are taken on private "
-                    "examples, and the round in which a run stops would tell of them; leave it "
-                    "out, or give a public test set (test_file)"
+                    "examples, and the round in which a run stops would reveal something about "
+                    "them; leave it out, or give a public test set (test_file)"
                 )
         return Algorithm(self.with_choice_of(parts), parts, problem)
 
@@ -161,7 +161,8 @@ class RunConfig(RunSettings):
         Args:
             guarantees: lines of the run's statement, if there is one. If the data name the person
                 of each row, they turn a setting for a row into one for a person. A setting that was
-                solved for a target is then shown without last digits for which nothing is proven.
+                solved for a target is then shown without the last digits, for which nothing is
+                proven.
         """
         meaning = self.composition.calibration.meaning
         value = getattr(self, "epsilon", None)
@@ -234,5 +235,5 @@ def _undone(name: str, default: Any) -> str:
     A setting whose default is no value cannot be set to it, so it is unset.
     """
     if default is None:
-        return f"leave it out, on the command line by `--set {name}=`"
+        return f"leave it out (on the command line: `--set {name}=`)"
     return f"leave it out, or set it to {shown(default)}"

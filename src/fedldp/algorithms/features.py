@@ -77,7 +77,7 @@ def _strokes(shape: tuple[int, ...], dim: int | None = None, /) -> ExampleMap:
         return StrokeAxes(shape)
     if dim > StrokeAxes.most:
         raise ConfigError(
-            f"features_dim = {dim}: strokes have {StrokeAxes.most} axes; give at most that"
+            f"features_dim = {dim}: strokes have {StrokeAxes.most} axes; give at most that many"
         )
     return StrokeAxes(shape, dim)
 
@@ -90,7 +90,7 @@ KINDS: Mapping[str, _Maker] = {
     "public-axes:strokes": _strokes,
     "unit-norm": lambda shape, dim=None: UnitNorm(shape),
 }
-"""Makes each of fedldp's own kinds of features that need no file, for examples of some shape."""
+"""Functions that make fedldp's own features that need no file, for examples of some shape."""
 
 _AXES, _ENCODER = "public-axes:", "encoder:"
 _OF_ANY_SHAPE = ("unit-norm",)
@@ -106,7 +106,7 @@ def file_of(kind: str) -> str | None:
 
 
 def rests_on(kind: str) -> Literal["file", "code"] | None:
-    """Return which part of the user's own the features use; None for fedldp's own features."""
+    """Return whether features use the user's own file or code; None for fedldp's own features."""
     if file_of(kind) is not None:
         return "file"
     return "code" if kind not in KINDS and is_address(kind) else None
@@ -149,7 +149,7 @@ class Features:
     def __call__(
         self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
     ) -> NDArray[np.float32] | None:
-        """Return the model's input for examples, by public means alone.
+        """Return the model's input for examples, computed from public values alone.
 
         Returns:
             Shape (n, ``shape(problem)``); None if each client has its own features.
@@ -253,14 +253,14 @@ def _mapping(kind: str, dim: int | None, dataset: str, input_shape: tuple[int, .
         return KINDS[kind](input_shape, dim)
     if len(input_shape) != 3:
         raise ConfigError(
-            f"features = {kind} and dataset = {dataset}: its examples, of shape {input_shape}, are "
-            "not images; leave features out, or choose a data set of images"
+            f"features = {kind} and dataset = {dataset}: the data set's examples, of shape "
+            f"{input_shape}, are not images; leave features out, or choose a data set of images"
         )
     if min(input_shape[1:]) < _SMALLEST:
         raise ConfigError(
-            f"features = {kind} and dataset = {dataset}: images of {input_shape[1]}x"
-            f"{input_shape[2]} are too small for it; leave features out, or choose a data set of "
-            f"images from {_SMALLEST}x{_SMALLEST}"
+            f"features = {kind} and dataset = {dataset}: images of "
+            f"{input_shape[1]}x{input_shape[2]} are too small for these features; leave features "
+            f"out, or choose images of at least {_SMALLEST}x{_SMALLEST}"
         )
     return KINDS[kind](input_shape, dim)
 
@@ -270,7 +270,7 @@ _SMALLEST = 4
 
 
 _SIZED = ("random-convolutions", _AXES)
-"""The beginnings of the kinds whose size can be set."""
+"""The prefixes of the kinds whose size can be set."""
 
 
 def unused_of(settings: Any) -> Mapping[str, str]:
@@ -290,8 +290,8 @@ def chosen_features(settings: Any, own: Features) -> Features:
         return own
     if type(own) is not Features:
         raise ConfigError(
-            f"features = {settings.features} and system = {settings.name()}: the system has "
-            "features of its own; leave features out"
+            f"features = {settings.features} and system = {settings.name()}: the system has its "
+            "own features; leave features out"
         )
     return ChosenFeatures(
         kind=settings.features,

@@ -47,5 +47,5 @@ def _read(name: str, data_dir: Path | None) -> dict[str, NDArray[Any]]:
         return load(read_public(name, setting, data_dir).content)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{setting}: this is no .safetensors file of arrays that numpy has; give one"
+            f"{setting}: this is not a .safetensors file of arrays whose types numpy has; give one"
         ) from error

@@ -63,15 +63,15 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     home = "sum" if issubclass(kind, SharedGaussian) else "named"
     if channel != "central" and parts.downlink is not None:
         raise ConfigError(
-            f"channel = {channel} and system = {settings.name()}: its noise is drawn once, by a "
-            "server that clients trust; set channel = central"
+            f"channel = {channel} and system = {settings.name()}: this system's noise is drawn "
+            "once, by a server that clients trust; set channel = central"
         )
     closed = getattr(settings, "local_update", "sgd")
     if channel == "central" and parts.downlink is None and closed != "sgd":
         shared = "" if home == "sum" else ", or channel = sum with mechanism = gaussian_share"
         raise ConfigError(
-            f"channel = central and local_update = {closed}: the noise that a server draws is for "
-            f"the weights of SGD (system = central_dp); set channel = {home}{shared}"
+            f"channel = central and local_update = {closed}: a server's noise is made for weights "
+            f"that SGD trained (system = central_dp); set channel = {home}{shared}"
         )
     if channel == "central" and parts.downlink is None:
         raise ConfigError(
@@ -81,8 +81,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     if channel == "central" and not isinstance(parts.participation, All | Drawn):
         raise ConfigError(
             f"channel = central and participation = {type(parts.participation).__name__.lower()}: "
-            "what is proven of broadcasts is of all clients, or of a secret sample that is drawn "
-            "anew in each round; set participation = all"
+            "the guarantee for broadcasts is proven if all clients take part, or a secret sample "
+            "that is drawn anew in each round; set participation = all"
         )
     if isinstance(parts.participation, Once):
         check_once(parts, settings)
@@ -93,15 +93,17 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         )
     if channel == "shuffle" and issubclass(kind, CategoryMechanism):
         raise ConfigError(
-            f"channel = shuffle and {named}: a report has a category for each weight, and together "
-            "they make it recognisable; take mechanism = k_closest, which sends one, or set "
-            "channel = named"
+            f"channel = shuffle and {named}: a report has one category for each weight, and "
+            "together these make the report recognisable; take mechanism = k_closest, which "
+            "sends one, or set channel = named"
         )
     carried = sends_category(kind) if whole else issubclass(kind, BitMechanism)
     if channel == "shuffle" and not carried:
-        why = "reports are not one bit a weight, and cannot travel as messages of single weights"
+        why = (
+            "reports do not have one bit for each weight, so they cannot be cut into single weights"
+        )
         if issubclass(kind, GaussianSign):
-            why = "bits are of a vector that is clipped as a whole, and none stands for itself"
+            why = "bits come from a vector that is clipped as a whole, so none can travel by itself"
         raise ConfigError(
             f"channel = shuffle and {named}: its {why}; {_other_shuffled(settings, kind)}set "
             f"channel = {home}"
@@ -114,8 +116,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     labelled = parts.calibration.label(0) is not None
     if channel == "sum" and labelled:
         raise ConfigError(
-            "channel = sum and epsilon is a list: a report then travels with its budget, and is no "
-            "summand; give one epsilon, or set channel = named"
+            "channel = sum and epsilon is a list: each report would have to carry its own budget, "
+            "and such reports cannot be added up; give one epsilon, or set channel = named"
         )
     if labelled and parts.estimate.needs != "sum":
         raise ConfigError(
@@ -125,8 +127,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     drops = isinstance(parts.channel, MaskedSum) and parts.channel.dropout > 0
     if drops and issubclass(kind, SharedGaussian | IntegerGaussian | BitMechanism):
         raise ConfigError(
-            f"dropout and {named}: what is proven of a sum is of all its reports, and those of who "
-            "leaves are missing in it; set dropout = 0"
+            f"dropout and {named}: the guarantee of a sum needs all its reports, and those of "
+            "clients that leave are missing; set dropout = 0"
         )
     if channel in ("shuffle", "sum") and parts.estimate.needs != "sum":
         what = {
@@ -140,8 +142,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         )
     if channel in ("shuffle", "sum") and isinstance(parts.participation, Preselected):
         raise ConfigError(
-            f"channel = {channel} and a selection by noise: how many clients take part would vary "
-            "with their budgets; set channel = named"
+            f"channel = {channel} and a selection by noise: the number of clients in a round would "
+            "depend on their budgets; set channel = named"
         )
 
 
@@ -173,8 +175,8 @@ def gains_by_once(parts: Composition, settings: Any) -> bool:
     g(epsilon)/g(epsilon/T); dividing the clients leaves a T-th of the reports to each round. At
     every budget that protects, g grows faster than linearly, and for a small budget quadratically,
     so dividing the budget costs more. With Gaussian noise both cost the same. In a sum, dividing
-    the clients costs more, because all of them share the noise. It also does behind a shuffler,
-    where a round's fewer reports hide each other less.
+    the clients costs more, because all of them share the noise. The same holds behind a shuffler,
+    where the fewer reports of a round hide each other less.
 
     Args:
         parts: the parts, with all clients in every round.
@@ -195,8 +197,8 @@ def _no_sum(kind: type[Mechanism]) -> str:
     if issubclass(kind, Plain):
         return "floats do not add up exactly"
     if issubclass(kind, Gaussian):
-        return "this noise is sized for one client alone, and is not one that sums are exact for"
-    return "its reports add up to nothing that can be read"
+        return "this noise is sized for one client alone, and sums of it are not exact"
+    return "no mean can be read from the sum of its reports"
 
 
 def _other_sum(settings: Any, kind: type[Mechanism]) -> str:

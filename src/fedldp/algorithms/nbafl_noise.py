@@ -33,20 +33,20 @@ def smallest_share(
     if setting is not None:
         if setting > share:
             raise ConfigError(
-                f"min_client_examples = {setting}: of {num_examples} training examples, "
-                f"num_clients = {num_clients} have {share} each if all have as many; give at most "
-                "that"
+                f"min_client_examples = {setting}: {num_examples} training examples, in equal "
+                f"shares for num_clients = {num_clients}, are {share} each; give at most that many"
             )
         return setting
     if partition != "iid":
         raise ConfigError(
-            f"min_client_examples is not set: with partition = {partition} the smallest local data "
-            "set is not a public fact; set a bound"
+            f"min_client_examples is not set: with partition = {partition} the size of the "
+            "smallest local data set is not a public fact; set a lower bound"
         )
     if num_people is not None:
         raise ConfigError(
-            "min_client_examples is not set: clients get whole persons, who have different numbers "
-            "of rows, and the smallest local data set is not a public fact; set a bound"
+            "min_client_examples is not set: clients get whole persons, who have different "
+            "numbers of rows, and the size of the smallest local data set is not a public fact; "
+            "set a lower bound"
         )
     if share == 0:
         raise ConfigError(
@@ -69,7 +69,7 @@ def check_smallest(setting: int | None, sizes: Sequence[int]) -> None:
     if setting is not None and setting > min(sizes):
         raise ConfigError(
             f"min_client_examples = {setting}: with this partition and seed the smallest client "
-            f"has {min(sizes)}; give at most that"
+            f"has {min(sizes)} examples; give at most that many"
         )
 
 
@@ -103,8 +103,8 @@ class NbaflNoise:
     def __post_init__(self) -> None:
         if self.exposures > self.rounds:
             raise ConfigError(
-                f"exposures = {self.exposures}: no client uploads more often than in each of "
-                f"rounds = {self.rounds}; give at most that"
+                f"exposures = {self.exposures}: no client uploads more than once in each of rounds "
+                f"= {self.rounds}; give at most that many"
             )
 
     @property
@@ -128,8 +128,8 @@ class NbaflNoise:
         """
         given = (
             f"{setting} = {epsilon:g}, delta = {self.delta:g}, exposures = {self.exposures} "
-            "(rounds, where it is not set) and min_client_examples = "
-            f"{self.smallest} (num_examples/num_clients, where it is not set)"
+            "(rounds if not set) and min_client_examples = "
+            f"{self.smallest} (num_examples/num_clients if not set)"
         )
         sigma = self.uplink_sigma(epsilon)
         check_noise(self.clip, sigma, given=given, knob=setting)

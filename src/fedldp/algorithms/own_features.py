@@ -37,8 +37,8 @@ class OwnFeatures:
         input_shape: the shape of an example.
 
     Raises:
-        ConfigError: it cannot be loaded, fails on public examples, or returns other numbers when it
-            is called again with the same example.
+        ConfigError: it cannot be loaded, fails on public examples, or returns different numbers
+            when it is called again with the same example.
     """
 
     address: str
@@ -60,20 +60,20 @@ class OwnFeatures:
             return owner()
         except Exception as error:  # the user's own code raises anything
             raise ConfigError(
-                f"features = {self.address}: it cannot be made without arguments: "
-                f"{type(error).__name__}: {first_line(error)}; give its arguments defaults"
+                f"features = {self.address}: it cannot be created without arguments: "
+                f"{type(error).__name__}: {first_line(error)}; give its arguments default values"
             ) from error
 
     @property
     def digest(self) -> str:
-        """See ``ExampleMap``; of the source of the module that defines the function."""
+        """The digest of the source of the function's module; see ``ExampleMap``."""
         try:
             named = load(self.address, "features")
             source = Path(inspect.getfile(inspect.unwrap(named))).read_bytes()
         except (TypeError, OSError):  # it has no file: a partial, a compiled module
             raise ConfigError(
-                f"features = {self.address}: its source cannot be read, so that an agreement could "
-                "not tell it from another; give a function that is defined in a file"
+                f"features = {self.address}: its source cannot be read, so an agreement could not "
+                "tell it from another function; give a function that is defined in a file"
             ) from None
         return digest_of(self.address, self.input_shape, hashlib.sha256(source).hexdigest())
 
@@ -94,7 +94,7 @@ class OwnFeatures:
             return np.asarray(self._function(example.copy()), np.float32)
 
     def _tried(self) -> int:
-        """Return how many features public examples have, random ones and zeros."""
+        """Return the number of features, found by trying random public examples and zeros."""
         drawn = numbered_generator(0, 0).random((3, *self.input_shape)).astype(np.float32)
         drawn[1] = 0
         refused = f"features = {self.address}: for an example of shape {self.input_shape}"
@@ -108,12 +108,12 @@ class OwnFeatures:
         (size,) = shape if len(shape := found[0].shape) == 1 else (0,)
         if len(shapes) > 1 or not 1 <= size <= _MOST or not np.isfinite(found).all():
             raise ConfigError(
-                f"{refused} it must return a vector of finite numbers, always as many, at most "
-                f"{_MOST:,}"
+                f"{refused} it must return a vector of finite numbers, always of the same length, "
+                f"at most {_MOST:,}"
             )
         if found[0].tobytes() != found[3].tobytes():
             raise ConfigError(
-                f"{refused} it returned other numbers when it was called again; let it depend on "
-                "the example alone"
+                f"{refused} it returned different numbers when it was called again; let it depend "
+                "on the example alone"
             )
         return int(size)

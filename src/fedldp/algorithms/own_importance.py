@@ -1,4 +1,4 @@
-"""The importance of input features to a client itself, which its reports then reveal."""
+"""The importance of input features for one client, which its reports then reveal."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Ranking(Local):
         if self.settings.importance == "sensitivity" and found.is_last:
             raise ConfigError(
                 f"importance = sensitivity: model = {self.settings.model} has no hidden layer, so "
-                "adding the same to all weights of a feature changes no answer; use mlp, or set "
-                "importance = variance"
+                "adding the same number to all weights of a feature changes no prediction; set "
+                "model = mlp, or set importance = variance"
             )
         return found
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> RankingSgd:
-        """Return it as a local update."""
+        """Return the local update."""
         from fedldp.training.ranking_sgd import RankingSgd, check_dense_first
 
         training = algorithm.sgd(device)

@@ -34,7 +34,7 @@ PARTICIPATION = Offer(
 )
 
 _DENSE = 16
-"""A larger share of the clients than one in this many is sorted with a table of all clients."""
+"""If a round has more than one in this many clients, a table of all clients sorts them."""
 
 
 class Participation(Protocol):
@@ -247,8 +247,9 @@ def _once(settings: Any) -> Once:
     clients, rounds = settings.num_clients, settings.rounds
     if settings.clients_per_round is not None:
         raise ConfigError(
-            f"participation = once and clients_per_round = {settings.clients_per_round}: a round "
-            f"has num_clients/rounds = {clients}/{rounds} of them; leave clients_per_round out"
+            f"participation = once and clients_per_round = {settings.clients_per_round}: each "
+            f"round has num_clients/rounds = {clients}/{rounds} clients; leave clients_per_round "
+            "out"
         )
     if clients < rounds:
         raise ConfigError(
@@ -301,8 +302,9 @@ class Preselected:
         """
         if self.turns is None:
             raise ConfigError(
-                "turns is not set: with selects_first the noise follows from who is selected, "
-                "which the server draws before the run; take the configuration of with_schedule"
+                "turns is not set: with selects_first the noise follows from the selections, "
+                "which the server draws before the run; use the configuration that with_schedule "
+                "returns"
             )
         return int(of_client(self.turns, client))
 
@@ -320,8 +322,8 @@ class Preselected:
                 given = of_client(self.turns, client)
                 if given != found:
                     raise ConfigError(
-                        f"turns: client {client} has {given}, and is selected {found} times by "
-                        "what the server draws; leave turns out"
+                        f"turns: client {client} has {given}, and the server's draws select it "
+                        f"{found} times; leave turns out"
                     )
         return replace(self, turns=turns.tolist())
 

@@ -174,7 +174,7 @@ class PersonSteps(Local):
         if self.settings.class_count_rounds and classes > size:
             raise ConfigError(
                 f"class_count_rounds = {self.settings.class_count_rounds}: {classes} classes do "
-                f"not fit a sum of {size} weights; leave it out"
+                f"not fit into a sum of {size} weights; leave it out"
             )
 
     def summed(self, algorithm: Algorithm) -> Summed:
@@ -411,7 +411,7 @@ def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _no_counts(release: Release, problem: Problem) -> FirstArrays:
-    """Return that no class is counted before the first round."""
+    """Return that no class has been counted before the first round."""
     return lambda draw: {_COUNTS: np.zeros(problem.num_classes)}
 
 
@@ -426,7 +426,7 @@ def _tell_weights(count_rounds: int, state: State) -> Broadcast:
 
 @dataclass(frozen=True, kw_only=True)
 class PerPersonRun(Calibration):
-    """The least noise for which all that is sent in a run costs a person its budget.
+    """The least noise for which all that is sent about a person in a run costs the budget.
 
     With all people in every one of T releases, each release gets mu/sqrt(T). A person at k sites is
     in k reports: named reports are k releases; in one sum the change is k times as large. The noise
@@ -441,8 +441,8 @@ class PerPersonRun(Calibration):
 
     Raises:
         ConfigError: delta is too small; a site takes several steps whose sums other sites should
-            hide; or steps sample people of whom one may be in a sum several times, or under a
-            budget.
+            hide; or people are sampled although one person may be in a sum several times, or
+            although a budget is set.
     """
 
     uses_rounds: ClassVar[bool] = True
@@ -456,15 +456,15 @@ class PerPersonRun(Calibration):
         steps = self.settings.steps_per_round
         if steps > 1 and self.channel != "named":
             raise ConfigError(
-                f"steps_per_round = {steps} and channel = {self.channel}: a site has all the noise "
-                "of a step of its own with channel = named only; set channel = named, or "
+                f"steps_per_round = {steps} and channel = {self.channel}: only with channel = "
+                "named does a site itself add all the noise of a step; set channel = named, or "
                 "steps_per_round = 1"
             )
         if steps > 1 and self.settings.held_out_people:
             raise ConfigError(
                 f"steps_per_round = {steps} and held_out_people = "
-                f"{self.settings.held_out_people:g}: weights have no place for votes; set "
-                "steps_per_round = 1, or held_out_people = 0"
+                f"{self.settings.held_out_people:g}: a site then sends weights, which have no "
+                "place for votes; set steps_per_round = 1, or held_out_people = 0"
             )
         sites, rate = self.settings.persons_at_sites, self.settings.sample_rate
         for name in ("client_budget", "person_budget"):
@@ -476,23 +476,24 @@ class PerPersonRun(Calibration):
         if rate < 1 and sites > 1 and self.channel != "named":
             raise ConfigError(
                 f"sample_rate = {rate:g}, persons_at_sites = {sites} and channel = {self.channel}: "
-                "a person may be sampled at several sites for one sum, and nothing is proven that "
-                "sampling would gain; set sample_rate = 1, or channel = named"
+                "a person may be sampled at several sites for one sum, and no gain from sampling "
+                "is proven for that; set sample_rate = 1, or channel = named"
             )
         counted = self.settings.class_count_rounds
         if counted and steps > 1:
             raise ConfigError(
-                f"class_count_rounds = {counted} and steps_per_round = {steps}: a site that steps "
-                "by itself sends no counts; set steps_per_round = 1, or class_count_rounds = 0"
+                f"class_count_rounds = {counted} and steps_per_round = {steps}: a site that takes "
+                "several steps alone sends no counts; set steps_per_round = 1, or "
+                "class_count_rounds = 0"
             )
         if counted and self.settings.class_weights is not None:
             raise ConfigError(
-                f"class_count_rounds = {counted} and class_weights: weights are given, or follow "
-                "from counts; leave one of them out"
+                f"class_count_rounds = {counted} and class_weights: class weights are either given "
+                "or follow from counts; leave one of the two out"
             )
         if counted and counted >= self.settings.rounds:
             raise ConfigError(
-                f"class_count_rounds = {counted}: of rounds = {self.settings.rounds} none is left "
+                f"class_count_rounds = {counted}: none of rounds = {self.settings.rounds} is left "
                 f"to train in; give at most {self.settings.rounds - 1}"
             )
 
@@ -513,7 +514,7 @@ class PerPersonRun(Calibration):
         )
 
     def budget_for(self, target: PrivacyTarget) -> float | None:
-        """Return the target's epsilon for samples, whose noise needs a search of its own."""
+        """Return the target's epsilon for samples, whose noise needs a separate search."""
         settings = self.settings
         of_one = target.unit in ("record", "person")
         same = (target.adversary, target.delta) == (_AGAINST[self.channel], settings.delta)
@@ -528,8 +529,8 @@ class PerPersonRun(Calibration):
         """
         if self.settings.persons_at_sites > 1 and problem.people is None:
             raise ConfigError(
-                f"persons_at_sites = {self.settings.persons_at_sites}: nothing says which rows are "
-                "one person's; give person_column (of a table) or groups, or leave it out"
+                f"persons_at_sites = {self.settings.persons_at_sites}: nothing says which rows "
+                "belong to one person; give person_column (of a table) or groups, or leave it out"
             )
         if self.channel == "central":
             return Integers("sums of people's gradients")

@@ -1,6 +1,6 @@
 """Settings that clients choose for themselves: one number for all, or a list with one for each.
 
-A client is told neither, but its own value, marked as such because others have different ones.
+A client is told only its own value, which is marked because others may have different ones.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class PublishedNoise(Calibration):
     """The paper's sigma_i of each client, for Gaussian noise or for randomised signs.
 
     The clip's box has corners 2 c_i sqrt(d) apart, which is the Gaussian's sensitivity. Each sign
-    is a bit of its own, because every coordinate may be at either end of its range.
+    is a separate bit, because every coordinate may be at either end of its range.
 
     Attributes:
         settings: the settings of the preset; they have an epsilon.
@@ -99,7 +99,7 @@ class PublishedNoise(Calibration):
         except ConfigError as error:
             epsilon, delta = self.budget(client)
             raise ConfigError(
-                f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta, where it is not set) "
+                f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta if not set) "
                 f"of client {client}: that makes noise of {sigma / clip:g} times clip, too "
                 f"{'much' if sigma > clip else 'little'} to randomise signs; give a "
                 f"{'larger' if sigma > clip else 'smaller'} epsilon"

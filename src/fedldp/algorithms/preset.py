@@ -133,12 +133,12 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
     elif isinstance(participation, Preselected) and settings.participation is not None:
         raise ConfigError(
             f"participation = {settings.participation} and selects_first = true: the selection "
-            "says who takes part; leave participation out"
+            "decides who takes part; leave participation out"
         )
     elif settings.participation is not None and participation != participation_of(settings):
         raise ConfigError(
             f"participation = {settings.participation} and system = {settings.name()}: the system "
-            "says who takes part; leave participation out"
+            "decides who takes part; leave participation out"
         )
     unused = {} if isinstance(channel, Shuffle) else UNSHUFFLED
     if channel.shuffles_reports:

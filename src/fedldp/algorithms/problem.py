@@ -20,11 +20,11 @@ class Problem:
         data_dir: the data folder, for systems that read a public data set.
         num_clients: the number of clients, if the data name the client of each row; else None.
         features: the names of a table's features, in order; else None.
-        people: the number of people, if the data name the person of each row; None takes every row
-            as a person of its own.
+        people: the number of people, if the data name the person of each row; None counts every row
+            as a different person.
         counted_in_private: whether the numbers of examples and people were counted in a user's own
             table, and nobody has stated them.
-        private_scores: whether a run's model is measured on held-out rows of the clients' own.
+        private_scores: whether a run's model is measured on held-out rows that belong to clients.
     """
 
     input_shape: tuple[int, ...]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DenseFirst(Local):
-    """Plain SGD for a model whose features have weights of their own."""
+    """Plain SGD for a model in which every feature has its own weights."""
 
     weighs_classes: ClassVar[bool] = True
     plain_sgd: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What leaves a client: a Release is the randomiser and its claim, an Encoder the client's end.
+"""What leaves a client: Release is the randomiser with its claim, Encoder the client's last step.
 
     Sensitive Update --> opened, once; a row with NaN becomes the broadcast's weights
                      --> Bound       subtracts, normalises, rotates, boxes
@@ -124,7 +124,9 @@ class UnevenRelease(Release):
 
     def __post_init__(self) -> None:
         if self.mechanism != self.noisier.least:  # the claim must be about the mechanism in use
-            raise PrivacyError("mechanism: it is not the one of the features with the least noise")
+            raise PrivacyError(
+                "mechanism: it is not the mechanism of the features with the least noise"
+            )
 
     def category(self) -> Event:
         """Refuse: a report of several mechanisms is not one category."""
@@ -162,7 +164,7 @@ class UnevenRelease(Release):
 
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
-    """The client's end: the only place where a sensitive update is opened to be sent.
+    """The client's last step: the only place where a sensitive update is opened for sending.
 
     Whether a report comes, and how long it is, does not depend on the update.
 
@@ -232,7 +234,7 @@ def in_clear(size: int) -> Release:
 
 
 def _and_count(event: Event) -> str:
-    """Return, in words, what a report with a number of examples has in clear."""
+    """Return, in words, what a report with a number of examples reveals in clear."""
     if not isinstance(event, InClear):
         return "number of examples"
     comma = "," if " " in event.what else ""

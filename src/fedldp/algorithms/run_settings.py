@@ -63,7 +63,7 @@ _OF_TABLES = (
 )
 _OF_PARTITIONS = ("partition", "num_examples")
 _EQUAL = ("iid", "drawn")
-"""Partitions that give all clients equally many examples, up to one."""
+"""Partitions in which clients' numbers of examples differ by at most one."""
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 WeightDecay = Annotated[float, Field(ge=0, le=1e3)]
 RateSchedule = Literal["constant", "linear", "cosine"]
@@ -71,14 +71,14 @@ ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
 
 
 def _loss_named(loss: Any) -> Any:
-    """Return the address of a function that a Python program gives; whatever else, as it is."""
+    """Return the address of a function given in Python; return other values unchanged."""
     if not callable(loss):
         return loss
     address = address_of(loss)
     if address is None:
         raise ConfigError(
-            f"loss = {getattr(loss, '__qualname__', type(loss).__name__)}: no record could name "
-            'it; give a function of a module or of the script, or "module:function"'
+            f"loss = {getattr(loss, '__qualname__', type(loss).__name__)}: a record has no name "
+            'for it; give a function that a module or the script defines, or "module:function"'
         )
     return address
 
@@ -97,16 +97,16 @@ class RunSettings(FrozenConfig):
     """Settings that no client is told."""
 
     calibrated: ClassVar[str] = "epsilon"
-    """The setting that a target is solved for, which may then be left out."""
+    """The setting that is solved for a target; with a target it may be left out."""
 
     per_client: ClassVar[tuple[str, ...]] = ()
     """Settings that may be a list with one value for each client; a client is told only its own."""
 
     semantics: ClassVar[int] = 1
-    """Rises whenever the same settings give another result, which voids earlier measurements."""
+    """Increases when the same settings give a new result, which makes old measurements invalid."""
 
     inverse: ClassVar[bool] = False
-    """Whether a target is solved for a noise, which is lower for a higher budget."""
+    """Whether the calibrated setting is a noise, which is lower for a larger budget."""
 
     system: str = Field(description="the system's name")
     dataset: str = Field(
@@ -332,13 +332,14 @@ class RunSettings(FrozenConfig):
         own = given(_OF_TABLES)
         if own == ["person_column"] and not is_table(self.dataset):
             raise ConfigError(
-                f"person_column: it is for a .csv or .parquet file, and dataset = {self.dataset}; "
-                "leave it out: a .npz file says whose its rows are by groups, and Python by groups="
+                "person_column: it applies to .csv and .parquet files only, and dataset = "
+                f"{self.dataset}; leave it out (a .npz file names the person of each row in its "
+                "array groups, and Python in groups=)"
             )
         if own and not is_table(self.dataset):
             raise ConfigError(
-                f"{own[0]}: it is for a .csv or .parquet file, and dataset = {self.dataset}; "
-                "leave it out, or set dataset to such a file"
+                f"{own[0]}: it applies to .csv and .parquet files only, and dataset = "
+                f"{self.dataset}; leave it out, or set dataset to such a file"
             )
         if self.test_file is not None and not is_table(self.test_file):
             raise ConfigError(f"test_file = {self.test_file}: give a .csv or .parquet file")
@@ -357,8 +358,8 @@ class RunSettings(FrozenConfig):
             raise ConfigError(f'loss = {self.loss}: choose cross_entropy or "module:function"')
         if self.loss != "cross_entropy" and self.label_smoothing:
             raise ConfigError(
-                f"label_smoothing = {self.label_smoothing:g}: loss = {self.loss} says itself what "
-                "it does with labels; leave label_smoothing out"
+                f"label_smoothing = {self.label_smoothing:g}: loss = {self.loss} decides by itself "
+                "how labels are used; leave label_smoothing out"
             )
         return self
 
@@ -367,7 +368,7 @@ class RunSettings(FrozenConfig):
         if self.server_optimizer == "adam" and self.server_rate >= 1:
             raise ConfigError(
                 f"server_rate = {self.server_rate:g}: with server_optimizer = adam every weight "
-                "moves by about that much a round; give less than 1, such as 0.01"
+                "moves by about this much in each round; give less than 1, such as 0.01"
             )
         return self
 
@@ -385,7 +386,7 @@ class RunSettings(FrozenConfig):
         if self.clients_per_round is not None and self.clients_per_round > self.num_clients:
             raise ConfigError(
                 f"clients_per_round = {self.clients_per_round}: there are only num_clients = "
-                f"{self.num_clients}; give at most that"
+                f"{self.num_clients}; give at most that many"
             )
         self._check_committees()
         if self.untrusted_clients >= self.fewest_in_round:
@@ -401,7 +402,7 @@ class RunSettings(FrozenConfig):
         if self.committee > self.num_clients:
             raise ConfigError(
                 f"committee = {self.committee}: there are only num_clients = {self.num_clients}; "
-                "give at most that"
+                "give at most that many"
             )
         if self.untrusted_clients > self.committees.fewest - 2:
             raise ConfigError(
@@ -417,7 +418,7 @@ class RunSettings(FrozenConfig):
         return tuple(each.budget() for each in given if each is not None)
 
     def equal_share(self, problem: Problem, num_clients: int) -> int | None:
-        """Return the largest number of a client's examples if all have equally many; else None.
+        """Return the largest number of examples of a client if all have equally many; else None.
 
         Args:
             problem: the public facts. Data that name their clients need not be divided equally.
@@ -449,14 +450,14 @@ class RunSettings(FrozenConfig):
 
     @property
     def round_size(self) -> int:
-        """The number of clients in a round; in the larger ones, if rounds differ by one."""
+        """The number of clients in a round; if rounds differ by one, in the larger rounds."""
         if self.answers_once:
             return cohort_sizes(self.num_clients, self.rounds)[1]
         return self.clients_per_round or self.num_clients
 
     @property
     def fewest_in_round(self) -> int:
-        """The number of clients in a round; in the smaller ones, if rounds differ by one."""
+        """The number of clients in a round; if rounds differ by one, in the smaller rounds."""
         if self.answers_once:  # fewer clients than rounds are refused elsewhere
             return max(1, cohort_sizes(self.num_clients, self.rounds)[0])
         return self.round_size
@@ -468,7 +469,7 @@ class RunSettings(FrozenConfig):
 
     @property
     def fewest_in_sum(self) -> int:
-        """The number of clients in one secure sum; in the smaller ones, if sums differ by one."""
+        """The number of clients in one secure sum; if sums differ by one, in the smaller sums."""
         return self.fewest_in_round if self.committee is None else self.committees.fewest
 
     @property

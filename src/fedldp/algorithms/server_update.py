@@ -88,7 +88,7 @@ class Estimated:
     Attributes:
         values: the estimate of the clients' mean, shape (d,), in float64, or in the float32 of
             ranges; None if the round's rule takes nobody's report, and the weights stay.
-        weight: of all reports together.
+        weight: the weight of all reports together.
         metrics: the system's own metrics of the round.
         arrays: the state's arrays that change.
     """
@@ -418,7 +418,7 @@ class ServerUpdate:
         publish: Callable[[State], Broadcast] = publish_weights,
         downlink: Event | None = None,
     ) -> ServerRole:
-        """Return the server's half of a system.
+        """Return the server's role in a system.
 
         Args:
             first: gives the first weights, and any arrays that the estimate or ``publish`` needs.
@@ -508,8 +508,8 @@ class ServerUpdate:
         """Refuse a mean that an optimiser would hide and keep; without one, the loop refuses it."""
         if not within_largest_weight(state.weights + change):
             raise Diverged(
-                f"round {state.round}: the mean of the reports is not finite, or beyond what a "
-                "server may tell; lower learning_rate"
+                f"round {state.round}: the mean of the reports is not finite, or too large for a "
+                "broadcast; lower learning_rate"
             )
 
     def _averaged(self, following: State) -> State:

@@ -36,7 +36,7 @@ ModelName = Annotated[str, BeforeValidator(_named)]
 
 Trainable = Annotated[str, Field(pattern=r"^[^,\s]+( *, *[^,\s]+)*$")]
 WEIGHTS = ".safetensors"
-"""The ending of the name of a file of weights."""
+"""The extension of the name of a file of weights."""
 WeightsFile = Annotated[str, Field(pattern=rf"\{WEIGHTS}$")]
 
 LARGEST_BATCH = 1_000_000_000
@@ -56,7 +56,7 @@ class PrivacyTarget(FrozenConfig):
 
 
 def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldInfo]) -> Any:
-    """Return a system's settings, with a start value for the one that a target solves, if needed.
+    """Return a system's settings, with a start value for the calibrated one if it is needed.
 
     Args:
         settings: the settings as given.
@@ -126,11 +126,11 @@ class Offer:
     Attributes:
         name: the name that users type.
         type: the type of its values, with their limits.
-        meaning: its meaning in words; None if the type has it.
+        meaning: its meaning in words; None if its type has one.
         default: its default; ... if it must be given.
-        per_client: whether it may be a list with one value for each client, who is told its own
-            only.
-        simulated: whether it is for simulations alone, and clients are not told.
+        per_client: whether it may be a list with one value for each client; a client is told only
+            its own value.
+        simulated: whether only simulations use it, so that clients are not told.
     """
 
     name: str

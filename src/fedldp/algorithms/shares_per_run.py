@@ -19,7 +19,7 @@ from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_
 
 @dataclass(frozen=True, kw_only=True)
 class SharesPerRun(Calibration):
-    """Shares of noise for a budget of the largest number of rounds that a client takes part in.
+    """Shares of noise for a budget that covers all rounds in which a client may take part.
 
     Attributes:
         settings: the settings of the preset.

@@ -35,7 +35,7 @@ RIDGE = Offer(
     "are added to the mean of squared errors",
     0.01,
 )
-"""The first names the local update; the second is of ``OwnSolution`` and ``StatisticsOf``."""
+"""The setting of ``OwnSolution`` and ``StatisticsOf``; ``LOCAL_UPDATE`` names the local update."""
 
 
 def check_linear(algorithm: Algorithm, local_update: str) -> None:
@@ -47,8 +47,8 @@ def check_linear(algorithm: Algorithm, local_update: str) -> None:
     config, problem = algorithm.config, algorithm.problem
     if problem.num_classes < 2:
         raise ConfigError(
-            f"local_update = {local_update} and dataset = {config.dataset}: it has one class, of "
-            "which there is nothing to learn; choose data of two or more"
+            f"local_update = {local_update} and dataset = {config.dataset}: it has one class only, "
+            "so there is nothing to learn; choose data with two or more classes"
         )
     if not is_linear(config.model, algorithm.input_shape, problem.num_classes):
         raise ConfigError(

@@ -42,8 +42,8 @@ def find_system(name: str) -> type[RunConfig]:
         )
     if found.name() != name:
         raise ConfigError(
-            f'system = {name}: write in it: system: Literal["{name}"] = "{name}"; a configuration '
-            "finds its system by that"
+            f'system = {name}: declare in it system: Literal["{name}"] = "{name}"; a saved '
+            "configuration finds its system by this value"
         )
     return found
 
@@ -51,8 +51,8 @@ def find_system(name: str) -> type[RunConfig]:
 def with_left_out(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a saved configuration, completed with the settings that were left out of it.
 
-    The configuration of a user's own system is returned unchanged, because a look would run its
-    code.
+    The configuration of a user's own system is returned unchanged, because reading its settings
+    would run the user's code.
     """
     found = systems().get(str(settings.get("system")))
     left_out = {} if found is None else found.left_out()
@@ -62,7 +62,7 @@ def with_left_out(settings: Mapping[str, Any]) -> dict[str, Any]:
 def own_code(config: RunConfig) -> tuple[str, ...]:
     """Return the addresses of the user's own code that states what a client releases.
 
-    A statement relies on its word: nobody here has proven it.
+    A statement relies on what this code states: nobody here has proven it.
     """
     named = (config.system, getattr(config, "mechanism", None))
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
@@ -120,7 +120,7 @@ def name_and_digest(config: RunConfig, problem: Problem) -> dict[str, str] | Non
 
 
 def noted_features(config: RunConfig, problem: Problem) -> dict[str, str] | None:
-    """Return what a run's folder notes about its features: the same, but nothing about own code.
+    """Return ``name_and_digest`` for a run's folder; None for the user's own code.
 
     A function may come from a notebook, where it has no source to take a digest of.
     """

@@ -61,7 +61,7 @@ def describe(
         close = " or ".join(get_close_matches(name.rpartition(".")[2], fields, n=2))
         hint = f"did you mean {close}? " if close else ""
         if name in _OF_CLOSED_FORMS:
-            hint = f"closed forms are in system = composed: take it, or leave {name} out. "
+            hint = f"only system = composed has closed forms: set it, or leave {name} out. "
         if name == "epsilon" and "target" in fields:
             hint = "its noise is solved for a guarantee: set target.epsilon instead. "
         if owner == system:
@@ -74,8 +74,8 @@ def describe(
         return f"{name} is not set, and {owner} needs it: add {name} = ..."
     if name == "system" and first["type"] == "literal_error":
         return (
-            f"system = {shown(first['input'])}: this recipe's is {system}, and settings differ "
-            "from system to system; choose another recipe, see `fedldp list recipes`, or write a "
+            f"system = {shown(first['input'])}: this recipe is for {system}, and each system has "
+            "its own settings; choose another recipe (see `fedldp list recipes`), or write a "
             f".toml file with system = {shown(first['input'])}"
         )
     message = first["msg"][0].lower() + first["msg"][1:]
@@ -83,7 +83,7 @@ def describe(
         message = "give a number"
     elif name in nested:
         own_settings = ", ".join(f"{name}.{key}" for key in nested[name])
-        message = f"it has settings of its own: give {own_settings}"
+        message = f"it is a table of settings: give {own_settings}"
     elif first["type"] == "literal_error":
         message = f"choose {first['ctx']['expected'].replace(chr(39), '')}"
     elif first["type"] in _KINDS:

@@ -120,7 +120,7 @@ class TrialKeys:
         return self._stream("fresh", round, phase, purpose, number)
 
     def kept(self, purpose: str) -> Stream:
-        """Return the stream for a purpose that the client has once in the run; see ``Keys``."""
+        """Return the stream for a purpose that is drawn only once in the run; see ``Keys``."""
         return self._stream("kept", purpose)
 
     def _stream(self, *labels: object) -> Stream:

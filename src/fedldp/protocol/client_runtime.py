@@ -10,8 +10,8 @@
 A simulation, its workers, the audit and a site all run this code; they differ only in the members,
 their keys and stores, and the ledgers. A site has one member. Many clients take every step
 together, in groups of clients that are asked one after another. A client that refuses leaves its
-group before it trains, and clients whose reports release something else are encoded and charged
-separately. Every refusal is an ordinary answer that depends on no example.
+group before it trains, and clients whose reports release something different are encoded and
+charged separately. Every refusal is an ordinary answer that depends on no example.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EncoderGroup:
-    """The clients of a group whose answers release the same, for at most the same number of rounds.
+    """Clients of a group whose answers release the same, in at most the same number of rounds.
 
     Attributes:
         encoder: the encoder that they share.
@@ -153,7 +153,7 @@ class OneClient:
     Attributes:
         index: the client's number.
         examples: the client's private examples.
-        role: the system's half that runs here.
+        role: the client's role in the system.
         keys: the client's randomness.
         kept: the client's store.
     """
@@ -201,11 +201,11 @@ class OneClient:
             raise PrivacyError(f"keys: they belong to another run; give those of {policy.run}")
         most, classes = self.role.most_examples, self.role.num_classes
         if most is not None and len(self.examples) < most:
-            # With fewer examples its answers would tell how many: the public, charged number is an
-            # equal share.
+            # With fewer examples its answers would reveal their number: what is charged is an equal
+            # share, which is public.
             raise PrivacyError(
-                f"examples: the client has {len(self.examples)}, and what it sends is charged for "
-                f"{most}, no fewer; add public ones"
+                f"examples: the client has {len(self.examples)}, and its answers are charged for "
+                f"{most}, no fewer; add public examples"
             )
         labels = self.examples.labels
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
@@ -223,7 +223,7 @@ class OneClient:
                 )
 
     def encoder_groups(self, indices: Sequence[int]) -> Sequence[EncoderGroup]:
-        """Return the client."""
+        """Return one group, of the client alone."""
         return [EncoderGroup(self.role.encoder, self.role.max_participations, [0])]
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
@@ -266,8 +266,8 @@ class ClientRuntime:
         members: the clients.
         policy: what they agreed to.
         ledgers: the clients' ledgers.
-        group: how many clients that are asked one after another take the steps together; 1 at a
-            site.
+        group: how many of the clients that are asked one after another take the steps together; 1
+            at a site.
         failed: is called with any error of training or encoding. If it returns, failed training is
             answered like training that gave NaN: with a public vector. If it is None, a simulation
             raises the error, and a real client logs only the error's type.
@@ -410,7 +410,7 @@ class _Asked:
     def _may_train(
         self, group: EncoderGroup, event: Event, found: dict[int, bytes]
     ) -> Sequence[int]:
-        """Return the places of those who must answer; put the others' answers in ``found``."""
+        """Return the places of clients that must answer; put the others' answers in ``found``."""
         runtime, members = self.runtime, self.runtime.members
         verdicts = runtime.ledgers.check(
             self.place,
@@ -440,8 +440,7 @@ class _Asked:
         """Return whether the encoder can answer the request, by a trial without an example.
 
         The trial's output is neither kept nor sent. Without it, a failure would show only after
-        training, whose duration depends on the examples, and a server could repeat that for
-        free.
+        training, whose duration depends on the examples, and a server could repeat this for free.
         """
         members, broadcast = self.runtime.members, self.broadcast
         nothing = Stream(bytes(KEY_BYTES), simulated=False)
@@ -460,7 +459,7 @@ class _Asked:
     def _is_first(self) -> bool:
         """Return whether the client has not trained for another request in this round.
 
-        If an answer fails after training all the same, the round gives no second try.
+        If an answer still fails after training, the round allows no second attempt.
         """
         _, round, phase, digest = self.place
         trained = self.runtime.trained
@@ -526,16 +525,16 @@ def check_count(num_examples: int, most: int | None) -> None:
     """
     if most is not None and num_examples > most:
         raise PrivacyError(
-            f"examples: the client has {num_examples}, and what it sends is charged for "
-            f"{most}; leave some out"
+            f"examples: the client has {num_examples}, and its answers are charged for {most}; "
+            "leave some out"
         )
 
 
 @lru_cache(maxsize=1)
 def read(policy: Policy, message: bytes) -> tuple[RoundRequest, bytes, Reason | None]:
-    """Read a request once, though several groups of clients are asked in the same words.
+    """Read a request once, even if several groups of clients receive the same bytes.
 
-    Only the latest is kept, because the request of a large model is large.
+    Only the latest is kept, because a large model makes a request large.
     """
     question = read_request(message)
     return question, hashlib.sha256(message).digest(), policy.refuses(question)
@@ -561,7 +560,7 @@ def _no_update(broadcast: Broadcast, count: int) -> Sensitive[Update]:
 def _part(
     update: Sensitive[Update], waiting: Sequence[int], places: Sequence[int]
 ) -> Sensitive[Update]:
-    """Return the rows of those who stand at ``places``, from the rows of all who waited."""
+    """Return the rows of the clients at ``places``, from the rows of all clients that waited."""
     if len(places) == len(waiting):
         return update
     return rows_of(update, np.searchsorted(waiting, places))

@@ -62,7 +62,7 @@ class FolderStore:
             if round is not None:
                 self._forget_before(round)
         elif self._lasting and path not in _synced:
-            self._sync(path)  # whoever kept it may have been killed before the sync
+            self._sync(path)  # the process that kept it may have been killed before the sync
         return load_file(path)
 
     def _path(self, name: str, round: int | None) -> Path:
@@ -107,7 +107,7 @@ class FolderStore:
             shutil.rmtree(folder)
 
     def _keep(self, made: Arrays, path: Path) -> None:
-        # safetensors writes memory as it lies, and would scramble a view with strides.
+        # safetensors writes memory as it is laid out, and would scramble a view with strides.
         arrays = {n: np.require(made[n], requirements="C") for n in made}
         self._place(path, lambda partial: save_file(arrays, partial))
 
@@ -137,10 +137,11 @@ class FolderStore:
 
 
 class MemoryStore:
-    """A client's store in memory, for played clients and for encoders that are tried out.
+    """A client's store in memory, for clients that an audit plays and for trials of encoders.
 
     Args:
-        kept: read for what was not made here, such as the client's own store; it is never changed.
+        kept: a store, such as the client's own, that is read for arrays not made here and never
+            changed.
     """
 
     def __init__(self, kept: Store | None = None) -> None:

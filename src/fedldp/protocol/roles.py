@@ -33,11 +33,11 @@ Draw = Callable[[str], Stream]
 """Gives the stream for a purpose, such as "batches" or "mechanism"."""
 
 Draws = Callable[[int], Draw]
-"""Gives the server's streams of a round; round 0 is before the first."""
+"""Gives the server's streams of a round; round 0 comes before the first."""
 
 
 class Store(Protocol):
-    """What a client keeps on its own side for the length of a run."""
+    """What a client keeps for the length of a run."""
 
     def holds(self, name: str) -> bool:
         """Return whether arrays are kept as ``name`` for the run."""
@@ -232,7 +232,7 @@ class LocalUpdate(Protocol):
 class Encoder(Protocol):
     """Turn sensitive updates into what may leave their clients, and say what that releases.
 
-    Whether an answer comes, and how long it is, may not depend on the update.
+    Whether an answer comes, and how long it is, must not depend on the update.
     """
 
     def event(self, phase: int = 0) -> Event:
@@ -260,10 +260,9 @@ class ClientRole:
         reporting: the phase whose answer is the system's report; its encoder draws there what it
             would draw in a round of one phase.
         trains_in: the phase in which the client trains.
-        max_participations: the number of rounds for which what the client sends is protected, where
-            that is fewer than all.
-        most_examples: the largest number of a client's examples, where the charged event counts on
-            it.
+        max_participations: the number of rounds in which the client's answers are protected, if it
+            is less than all.
+        most_examples: the largest number of a client's examples, if the charged event assumes one.
         num_classes: labels are 0 to num_classes - 1.
     """
 
@@ -318,7 +317,7 @@ class ServerStep(Protocol):
 
 
 class Ask(Protocol):
-    """Send one phase's request to clients; yield their reports, in any order, perhaps fewer."""
+    """Send one phase's request to clients; yield reports in any order. Some may be missing."""
 
     def __call__(
         self,
@@ -327,12 +326,12 @@ class Ask(Protocol):
         clients: Sequence[int],
         own: Mapping[int, Arrays] = ...,
     ) -> Incoming:
-        """Ask; ``own`` maps a client to what it alone is told: see ``RoundRequest``."""
+        """Send it; ``own`` maps a client to what it alone is told: see ``RoundRequest``."""
         ...
 
 
 class Dialogue(Protocol):
-    """The server's side of a round that takes several phases; returns its outcome."""
+    """The server's part in a round of several phases; returns its outcome."""
 
     def __call__(
         self, ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
@@ -357,7 +356,7 @@ class ServerRole:
         initial: see ``Initial``.
         publish: gives the round's broadcast from the state.
         aggregate: see ``ServerStep``.
-        dialogue: of a round with several phases; None for a round of one phase.
+        dialogue: runs a round of several phases; None for a round of one phase.
         downlink: what one broadcast releases about the clients to someone who sees nothing else and
             trusts the server, where the server adds noise itself.
         result: gives the weights that are tested and kept as the run's model.
@@ -380,8 +379,8 @@ class ServerRole:
     def read(self, state: State, reports: Incoming, draw: Draw) -> Vector:
         """Return the weights that reports lead to if no optimiser follows their mean.
 
-        This serves those who examine single reports, for whom the server's memory of earlier rounds
-        has no meaning.
+        This is for examining single reports, for which the server's memory of earlier rounds has no
+        meaning.
         """
         aggregate = self.aggregate if self.plain is None else self.plain
         return aggregate(state, reports, draw)[0].weights
@@ -416,9 +415,9 @@ class Score:
 class Tester(Protocol):
     """Measure the global model at one simulated client; ``test`` is the public test set.
 
-    This is a measurement of the simulator, and its result is not a message. Whoever sees the result
-    learns about every part of the client that the test passes through. If such a part was trained
-    on private examples, the result is a release, and the system's event states it.
+    This is a measurement of the simulator, and its result is not a message. Anyone who sees the
+    result learns about every part of the client that the test uses. If such a part was trained on
+    private examples, the result is a release, and the system's event states it.
     """
 
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score: ...

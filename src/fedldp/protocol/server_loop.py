@@ -126,10 +126,10 @@ class Loop:
 
     Attributes:
         run: the run's name, which every request carries.
-        server: the system's half.
+        server: the server's role in the system.
         rounds: how many rounds.
         participants: gives the clients to ask in a round.
-        transport: reaches them.
+        transport: carries requests to them and their answers back.
         draws: the server's randomness.
         evaluate: see ``Evaluator``.
         quorum: how many clients must take part in a round, at least 1.
@@ -179,8 +179,8 @@ class Loop:
         broadcast = self.server.publish(following)
         if not all(map(within_largest_weight, (weights, *broadcast.public.values()))):
             raise Diverged(
-                f"round {state.round}: a number to publish is beyond {LARGEST_WEIGHT:g}, which no "
-                "client answers; lower learning_rate"
+                f"round {state.round}: a number to publish is larger than {LARGEST_WEIGHT:g}, and "
+                "no client would answer that; lower learning_rate"
             )
         tested = self.evaluate(replace(broadcast, weights=self.server.result(following)))
         if tested is not None and not np.isfinite(tested.loss):
@@ -220,8 +220,8 @@ class Loop:
             if tally.asks_others(clients):
                 tally.broken = True
                 raise RunError(
-                    f"round {state.round}: a client was asked that does not take part; ask those "
-                    "who do"
+                    f"round {state.round}: a client was asked that does not take part; ask only "
+                    "clients that do"
                 )
             question = RoundRequest(run=self.run, phase=phase, broadcast=broadcast, own=own)
             return tally.passing(self.transport, question, clients)
@@ -261,11 +261,11 @@ class _Tally:
 
     @property
     def took_part(self) -> int:
-        """How many sent a report and refused nothing."""
+        """How many clients sent a report and refused nothing."""
         return int(self._took_part.sum())
 
     def refused(self) -> dict[str, int]:
-        """Return how many refused, by reason."""
+        """Return how many clients refused, by reason."""
         counts = np.bincount(self._refused, minlength=len(_REASONS) + 1)[1:]
         return {reason: int(n) for reason, n in zip(_REASONS, counts, strict=True) if n}
 
@@ -287,7 +287,9 @@ class _Tally:
                 if isinstance(content, Report) and content.client not in (None, sender):
                     continue  # under another client's name
                 places = self._places(sender)
-                expected = (places >= 0) & waiting[places] & _first(places)  # not unasked or twice
+                expected = (
+                    (places >= 0) & waiting[places] & _first(places)
+                )  # asked, and for the first time
                 if isinstance(content, Reports) and content.client is not None:
                     expected &= content.client == _numbers(sender)  # nor in another's name
                 waiting[places[expected]] = False
@@ -305,7 +307,7 @@ class _Tally:
                 yield content
 
     def _places(self, clients: int | Sequence[int]) -> NDArray[np.intp]:
-        """Return where clients stand among those asked, shape (n,); -1 for one that was not."""
+        """Return the places of clients among those asked, shape (n,); -1 for a client not asked."""
         if not self._asked.size:
             return np.full(np.size(clients), -1)
         given = _numbers(clients)

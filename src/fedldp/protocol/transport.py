@@ -8,17 +8,17 @@ from typing import Protocol
 from fedldp.protocol.wire import Counted, Refusal, Report, Reports, RoundRequest, Shuffled
 
 Content = Report | Reports | Refusal | Shuffled | Counted | None
-"""What came in; None for clients whose reports come without a name."""
+"""What arrived; None for clients whose reports arrive without a name."""
 
 Delivery = tuple[int | Sequence[int] | None, Content]
-"""Who sent it, where that is visible, and what came. Several clients bring Reports, or None."""
+"""The sender, if visible, and the content. Several clients' content is Reports, or None."""
 
 
 class Transport(Protocol):
     """Carries a request to clients and their answers back."""
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Ask ``clients``; yield what comes in, in any order. Some clients may not answer."""
+        """Ask ``clients``; yield what arrives, in any order. Some clients may not answer."""
         ...
 
 

@@ -36,7 +36,7 @@ def alone(encoder: Encoder, update: Sensitive[Any], broadcast: Broadcast, sender
 
 
 def row_of(update: Sensitive[Update], place: int) -> Sensitive[Update]:
-    """Return what one of the clients computed, sealed as it was."""
+    """Return what one of the clients computed, still sealed."""
     return Sensitive(update.open().alone(place))
 
 
@@ -49,8 +49,8 @@ def check_shape(update: Sensitive[Update], count: int, size: int) -> Sensitive[U
         size: d, the size of the model.
 
     Raises:
-        RunError: the update lacks, for each client, a row of ``size`` weights and of each other
-            array.
+        RunError: the update does not have, for each client, one row of ``size`` weights and one row
+            of each other array.
     """
     opened = update.open()
     if tuple(opened.rows.shape) != (count, size):
@@ -62,7 +62,7 @@ def check_shape(update: Sensitive[Update], count: int, size: int) -> Sensitive[U
 
 
 def rows_of(update: Sensitive[Update], places: NDArray[np.int64]) -> Sensitive[Update]:
-    """Return what some of the clients computed, sealed as it was."""
+    """Return what some of the clients computed, still sealed."""
     return Sensitive(update.open().at(places))
 
 

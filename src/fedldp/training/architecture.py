@@ -45,9 +45,9 @@ class Architecture:
         check_images(self.input_shape)
         if min(self._sides()) < 1:
             raise ConfigError(
-                f"encoder_channels = {list(self.channels)}: images of {self.input_shape[1]}x"
-                f"{self.input_shape[2]} are too small for {len(self.channels)} blocks; give fewer, "
-                "or set encoder_padding = true"
+                f"encoder_channels = {list(self.channels)}: images of "
+                f"{self.input_shape[1]}x{self.input_shape[2]} are too small for "
+                f"{len(self.channels)} blocks; give fewer blocks, or set encoder_padding = true"
             )
 
     @property
@@ -58,7 +58,7 @@ class Architecture:
 
     @property
     def multiplications(self) -> int:
-        """The number of multiplications by a weight that one example's features take."""
+        """The number of multiplications by a weight that one example's features need."""
         inward, *sides = self.input_shape
         count = 0
         for outward in self.channels:

@@ -4,11 +4,12 @@ The arithmetic is that of training one client after another, in the same batches
 rounded differently. Only training is batched: each client's weights are encoded with its own
 streams.
 
-On a GPU clients always train together. On a CPU they do if that is faster: if the model has only
-dense layers and at most ``LARGEST_MODEL`` weights, and a batch has at most ``LARGEST_BATCH``
-examples. With convolutions, or with more weights than a CPU's cache holds for several clients, one
-after another is faster (``benchmarks/``). A group is the next ``GROUP`` clients that are asked in a
-round, whichever process trains them, so any number of workers gives the same bits.
+On a GPU clients always train together. On a CPU they train together if that is faster: if the model
+has only dense layers and at most ``LARGEST_MODEL`` weights, and a batch has at most
+``LARGEST_BATCH`` examples. With convolutions, or with more weights than a CPU's cache holds for
+several clients, one after another is faster (``benchmarks/``). A group is the next ``GROUP``
+clients that are asked in a round, whichever process trains them, so any number of workers gives the
+same bits.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def group_of(model: nn.Module, device: torch.device, batch: int) -> int:
 def _is_dense(model: nn.Module) -> bool:
     """Return whether a model is a stack of torch's own dense layers.
 
-    A user's own layer may do anything, and ``_dense_gradients`` does not know frozen layers'
-    buffers.
+    A user's own layer may do anything, and ``_dense_gradients`` does not handle buffers of frozen
+    layers.
     """
     if any(True for _ in model.buffers()):
         return False
@@ -81,7 +82,7 @@ ExampleSource = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Gives the inputs and labels of examples by their rows, an index array of any shape."""
 
 Gradients = Callable[[Weights, Tensor, Tensor, Tensor], Weights]
-"""Gives each client's gradient from weights, inputs, labels, and a mask of those it takes."""
+"""Gives each client's gradient from weights, inputs, labels, and a mask of the examples it uses."""
 
 Advance = Callable[[int, Weights, Weights], None]
 """Changes weights in place by the gradients of step 0, 1, 2, ..."""
@@ -110,7 +111,7 @@ def train_together(
     device = next(iter(copies.values())).device
     for number in range(rows.shape[1]):
         chosen = torch.from_numpy(rows[:, number]).to(device)
-        # An entry that is not taken points to the client's first example, or to anybody's.
+        # An unused entry points to the client's first example, or to any example.
         inputs, labels = source(torch.where(chosen < 0, chosen[:, :1].clamp(min=0), chosen))
         found = gradients(copies, inputs, labels, chosen >= 0)
         before = None
@@ -147,8 +148,8 @@ def mean_gradients(
     """Return a function for the gradient of each client's mean cross-entropy.
 
     Each example's loss is multiplied by the weight of its class, if there are weights. If
-    ``losses`` are given, their mean is taken, for each client alone, whatever they do with other
-    examples.
+    ``losses`` are given, their mean is taken, separately for each client, whatever they compute
+    from other examples.
 
     Raises:
         ConfigError: (the result, when called) the model draws random numbers in training, such as
@@ -178,7 +179,7 @@ def mean_gradients(
                 raise
             raise ConfigError(
                 "device = cuda: the model draws random numbers in training (dropout?), which "
-                "clients that train together cannot do alike; use --device cpu"
+                "cannot be the same for clients that train together; use --device cpu"
             ) from error
         return found
 
@@ -186,7 +187,7 @@ def mean_gradients(
 
 
 def _dense_gradients(model: nn.Module, class_weights: Tensor | None) -> Gradients:
-    """Return the same for a stack of dense layers, by products of stacked matrices.
+    """Return ``mean_gradients`` for a stack of dense layers, by products of stacked matrices.
 
     torch.func can do this too, but takes a second to load.
     """
@@ -233,7 +234,7 @@ def descend(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Advance:
-    """Return SGD with the step sizes ``rate(0)``, ``rate(1)``, ... that begins at rest.
+    """Return SGD with step sizes ``rate(0)``, ``rate(1)``, ..., and a momentum of zero at first.
 
     Args:
         rate: gives the size of a step.

@@ -54,7 +54,7 @@ class Codes:
         num_clients: the number of clients that divide the test set among them; None makes a client
             test on the examples it kept.
         randomise_tests: whether bits of test examples are randomised too.
-        augmentation: of the images on which a client trains an encoder; see ``feature_net``.
+        augmentation: how images are varied when a client trains an encoder; see ``feature_net``.
         decay: the decay of its learning rate.
         device: where encoders are trained.
     """
@@ -91,7 +91,7 @@ class Codes:
         return client.store.arrays("training", make)
 
     def for_test(self, broadcast: Broadcast, client: Client, test: Examples) -> Arrays:
-        """Return the same arrays for the client's test examples; their labels stay true."""
+        """Return the same arrays for the client's test examples; labels are not randomised."""
 
         def make() -> Arrays:
             if self.num_clients is None:

@@ -1,13 +1,13 @@
 """SGD on a small convolutional network by matrix products, equal to autograd up to rounding.
 
 Convolutions with few channels leave most of a vector unit idle, and on ten examples the calls of
-autograd take as long as they do. Here an example is a column, and each value of a layer has a row.
-A convolution gathers its windows from those rows and is then one matrix product, like a dense
-layer. Its results come in the order in which max-pooling takes the largest of neighbouring blocks.
-A last row of ones makes the bias a column of the weights. All buffers are allocated once.
+autograd take as long as the convolutions. Here an example is a column, and each value of a layer
+has a row. A convolution gathers its windows from those rows and is then one matrix product, like a
+dense layer. Its results are ordered so that max-pooling takes the largest of neighbouring blocks. A
+last row of ones makes the bias a column of the weights. All buffers are allocated once.
 
 It serves only the networks that ``layers_of`` recognises; autograd serves all others.
-Source: Chellapilla, Puri, Simard 2006, of convolutions as matrix products.
+Source: Chellapilla, Puri, Simard 2006, for convolutions as matrix products.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WIDEST = 32
-"""Largest number of output channels: oneDNN's own convolutions are faster on wider ones."""
+"""Largest number of output channels: oneDNN's own convolutions are faster for more."""
 
 LARGEST = 700_000
 """Largest number of values in all windows of a batch: more leave the CPU's cache too often."""
@@ -181,7 +181,7 @@ class ColumnStack:
 
     @torch.no_grad()
     def load(self, parameters: Sequence[Tensor]) -> None:
-        """Take the weights from the network's ``parameters``; steps begin at rest."""
+        """Take the weights from the network's ``parameters``; the momentum begins at zero."""
         self._velocity.zero_()
         for own, weight, bias in zip(self._weights, parameters[::2], parameters[1::2], strict=True):
             own[:, :-1] = weight.reshape(len(own), -1)
@@ -276,9 +276,9 @@ def layers_of(
 ) -> list[Conv | Dense] | None:
     """Return the layers of ``model`` if it is of a kind known to be faster this way, or None.
 
-    Known are convolutions, each followed by max-pooling and a ReLU, and then dense layers with a
-    ReLU between them: torch's own modules in a plain ``nn.Sequential``, without hooks and with
-    nothing frozen.
+    The known networks are convolutions, each followed by max-pooling and a ReLU, and then dense
+    layers with a ReLU between them: torch's own modules in a plain ``nn.Sequential``, without hooks
+    and with nothing frozen.
     """
     if any(True for _ in model.buffers()):
         return None
@@ -321,7 +321,7 @@ def is_changed(module: nn.Module) -> bool:
 
 
 def _is_narrow(conv: nn.Conv2d, pool: Any, size: Size) -> bool:
-    """Return whether it is a plain convolution of images of ``size`` with few channels."""
+    """Return whether ``conv`` is a plain convolution of images of ``size``, with few channels."""
     plain = (conv.stride, conv.padding, conv.dilation) == ((1, 1), (0, 0), (1, 1))
     return (
         (plain and conv.groups == 1 and conv.bias is not None)
@@ -331,17 +331,17 @@ def _is_narrow(conv: nn.Conv2d, pool: Any, size: Size) -> bool:
 
 
 def _sides(conv: nn.Conv2d, size: Size) -> list[int]:
-    """Return the height and the width of its result."""
+    """Return the height and the width of the result of ``conv``."""
     return [have - side + 1 for have, side in zip(size[1:], conv.kernel_size, strict=True)]
 
 
 def _windows(conv: nn.Conv2d, size: Size) -> int:
-    """Return how many values the windows of one image of ``size`` have in all."""
+    """Return how many values all windows of one image of ``size`` contain together."""
     return conv.weight[0].numel() * prod(_sides(conv, size))
 
 
 def _is_pool(module: nn.Module) -> bool:
-    """Return whether it is max-pooling of adjacent squares with sides of 2 or more."""
+    """Return whether a module is max-pooling of adjacent squares with sides of 2 or more."""
     return (
         type(module) is nn.MaxPool2d
         and type(module.kernel_size) is int

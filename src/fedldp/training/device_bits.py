@@ -2,7 +2,7 @@
 
 The arithmetic is that of ``mechanisms.comparison``, operation by operation in float32, which every
 device rounds alike. The random words come from the clients' keystreams on the CPU, and the few
-coordinates that are close to a threshold are settled there in exact integers. The result is a bit
+coordinates that are close to a threshold are decided there in exact integers. The result is a bit
 for each weight.
 """
 
@@ -29,7 +29,7 @@ def encode_on_device(
 
     Args:
         mechanism: the randomiser.
-        ranges: of the weights.
+        ranges: the ranges of the weights.
         weights: float32, finite, on any device, shape (n, d).
         streams: n streams, one for each row.
 
@@ -47,7 +47,8 @@ def encode_on_device(
     if not bool(weights.isfinite().all()):
         raise PrivacyError("the weights to release contain NaN or infinity: nothing was released")
     center, factor = ranges.as_single
-    # A number beyond the largest float32 becomes infinity, which is clipped like any above 1.
+    # A number beyond the largest float32 becomes infinity, which is clipped like any number above
+    # 1.
     scaled = weights if center is None else weights - _there(center, weights)
     scaled = scaled * _there(factor, weights)
     pieces = [

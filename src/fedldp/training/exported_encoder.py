@@ -41,13 +41,13 @@ _BESIDE_CORE = frozenset(
 """Operators that exports contain although they are not among torch's core operators."""
 
 _UNINITIALISED = "empty"
-"""The beginnings of operators' names that return raw memory, which may hold other examples."""
+"""Prefixes of the names of operators that return raw memory, which may hold other examples."""
 
 _UNCHECKED = frozenset({"_embedding_bag", "grid_sampler_2d"})
 """Operators that return raw memory if their arguments do not fit."""
 
 _BACKWARD = "_backward"
-"""The endings of training operators' names, some of which write where a tensor's indices say."""
+"""Suffixes of the names of training operators; some write where a tensor's indices point."""
 
 _TYPES: Mapping[int, torch.dtype] = {
     1: torch.uint8,
@@ -101,7 +101,7 @@ class ExportedEncoder:
         except Exception as error:  # a damaged file raises nearly any error
             raise ConfigError(
                 f"{named}: it is not a file of torch.export.save, or it is damaged "
-                f"({type(error).__name__}: {first_line(error)}); write it anew"
+                f"({type(error).__name__}: {first_line(error)}); write it again"
             ) from error
         object.__setattr__(self, "_run", run)
         object.__setattr__(self, "size", self._tried(named))
@@ -128,7 +128,7 @@ class ExportedEncoder:
             return self._run(torch.tensor(example[None])).flatten().float().numpy()
 
     def _tried(self, named: str) -> int:
-        """Return how many features public examples have, random ones and zeros."""
+        """Return the number of features, found by trying random public examples and zeros."""
         drawn = numbered_generator(0, 0).random((2, *self.input_shape)).astype(np.float32)
         drawn[1] = 0
         try:
@@ -145,7 +145,8 @@ class ExportedEncoder:
             )
         if found[0].tobytes() != found[2].tobytes():
             raise ConfigError(
-                f"{named}: it returns other numbers when it is called again; export it in eval mode"
+                f"{named}: it returns different numbers when it is called again; export it in eval "
+                "mode"
             )
         return found[0].size
 
@@ -166,8 +167,8 @@ class _Call:
             of: gives the value of an argument.
 
         Raises:
-            ValueError: a batch normalisation has another number of channels, or would read beyond
-                its numbers; or the example decides how many numbers an index picks.
+            ValueError: a batch normalisation has a different number of channels, or would read
+                beyond its numbers; or the example decides how many numbers an index picks.
         """
         positional = [of(each) for each in self.positional]
         named = {name: of(each) for name, each in self.named.items()}
@@ -202,8 +203,8 @@ class _Graph:
         version = document["schema_version"]["major"]
         if version != _FORMAT:
             raise _Unreadable(
-                f"it has version {version} of torch's format, and {_FORMAT} is read here; export "
-                "it with another version of torch"
+                f"it has version {version} of torch's format, and only {_FORMAT} is read here; "
+                "export it with another version of torch"
             )
         module = document["graph_module"]
         graph = module["graph"]
@@ -257,7 +258,7 @@ class _Graph:
                 held = ("weights", weights) if name in weights else ("constants", constants)
                 self._given[spec["arg"]["name"]] = _tensor(held[1][name], held[0], files)
             else:
-                raise _Unreadable(f"it is given a {kind}; export a network of tensors alone")
+                raise _Unreadable(f"it takes a {kind}; export a network that takes tensors only")
         if len(examples) != 1 or examples[0] is None:
             raise _Unreadable(f"it takes {len(examples)} arguments; export it for one tensor")
         return str(examples[0])
@@ -287,7 +288,7 @@ def _tensor(entry: Any, folder: str, files: Mapping[str, bytes]) -> torch.Tensor
     if content := files[f"data/{folder}/{entry['path_name']}"]:
         flat = torch.frombuffer(bytearray(content), dtype=flat.dtype)
     elif math.prod(sizes):
-        raise _Unreadable("a tensor of it is empty; write it anew")
+        raise _Unreadable("one of its tensors is empty; write the file again")
     return torch.as_strided(flat, sizes, strides, _ints([meta["storage_offset"]])[0])
 
 
@@ -325,7 +326,8 @@ def _operator(target: str) -> Any:
         schema, tags = operator._schema, operator.tags
     except (AttributeError, RuntimeError):
         raise _Unreadable(
-            f"it calls {target}, which this version of torch does not have; use that of its export"
+            f"it calls {target}, which this version of torch does not have; use the version that "
+            "exported it"
         ) from None
     makes = [str(value.type) for value in schema.returns]
     if schema.is_mutable or torch.Tag.nondeterministic_seeded in tags:
@@ -335,13 +337,13 @@ def _operator(target: str) -> Any:
         )
     if name in _UNCHECKED or name.endswith(_BACKWARD):
         raise _Unreadable(
-            f"it calls {target}, which does not check its arguments, so that a file could show or "
+            f"it calls {target}, which does not check its arguments, so a file could read or "
             "change other memory; export it without"
         )
     if torch.Tag.dynamic_output_shape in tags and name != "index":
         raise _Unreadable(
-            f"it calls {target}, whose size follows from the example, and so would the time it "
-            "takes; export it without"
+            f"it calls {target}, whose output size, and so its time, depends on the example; "
+            "export it without"
         )
     known = torch.Tag.core in tags or name in _BESIDE_CORE
     tensors = not set(makes) - {"Tensor", "List[Tensor]"}

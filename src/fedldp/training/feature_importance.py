@@ -74,9 +74,9 @@ class FirstLayer:
 def not_dense(name: str) -> ConfigError:
     """Return the refusal of a model called ``name`` whose features have no weights of their own."""
     return ConfigError(
-        f"model = {name}: its first layer is not a dense one on the flattened input, so "
-        "features have no weights of their own; use mlp or logistic, or an nn.Sequential "
-        "that begins with nn.Flatten() and nn.Linear"
+        f"model = {name}: its first layer is not a dense layer on the flattened input, so features "
+        "have no weights of their own; use mlp or logistic, or an nn.Sequential that begins with "
+        "nn.Flatten() and nn.Linear"
     )
 
 

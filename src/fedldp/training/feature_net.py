@@ -1,10 +1,10 @@
-"""A convolutional network that a client, or the public, trains for its features.
+"""A convolutional network for features, trained by a client or on public data.
 
-It never leaves its owner. Source: Chamikara et al. 2022, "Local Differential Privacy for Federated
-Learning", Section 4.1 and Appendix A. The activations, the dropout rates and the hidden layer of
-its MNIST network are in the picture of its Fig. 13, which we do not have. ELU and the rates here
-come from the widespread Keras network with the layers of its deep one; 512 units, and dropout 0.2,
-are ours.
+A network that a client trains never leaves the client. Source: Chamikara et al. 2022, "Local
+Differential Privacy for Federated Learning", Section 4.1 and Appendix A. The activations, the
+dropout rates and the hidden layer of its MNIST network are in the picture of its Fig. 13, which we
+do not have. ELU and the rates here come from the widespread Keras network with the layers of its
+deep one; 512 units, and dropout 0.2, are ours.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def train(
         decay: the rate of step s is LEARNING_RATE/(1 + decay s), like Keras's ``decay``.
 
     Returns:
-        Whether all of its weights are finite; they are not if training diverged.
+        Whether all weights of ``net`` are finite; they are not if training diverged.
     """
     net.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     kernels = [layer.weight for layer in net.modules() if isinstance(layer, nn.Conv2d)]

@@ -1,7 +1,8 @@
 """Linear models in contrasts of the classes, and the statistics that determine them.
 
-Adding a number to the logits of all k classes changes no answer, so k - 1 contrasts of its classes
-determine a linear model. In an orthonormal basis of contrasts, norms equal those of the weights.
+Adding a number to the logits of all k classes changes no prediction, so k - 1 contrasts of the
+classes determine a linear model. In an orthonormal basis of contrasts, norms equal those of the
+weights.
 """
 
 from __future__ import annotations

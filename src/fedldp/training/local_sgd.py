@@ -42,7 +42,8 @@ class LocalSgd:
         batch_size: examples in one step.
         learning_rate: step size.
         device: where to train.
-        momentum: share of the last step's gradient that carries over; every round begins at rest.
+        momentum: share of the last step's gradient that carries over; it starts at zero in every
+            round.
         class_weights: factor on the loss of an example of each class, shape (classes,). A batch's
             loss is the plain mean of its examples' weighted losses: torch's own mean divides by the
             sum of the weights, which would cancel the weight of a batch of one class.
@@ -74,8 +75,8 @@ class LocalSgd:
     def group(self, most_examples: int) -> int:
         """Return how many clients train at once; see ``batched_sgd``.
 
-        With other losses, on a CPU, one: ``batched_sgd`` has matrix products for cross-entropy
-        only.
+        With other losses it is one on a CPU, because ``batched_sgd`` has matrix products for
+        cross-entropy only.
         """
         if self.losses is not None and self.device.type == "cpu":
             return 1
@@ -208,7 +209,7 @@ def batches(size: int, epochs: int, batch_size: int, stream: Stream) -> Iterator
 
 
 def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Score:
-    """Return how ``model`` does on ``examples``.
+    """Return the score of ``model`` on ``examples``.
 
     Raises:
         ConfigError: the model fails on them.

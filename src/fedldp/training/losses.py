@@ -69,13 +69,14 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
         torch.autograd.grad(found.sum(), logits)
     except Exception as error:  # the user's own function may raise any error
         raise ConfigError(
-            f"loss = {address}: {type(error).__name__}: {first_line(error)}; it takes logits, "
-            "shape (n, classes), and labels, (n,), and returns a loss for each example, by torch"
+            f"loss = {address}: {type(error).__name__}: {first_line(error)}; it must take logits, "
+            "shape (n, classes), and labels, (n,), and return a loss for each example, computed "
+            "by torch"
         ) from error
     if shape != (2,):
         raise ConfigError(
             f"loss = {address}: for 2 examples it returns the shape {shape}; return one loss for "
-            "each, without their mean"
+            "each example, not their mean"
         )
     if class_weights is None:
         return function  # type: ignore[no-any-return]

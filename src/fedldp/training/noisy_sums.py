@@ -23,7 +23,7 @@ _RESOLUTION = 1 << 53
 
 
 def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float:
-    """Return the sampling rate of steps of ``batch_size``, for the mean client, so it is public.
+    """Return the public sampling rate of steps of ``batch_size``, for the mean client size.
 
     It is rounded up to a number below which a random float lies with exactly that probability.
 
@@ -34,7 +34,7 @@ def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float
     if share > 1:
         raise ConfigError(
             f"batch_size = {batch_size}: {num_clients} clients have {num_examples / num_clients:g} "
-            "examples on average; give no more"
+            "examples on average; give at most that many"
         )
     return math.ceil(share * _RESOLUTION) / _RESOLUTION
 

@@ -111,7 +111,7 @@ class Summed(Protocol):
         """Return the sum over all people, in whole numbers, shape (d,).
 
         It is exact, and cut to 2^52 in each coordinate, which moves no two sums further apart.
-        Fewer than 2^22 people never reach that.
+        Fewer than 2^22 people never reach that limit.
         """
         ...
 
@@ -128,8 +128,8 @@ class Summed(Protocol):
 class PersonGradients:
     """The local update: the sum over a client's people, beside the broadcast's weights.
 
-    Some people may be held out of training. Each of them gives a vote instead, in a coordinate of
-    its own: ``NORM`` if the broadcast's weights classify most of its rows correctly, else
+    Some people may be held out of training. Each of them gives a vote instead, in a separate
+    coordinate: ``NORM`` if the broadcast's weights classify most of its rows correctly, else
     -``NORM``. So these people also give a vector of norm at most ``NORM``, and nobody gives two:
     what holds for a person in training holds for a person that votes.
 
@@ -208,7 +208,7 @@ def class_counts(examples: Examples, num_classes: int) -> Floats:
 
 
 def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
-    """Return the class weights of a broadcast, each forced into 0 to 1.
+    """Return the class weights of a broadcast, each clipped to [0, 1].
 
     Raises:
         RunError: there is not one weight for each class. This depends on nothing private.
@@ -216,8 +216,9 @@ def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
     told = broadcast.public.get(CLASS_WEIGHTS)
     if told is None or told.shape != (num_classes,):
         raise RunError(
-            f"round {broadcast.round}: the broadcast has no weight for each of the {num_classes} "
-            "classes; the server must tell them from counts of the first rounds"
+            f"round {broadcast.round}: the broadcast does not have one weight for each of the "
+            f"{num_classes} classes; the server must compute them from the counts of the first "
+            "rounds"
         )
     return tuple(np.nan_to_num(told.astype(np.float64), nan=1.0).clip(0, 1).tolist())
 
@@ -277,8 +278,8 @@ def samples(client: Client, rate: float) -> Iterator[slice | NDArray[np.bool_]]:
     stream, people = client.fresh("people"), whose_rows(client.examples)
     if not stream.simulated:
         raise PrivacyError(
-            f"sample_rate = {rate:g}: the time of a step tells how many people it took; it is for "
-            "a simulation; set sample_rate = 1"
+            f"sample_rate = {rate:g}: the time of a step reveals how many people it took, so this "
+            "is for simulations only; set sample_rate = 1"
         )
     generator, count = stream.generator(), people.max(initial=-1) + 1
     while True:
@@ -542,7 +543,7 @@ class ModelGradients:
                 try:
                     with torch_seeded(_same_draws()):
                         found = gradient(rows)
-                except Exception:  # one person's rows may not affect anybody else
+                except Exception:  # one person's rows must not affect anybody else
                     continue
                 total += on_grid_of_clip(found, self.clip).astype(np.int64)
         return _cut(total)
@@ -576,7 +577,7 @@ class ModelGradients:
 def _same_draws() -> Stream:
     """Return the source of a model's random draws, restarted for every person.
 
-    Otherwise a person's draws would follow the draws of the person before.
+    Otherwise a person's draws would depend on those of the person before.
     """
     return Stream(bytes(32), simulated=True)
 
@@ -632,7 +633,7 @@ def _rounded(exact: list[Floats], norms: Callable[[list[Floats]], Floats]) -> li
     """
     found = [np.rint(each) for each in exact]
     for shorter in (np.trunc, np.zeros_like):
-        long = ~(norms(found) <= _HOLDS)  # NaN is not
+        long = ~(norms(found) <= _HOLDS)  # NaN counts as too long
         if not long.any():
             break
         for each, one in zip(found, exact, strict=True):

@@ -61,7 +61,7 @@ def check_portions(num_examples: int, num_clients: int, rounds: int) -> None:
     """Refuse more rounds than the smallest client can have examples.
 
     Raises:
-        ConfigError: some client must be left without an example for every round.
+        ConfigError: some client cannot have an example for every round.
     """
     if num_examples // num_clients < rounds:
         raise ConfigError(
@@ -165,8 +165,8 @@ def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
     if len(kept["order"]) != len(client.examples) or kept["rounds"].tolist() != [rounds]:
         raise PrivacyError(
             f"examples: the client began this run with {len(kept['order'])}, for "
-            f"{kept['rounds'][0]} rounds, and now has {len(client.examples)}, for {rounds}; go on "
-            "with what it began with"
+            f"{kept['rounds'][0]} rounds, and now has {len(client.examples)}, for {rounds}; "
+            "continue with the examples and rounds that it began with"
         )
     return kept["order"]
 

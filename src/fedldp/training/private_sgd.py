@@ -2,9 +2,9 @@
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Algorithm 1. Opacus (Yousefpour et al. 2021) clips, adds the noise and takes the
-steps. Its own gradients would come from the model applied to a batch, so a layer that mixes the
-examples of a batch would escape the clip. Here torch.func computes the gradients of one example at
-a time.
+steps. Opacus's own gradients would come from the model applied to a batch, so a layer that mixes
+the examples of a batch would escape the clip. Here torch.func computes the gradients of one example
+at a time.
 """
 
 from __future__ import annotations

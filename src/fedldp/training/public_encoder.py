@@ -33,7 +33,7 @@ def check_is_public(public_dataset: str, dataset: str) -> None:
     try:
         private = find_source(dataset)
     except ConfigError:
-        return  # the user's own: a file, or arrays under a name of theirs
+        return  # the user's own data: a file, or arrays
     if public.name == private.name or (public.folder and public.folder == private.folder):
         raise ConfigError(
             f"public_dataset = {public_dataset}: the clients hold records of {dataset}, so it is "

@@ -2,8 +2,8 @@
 
 The labels are one-hot vectors less their mean, in contrasts of the classes. Examples, with a 1 for
 the intercept if the model has one, are scaled to norm 1. This does not change a linear model's
-answers, it bounds the largest eigenvalue of the examples' mean product by 1, and it bounds the norm
-of statistics. An example that is zero, or holds NaN or infinity, counts as zeros.
+predictions; it bounds the largest eigenvalue of the examples' mean product by 1, and it bounds the
+norm of statistics. An example that is zero, or holds NaN or infinity, counts as zeros.
 
 A positive ridge always gives a solution, whatever the examples are.
 """
@@ -38,7 +38,7 @@ class RidgeSolution:
     ridge: float
 
     def group(self, most_examples: int) -> int:
-        """Return how many clients are encoded at once; each is solved for alone."""
+        """Return how many clients are encoded at once; each solution is computed alone."""
         return GROUP
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:

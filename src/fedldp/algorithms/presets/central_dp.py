@@ -20,7 +20,7 @@ Talwar, Zhang 2018. The noise comes from the server's own randomness: anyone who
 a simulation, the seed) can subtract it.
 
 With ``noise = "discrete-gaussian"``, also ours, no step before the broadcast uses floats: a client
-rounds its change to a public grid and clips it there, by integers; the sum is exact, and so is the
+rounds its change to a public grid and clips it there, in integers; the sum is exact, and so is the
 discrete Gaussian that the server adds. The proof covers what is computed, so it can be deployed:
 
     encoder       change w - W in whole grid steps, of norm S at most   Report: d words of 64 bits
@@ -73,12 +73,12 @@ from fedldp.mechanisms.none import Plain
     inverse=True,
 )
 def central_dp(settings: Settings) -> Composition:
-    """Central DP: its release is at the server, which clients trust."""
+    """Central DP: the server, which clients trust, adds the noise."""
     if settings.noise == "discrete-gaussian":
         return discrete(settings)
     claim, unused = None, {}
     if settings.clip is None:
-        unused["untrusted_clients"] = "no line of the statement rests on it while clip is not set"
+        unused["untrusted_clients"] = "no line of the statement depends on it while clip is not set"
         claim = Claim(
             epsilon=moments_epsilon(
                 settings.noise_multiplier,
@@ -107,7 +107,7 @@ def central_dp(settings: Settings) -> Composition:
 
 
 def discrete(settings: Settings) -> Composition:
-    """Return central DP with exact noise on exact sums of what clients clip themselves.
+    """Return central DP with exact noise on exact sums of updates that clients clip themselves.
 
     Raises:
         ConfigError: there is no fixed clip, from which the public grid follows.
@@ -129,7 +129,7 @@ def discrete(settings: Settings) -> Composition:
         channel=Central(),
         downlink=lambda size, problem: steps.noised(size),
         unused={
-            "untrusted_clients": "no line of the statement rests on it, as every client is charged "
-            "for every round"
+            "untrusted_clients": "no line of the statement depends on it, as every "
+            "client is charged for every round"
         },
     )

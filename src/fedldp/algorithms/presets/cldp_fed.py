@@ -13,8 +13,8 @@
     server_step   W + mean of v'/10^precision -> weights of the next Broadcast
 
 Source: S. Truex, L. Liu, K.-H. Chow, M. E. Gursoy, W. Wei, "LDP-Fed: Federated Learning with Local
-Differential Privacy", EdgeSys 2020, the variant with condensed privacy. All layers are sent in
-every round; there a client may send some of them, in cycles.
+Differential Privacy", EdgeSys 2020, the variant with condensed privacy. Here all layers are sent in
+every round; in the paper a client may send some of them, in cycles.
 
 Condensed privacy, alpha, covers changes that differ by one step. The statement says what remains of
 it for changes that differ by up to 2 c 10^precision steps, in all weights at once.

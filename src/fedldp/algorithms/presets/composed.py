@@ -211,7 +211,7 @@ def composed(settings: Settings) -> Composition:
 
 
 _BARE = ("none", "codes")
-"""What may stand in the mechanism's place and randomises nothing."""
+"""What may replace the mechanism and randomises nothing."""
 
 _SHARE = SharedGaussian.name
 
@@ -219,7 +219,7 @@ _OF_RANGES = ("ranges", "range_floor", "range_margin")
 """Settings of ranges, except the fixed one, which is a fallback."""
 
 _PEOPLE, _NOISE = "person_gradients", IntegerGaussian.name
-"""These go only together: exact sums over people, and the noise on them."""
+"""These two only go together: exact sums over people, and the noise on them."""
 
 
 def of_people(settings: Settings) -> Composition:
@@ -235,7 +235,8 @@ def of_people(settings: Settings) -> Composition:
     }
     found |= dict.fromkeys(
         ("bound", "send", *_OF_RANGES),
-        "sums over people are sent as they are, and each person's part has the norm clip",
+        "sums over people are sent as they are, and each person's contribution is clipped to norm "
+        "clip",
     )
     found |= dict.fromkeys(("integer_bits", "code_bits"), f"mechanism = {_NOISE} chooses its own")
     return sums_over_people(settings, found)
@@ -250,24 +251,24 @@ def check_of_people(settings: Settings) -> None:
     if settings.local_update != _PEOPLE:
         raise ConfigError(
             f"mechanism = {_NOISE} and local_update = {settings.local_update}: its noise is for "
-            f"integers that one person moves by no more than is known; set local_update = {_PEOPLE}"
-            ", or mechanism = gaussian with bound = norm"
+            "integers that one person changes by at most a known amount; set local_update = "
+            f"{_PEOPLE}, or mechanism = gaussian with bound = norm"
         )
     if settings.mechanism != _NOISE:
         raise ConfigError(
             f"local_update = {_PEOPLE} and mechanism = {settings.mechanism}: people's gradients "
-            f"are added up as exact integers, and only noise on these keeps them; set mechanism = "
-            f"{_NOISE}"
+            "are added up as exact integers, and only integer noise keeps the sums exact; set "
+            f"mechanism = {_NOISE}"
         )
     if settings.one_label:
         raise ConfigError(
-            f"one_label = true and local_update = {_PEOPLE}: a label and a direction are the "
-            "solution of k_closest; leave one_label out"
+            f"one_label = true and local_update = {_PEOPLE}: a report of a label and a direction "
+            "is made from local_update = solution; leave one_label out"
         )
     if settings.weighting == "examples":
         raise ConfigError(
-            f"weighting = examples and local_update = {_PEOPLE}: a sum has each person in it once, "
-            "and how many a site has is private; set weighting = uniform"
+            f"weighting = examples and local_update = {_PEOPLE}: each person is in a sum once, and "
+            "the number of people at a site is private; set weighting = uniform"
         )
     if settings.learning_rate is None:
         raise ConfigError(
@@ -276,8 +277,8 @@ def check_of_people(settings: Settings) -> None:
     _check_run_budget(settings, _NOISE)
     if not SMALLEST_CLIP <= settings.clip <= LARGEST_CLIP:
         raise ConfigError(
-            f"clip = {settings.clip:g} and local_update = {_PEOPLE}: give {SMALLEST_CLIP:g} to "
-            f"{LARGEST_CLIP:g}, for which sums are exact"
+            f"clip = {settings.clip:g} and local_update = {_PEOPLE}: give a clip from "
+            f"{SMALLEST_CLIP:g} to {LARGEST_CLIP:g}, for which sums are exact"
         )
 
 
@@ -330,8 +331,9 @@ def bound_of(settings: Settings) -> Bound:
         for name, value in needed.items():
             if (given := getattr(settings, name)) != value:
                 raise ConfigError(
-                    f"one_label = true and {name} = {given}: a label and a direction are the "
-                    f"solution of k_closest; set {name} = {value}, or leave one_label out"
+                    f"one_label = true and {name} = {given}: k_closest makes a report of a label "
+                    f"and a direction, from a solution; set {name} = {value}, or leave one_label "
+                    "out"
                 )
     if settings.send == "weights" and settings.local_update == "statistics":
         raise ConfigError(
@@ -349,12 +351,13 @@ def bound_of(settings: Settings) -> Bound:
         other = " with mechanism = k_closest" if within_one else ""
         raise ConfigError(
             f"bound = range, mechanism = {settings.mechanism} and local_update = statistics: "
-            f"ranges are those of weights; set bound = norm{other}, or local_update = solution"
+            f"ranges are for weights, not for statistics; set bound = norm{other}, or "
+            "local_update = solution"
         )
     if settings.bound == "direction" and settings.local_update == "statistics":
         raise ConfigError(
-            "bound = direction and local_update = statistics: their size tells as much as their "
-            "direction; set bound = norm, or local_update = solution"
+            "bound = direction and local_update = statistics: statistics need their size as well "
+            "as their direction; set bound = norm, or local_update = solution"
         )
     whole = settings.bound == "direction"
     if settings.mechanism == _SHARE:
@@ -369,7 +372,7 @@ def bound_of(settings: Settings) -> Bound:
     if within_one:
         raise ConfigError(
             f"bound = {settings.bound} and mechanism = {settings.mechanism}: it randomises each "
-            "coordinate within -1 and 1, whatever clip is; set bound = range"
+            "coordinate between -1 and 1, and does not use clip; set bound = range"
         )
     return InNorm(clip=settings.clip, send=send, chart=chart, direction=whole)
 

@@ -17,7 +17,7 @@ number of steps are public. It protects one example of a client from the server;
 a client as a whole.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
-Privacy", CCS 2016, Algorithm 1, as the row DP-SGD of tables on federated learning under LDP.
+Privacy", CCS 2016, Algorithm 1, as in the row DP-SGD of tables on federated learning under LDP.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 def dp_sgd(settings: Settings) -> Composition:
     """DP-SGD on every client; ``batch_size`` is the mean size of a Poisson sample.
 
-    It claims nothing: the proof of Abadi et al. covers one data set, and other neighbours.
+    It claims nothing: the proof of Abadi et al. covers a single data set, and other neighbouring
+    data.
     """
     return Composition(
         local=NoisySteps(settings=settings),

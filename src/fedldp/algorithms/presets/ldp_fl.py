@@ -16,8 +16,8 @@
                   adaptive ranges from the mean (lines 11-13) -> next Broadcast
 
 Source: L. Sun, J. Qian, X. Chen, "LDP-FL: Practical Private Aggregation in Federated Learning with
-Local Differential Privacy", IJCAI 2021. The paper does not state batch size, local epochs and
-the small VGG. Clients' ranges are computed only from the server's weights, never from private
+Local Differential Privacy", IJCAI 2021. The paper does not state the batch size, the local epochs
+or the small VGG. Clients' ranges are computed only from the server's weights, never from private
 ones.
 """
 
@@ -92,8 +92,8 @@ def ldp_fl(settings: Settings) -> Composition:
         whole = sends_category(calibration.kind)
         remedy = "leave it out, and set channel = shuffle" if whole else "set shuffle = false"
         raise ConfigError(
-            f"shuffle = true: a report of {settings.mechanism} is not one bit a weight, and "
-            f"cannot travel as messages of single weights; {remedy}"
+            f"shuffle = true: a report of {settings.mechanism} does not have one bit for each "
+            f"weight, and cannot travel as messages of single weights; {remedy}"
         )
     bound = InRange.of(settings)
     return Composition(

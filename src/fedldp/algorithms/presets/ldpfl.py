@@ -22,14 +22,14 @@
                   (the metric local_accuracy; Figs. 2, 4, 6a, 8)
 
 Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
-Differential Privacy for Federated Learning", 2022. Its global network's hidden layers are in the
-picture of Fig. 13, which we do not have (the setting `model`); its image augmentation is not
-described (``encoder_augmentation``).
+Differential Privacy for Federated Learning", 2022. The hidden layers of its global network appear
+only in the picture of Fig. 13, which we do not have (the setting `model`); its image augmentation
+is not described (``encoder_augmentation``).
 
-Besides the bits, these leave a client: labels, in clear in the paper. These do not: the CNN, its
-batch norms, the tests, and the number of examples, although that decides how far a client trains.
+Besides the bits, the labels leave a client, in clear in the paper. The CNN, its batch norms, the
+tests and the number of examples do not, although this number decides how far a client trains.
 Through the CNN, a bit of any example depends on all of the client's examples, unless the encoder is
-public. So does the score of any test, which nothing randomises.
+public. So does the score of any test, and nothing randomises it.
 """
 
 from __future__ import annotations

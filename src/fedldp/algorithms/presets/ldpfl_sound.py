@@ -22,7 +22,7 @@ What is proven: pure epsilon for one example (x, y), including its label, in the
 number of rounds. The encoder is fixed, the choice of round and batch looks at no example, and given
 the weights at which it is taken, the randomised gradient follows from (x, y) alone. Everything that
 is sent later follows from that gradient. docs/privacy/papers.md has the proof. A client keeps what
-it made of a round's examples, so that a round that is asked for again draws nothing again.
+it made of a round's examples, so that a repeated request for a round draws nothing anew.
 
 It differs from LDPFL in four ways, each for a reason. The encoder is public: an encoder trained on
 the client's examples would make the features of one example depend on all others. The label is

@@ -14,8 +14,8 @@
 Source: Wei et al., "Federated Learning With Differential Privacy: Algorithms and Performance
 Analysis", IEEE TIFS 2020; equations as in Talaei, Izadi 2024 (arXiv 2401.02453), section III-A.
 
-The published noise is sized for a sensitivity of 2 C/m. The clip proves 2 C, for one record as for
-the whole client, and the guarantees state that.
+The published noise is sized for a sensitivity of 2 C/m. The clip proves 2 C, both for one record
+and for the whole client, and the guarantees state that.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def check(settings: Settings) -> None:
     named = f"perturbation = {settings.perturbation}"
     if not has_noise(settings) and settings.aggregation != "mean":
         raise ConfigError(
-            f"aggregation = {settings.aggregation}: it weighs clients by their noise, and {named} "
+            f"aggregation = {settings.aggregation}: it weights clients by their noise, and {named} "
             "has none; set aggregation = mean"
         )
     if has_noise(settings) and settings.epsilon is None:
@@ -173,14 +173,14 @@ def check(settings: Settings) -> None:
             else f"server_optimizer = {settings.server_optimizer}"
         )
         raise ConfigError(
-            f"{setting} and {named}: the server takes the sign of the mean for the next weights, "
-            "which no step leads to; set server_optimizer = none and server_rate = 1, or "
-            "perturbation = gaussian"
+            f"{setting} and {named}: the server takes the signs of the mean as the next weights, "
+            "without a step; set server_optimizer = none and server_rate = 1, or perturbation = "
+            "gaussian"
         )
     if settings.perturbation == "gaussian" and settings.sampling_probability == 1:
         raise ConfigError(
-            "sampling_probability = 1: the paper's sigma divides by 1 - q; give less than 1 "
-            "where perturbation = gaussian"
+            "sampling_probability = 1: the paper's sigma divides by 1 - q; give less than 1 with "
+            "perturbation = gaussian"
         )
     drawn = settings.clients_per_round
     if settings.aggregation == "selection" and drawn not in (None, settings.num_clients):

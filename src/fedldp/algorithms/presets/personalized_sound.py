@@ -20,8 +20,8 @@ and each gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(m
 selects_first the server draws, before the run, which clients each round selects, and tells T_i.
 
 With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
-``largest_epsilon``, and the server takes the plain mean of their sum. It needs nobody's epsilon,
-and the noise of each report keeps its client's budget. The sum reveals the total noise.
+``largest_epsilon``, and the server takes the plain mean of their sum. The server needs nobody's
+epsilon, and the noise of each report keeps its client's budget. The sum reveals the total noise.
 
 Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. A
 deployment draws discrete noise, for which the same mu holds up to 1e-100.
@@ -173,19 +173,20 @@ def in_sums(settings: Settings) -> Composition:
             set_to["largest_epsilon"] = f"{most:g}"
         remedy = " and ".join(f"{n} = {value}" for n, value in set_to.items())
         raise ConfigError(
-            f"{name} = {shown(getattr(settings, name))} and channel = sum: of a sum the server "
-            f"reads the plain mean, whoever has which epsilon; set {remedy}, or channel = named"
+            f"{name} = {shown(getattr(settings, name))} and channel = sum: from a sum the server "
+            f"reads the plain mean, whatever each client's epsilon is; set {remedy}, or channel = "
+            "named"
         )
     for name in ("clip", "client_delta"):
         if is_own(getattr(settings, name)):
             raise ConfigError(
-                f"{name} has a value for each client and channel = sum: the grid of sums is made "
-                "for one that all know; give one for all"
+                f"{name} has a value for each client and channel = sum: the grid of the sums is "
+                "made for one value that everyone knows; give one value for all"
             )
     if settings.largest_epsilon is None:
         raise ConfigError(
-            "largest_epsilon is not set, and channel = sum needs it: give the most that any client "
-            "may choose, a number that everybody may know"
+            "largest_epsilon is not set, and channel = sum needs it: give the largest epsilon "
+            "that any client may choose; everybody may know it"
         )
     turns = participation_of(settings)
     return Composition(
@@ -209,7 +210,7 @@ def in_sums(settings: Settings) -> Composition:
 
 
 def selected_first(settings: Settings, once: PerRun) -> Participation:
-    """Return which clients each round selects: by one over the noise each needs for one round.
+    """Return the clients of each round, selected by the inverse of the noise that each needs.
 
     Args:
         settings: the settings of the preset; a draw needs the choices of all clients.
@@ -221,7 +222,7 @@ def selected_first(settings: Settings, once: PerRun) -> Participation:
     if settings.clients_per_round is not None:
         raise ConfigError(
             f"clients_per_round = {settings.clients_per_round}: with selects_first the selection "
-            "says who takes part; leave it out"
+            "decides who takes part; leave it out"
         )
 
     def rho() -> NDArray[np.float64]:

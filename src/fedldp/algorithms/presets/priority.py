@@ -23,7 +23,7 @@ the level of all parameters before some get more noise; the importance uses epsi
 noise that a feature may get.
 
 A client computes from private examples which features get more noise, and a report shows the
-result: the spread of a feature's weights tells how much noise they got. So nothing is proven about
+result: the spread of a feature's weights shows how much noise they got. So nothing is proven about
 this system; the sound variant is ``priority_public``.
 """
 

@@ -99,7 +99,7 @@ class Recipe:
     Attributes:
         name: the system, the data set and, if needed, a variant, joined by hyphens.
         config: the configuration.
-        summary: a part of a sentence; a setting's name in braces stands for its value.
+        summary: a sentence fragment; a setting's name in braces stands for its value.
         source: the source that it reproduces, if any.
         expected: the source's number, if it gives one.
         same_as: the recipe that has the same configuration, because papers show some runs twice.

@@ -14,7 +14,7 @@ A set of arrays has exactly one encoding, and the reader refuses any other. Mess
 content are therefore the same bytes, and a client that kept a request's digest recognises the
 request.
 
-safetensors, the format of the model's file, cannot serve here. Its header is JSON, so spaces, the
+safetensors, the format of the model's file, cannot be used here. Its header is JSON, so spaces, the
 order of fields and repeated names (the last one counts) give one content many encodings. Its reader
 accepts a shape of (0, 2^62), copies every array, and needs thirty times the size of a message that
 holds nothing but names (0.8.0). It also raises errors of several types.
@@ -78,7 +78,8 @@ def read_arrays(message: bytes) -> Arrays:
     """Return the arrays of ``pack_arrays``, by name, ascending.
 
     The arrays are read-only views of ``message``. Reading needs memory for their headers alone: at
-    most ten times the size of a message of nothing but headers, and next to nothing beside a model.
+    most ten times the size of a message that has nothing but headers, and very little compared with
+    a model.
 
     Raises:
         WireError: ``message`` is malformed or of another version.
@@ -133,7 +134,7 @@ def _as_sent(name: str, array: NDArray[Any]) -> NDArray[Any]:
         )
     sent = np.require(array, dtype, "C")
     if not _sound(sent):
-        raise cannot_pack(f"{name!a} has booleans that are neither 0 nor 1: make it anew")
+        raise cannot_pack(f"{name!a} has booleans that are neither 0 nor 1: create it again")
     return sent
 
 

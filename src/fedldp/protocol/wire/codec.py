@@ -11,17 +11,15 @@ All numbers are little-endian. Every message begins with
     a number, 2 bytes; the length of the run's name, 2; the phase, 4; the round, 8
     the run's name in UTF-8
 
-A request's number is 0. It goes on with
+A request's number is 0. It continues with
 
     zeros up to a multiple of 8 bytes
     the broadcast's arrays (see ``arrays``): weights; ranges/centers, ranges/radii and ranges/sizes
         where it has ranges; public/NAME for each public array
 
-A refusal's number is its reason's, and it ends there. A report's number is a sum: 1 for a weight, 2
-for an epsilon, 4 for a client. It goes on with
-
-    size, 8 bytes; chunk, 8; weight, epsilon and client, 8 each where it has them
-    the payload, to the end
+A refusal's number is that of its reason, and the message ends there. A report's number is a sum: 1
+for a weight, 2 for an epsilon, 4 for a client. It continues with size, 8 bytes; chunk, 8; weight,
+epsilon and client, 8 each where it has them the payload, to the end
 """
 
 from __future__ import annotations

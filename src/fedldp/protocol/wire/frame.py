@@ -42,10 +42,11 @@ def frame(kind: MessageKind, length: int) -> bytes:
 
 
 def kind_of(message: bytes) -> int:
-    """Return the number after the version, once the frame is whole and of this version.
+    """Return the number after the version, if the frame is complete and of this version.
 
     Raises:
-        WireError: it is not a message of fedldp, has another version, or not the length it states.
+        WireError: it is not a message of fedldp, has another version, or does not have the length
+            that it states.
     """
     if type(message) is not bytes:  # another type may change under the views of it
         raise malformed(f"it is a {type(message).__name__}, not bytes")
@@ -53,14 +54,14 @@ def kind_of(message: bytes) -> int:
         raise malformed(f"it has {len(message)} bytes, fewer than any message")
     magic, version, kind, length = FRAME.unpack_from(message)
     if magic != MAGIC:
-        raise malformed("it does not begin as one of fedldp does")
+        raise malformed("it does not begin like a message of fedldp")
     if version != VERSION:
         raise WireError(
             f"a message of version {version}, and this is version {VERSION}: "
             "install the same version of fedldp on both sides"
         )
     if length != len(message):
-        raise malformed(f"it has {len(message)} bytes and says {length}")
+        raise malformed(f"it has {len(message)} bytes and states {length}")
     return int(kind)
 
 

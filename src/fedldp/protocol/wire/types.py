@@ -73,7 +73,7 @@ class RoundRequest:
         run: the name of its run, 1 to 200 printable characters.
         phase: which phase of the round, counted from 0; most systems have one phase in a round.
         broadcast: what the server tells, including the round.
-        own: what single clients are told besides: public arrays by name, by client. Only the
+        own: what single clients are told in addition: public arrays by name, by client. Only the
             server's request has it; a client's message holds that client's arrays alone.
     """
 
