@@ -585,7 +585,7 @@ def test_weights_that_a_server_tells_are_within_bounds_whatever_they_are() -> No
     assert told_weights(told, 6) == (1, 1, 0, 1, 0, 0.25)
     with pytest.raises(RunError, match="does not have one weight for each of the 5 classes"):
         told_weights(told, 5)
-    with pytest.raises(RunError, match="no weight for each of the 6 classes"):
+    with pytest.raises(RunError, match="does not have one weight for each of the 6 classes"):
         told_weights(Broadcast(round=2, weights=weights), 6)
 
 
