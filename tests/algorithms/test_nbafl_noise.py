@@ -105,7 +105,7 @@ def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
         smallest(None, "iid", 33_601)
     assert smallest(1120, "dirichlet:0.1") == 1120
     for partition in ("iid", "dirichlet:0.1"):
-        with pytest.raises(ConfigError, match=r"min_client_examples = 1121: .* have 1120 each"):
+        with pytest.raises(ConfigError, match=r"min_client_examples = 1121: .* are 1120 each"):
             smallest(1121, partition)
 
 

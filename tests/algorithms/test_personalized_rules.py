@@ -320,7 +320,9 @@ def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
 
 
 def test_a_server_needs_the_choices_of_all() -> None:
-    with pytest.raises(ConfigError, match=r"^epsilon = 5.0 is that of one client, .* give one"):
+    with pytest.raises(
+        ConfigError, match=r"^epsilon = 5.0 is the value of one client, .* give one"
+    ):
         config().for_client(1).algorithm(DIGITS).server()
 
 

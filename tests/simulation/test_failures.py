@@ -64,7 +64,9 @@ def test_weights_too_large_in_a_later_round_keep_the_earlier_ones(
     last = outcome.err.splitlines()[-1]
     kept = metrics(tmp_path / "run")
     assert len(kept) >= 1
-    assert last.startswith(f"error: round {len(kept) + 1}: a number to publish is larger than 1e+09")
+    assert last.startswith(
+        f"error: round {len(kept) + 1}: a number to publish is larger than 1e+09"
+    )
     saved = RunFolder(tmp_path / "run").read_checkpoint()
     assert saved is not None
     assert saved[0].round == len(kept) + 1

@@ -78,7 +78,10 @@ FILE = {"filename": {"as_string": "secret.csv"}, "shared": {"as_bool": True}, "s
         (called("grid_sampler_2d.default", input=tensor("x")), "does not check its arguments"),
         (called("_embedding_bag.default", weight=tensor("w")), "does not check its arguments"),
         (called("embedding_dense_backward.default"), "does not check its arguments"),
-        (called("nonzero.default", self=tensor("x")), "whose output size, and so its time, depends on the example"),
+        (
+            called("nonzero.default", self=tensor("x")),
+            "whose output size, and so its time, depends on the example",
+        ),
         (called("div.Tensor_mode", rounding_mode={"as_string": "trunc"}), "export it with floor"),
         (called("no_such.default", self=tensor("x")), "this version of torch does not have"),
         (called("__class__.default", self=tensor("x")), "is not an operator of ATen"),

@@ -210,7 +210,7 @@ class RunConfig(RunSettings):
             raise ConfigError(
                 f"target: epsilon = {own} has a budget for each client; give one for all of them"
             )
-        drawn = dict.fromkeys(self.composition.participation.told)  # it must be drawn again
+        drawn = dict.fromkeys(self.composition.participation.told)  # the server draws it again
         return self.changed(**{self.calibrated: budget, **drawn})
 
 

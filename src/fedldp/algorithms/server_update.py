@@ -258,8 +258,8 @@ class NoisySum:
     the noise, who was there.
 
     Attributes:
-        bounded: gives the mechanism that clips a round's updates and draws the noise, and the
-            updates.
+        bounded: gives the mechanism that clips a round's updates and draws the noise, together with
+            these updates.
         number: the agreed number of clients in a round.
     """
 

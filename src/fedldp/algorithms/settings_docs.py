@@ -164,7 +164,7 @@ def _one_type(found: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         reference = found.get("$ref") or found["allOf"][0]["$ref"]
         inner = document["$defs"][reference.rpartition("/")[2]]
         if inner.get("title") == "ClientValue":
-            return ""  # a client is told one value of a list
+            return ""  # of a list, a client is told only its own value
         return f"table of {', '.join(inner['properties'])}"
     if "const" in found:
         return value_text(found["const"])

@@ -209,8 +209,8 @@ class OneClient:
             )
         labels = self.examples.labels
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-            # Training would fail on these examples alone, and an answer without training would show
-            # it.
+            # Training would fail on these examples alone, and an answer without training would
+            # reveal that.
             raise PrivacyError(
                 f"examples: a label is not one of 0 to {classes - 1}; remove that example"
             )

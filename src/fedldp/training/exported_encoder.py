@@ -311,7 +311,7 @@ def _call(node: Any) -> _Call:
             outputs += [one["name"] for one in value]
         else:
             outputs.append(None)
-    if given.get("rounding_mode") == "trunc":  # with integers it may end the process
+    if given.get("rounding_mode") == "trunc":  # with integers it may crash the process
         raise _Unreadable(f"it calls {target} with rounding_mode = trunc; export it with floor")
     return _Call(operator, positional, given, outputs)
 

@@ -413,7 +413,8 @@ class DenseGradients:
             return found
 
         factors = self._factors(norms([each.error for each in passed]))
-        # An input has 2^12 steps to one, so an error has the remaining factor to steps of ``clip``.
+        # One is 2^12 steps of an input, so the error gets the rest of the factor to steps of
+        # ``clip``.
         errors = _rounded(
             [each.error * (factors * 2.0**-_INPUT_BITS)[:, None] for each in passed],
             lambda found: norms(found) * 4.0**_INPUT_BITS,
@@ -444,9 +445,9 @@ class DenseGradients:
         together = np.zeros(len(error[0]))
         for column in np.sqrt(alone).reshape(-1, count).T:
             together += column
-        together = np.maximum(together, 2.0**-64)  # smaller ones count as none
-        # The norm of the sum, over rows that are whole numbers: a product of floats would have
-        # other bits wherever its library adds in another order.
+        together = np.maximum(together, 2.0**-64)  # smaller lengths count as this one
+        # The norm of the sum, over rows that are whole numbers: a product of floats would differ in
+        # its last bits where a library adds in another order.
         fine = (_EXACT * 2.0**-_INPUT_BITS / together)[:, None, None]
         whole = norms([np.rint(each * fine) for each in error]) * 4.0**_INPUT_BITS
         factors = self._factors(whole * np.square(together / (_EXACT * count)))

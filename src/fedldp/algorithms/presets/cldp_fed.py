@@ -42,7 +42,7 @@ from fedldp.mechanisms.cldp import CLDP
 def cldp_fed(settings: Settings) -> Composition:
     """CLDP-Fed; ``clients_per_round`` is the k of its k-client selection."""
     return Composition(
-        bound=Unbounded(send="update"),  # the mechanism has its own
+        bound=Unbounded(send="update"),  # the mechanism clips each weight itself
         calibration=Fixed(every=CLDP(settings.alpha, settings.clip, settings.precision)),
         claim=Claim(
             epsilon=settings.alpha,

@@ -55,7 +55,7 @@ def privunit_fl(settings: Settings) -> Composition:
     """PrivUnit FL; its budget is proven for real numbers."""
     mechanism = PrivUnitScalar(settings.epsilon, settings.clip, settings.length_share)
     return Composition(
-        bound=Unbounded(send="update"),  # the mechanism has its own
+        bound=Unbounded(send="update"),  # the mechanism bounds the norm itself
         calibration=Fixed(every=mechanism, meaning=EpsilonMeaning("client-round", "proven")),
         claim=Claim(
             epsilon=settings.epsilon,

@@ -168,8 +168,8 @@ def arrays_at(reader: Reader) -> Arrays:
 
 def _next_array(reader: Reader, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     count = math.prod(shape)
-    # Such a shape can hold any number without an element; summing over that axis would need the
-    # memory.
+    # Such a shape can have an axis of any length and no element; a sum over the other axis would
+    # need that much memory.
     if count == 0 and len(shape) != 1:
         raise malformed("an array without elements has several axes")
     place = reader.take(count * dtype.itemsize)

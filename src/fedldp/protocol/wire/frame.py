@@ -48,7 +48,7 @@ def kind_of(message: bytes) -> int:
         WireError: it is not a message of fedldp, has another version, or does not have the length
             that it states.
     """
-    if type(message) is not bytes:  # another type may change under the views of it
+    if type(message) is not bytes:  # another type could change while views of it exist
         raise malformed(f"it is a {type(message).__name__}, not bytes")
     if len(message) < FRAME.size:
         raise malformed(f"it has {len(message)} bytes, fewer than any message")
