@@ -546,4 +546,4 @@ def _read(record: object, levels: int) -> Event:
     try:
         return known[name](**values)
     except TypeError as error:
-        raise ConfigError(f"event {name}: its record does not fit it: {error}") from error
+        raise ConfigError(f"event {name}: its record does not fit this event: {error}") from error

@@ -145,7 +145,7 @@ class Guarantee:
         method: how it was computed, with the source.
         stated_by: who states what a client releases: "fedldp", or the address of the user's own
             code, "module:Class" (several are joined by ", "), which nothing here proves. A line
-            without a guarantee rests on nobody's word, so it always says "fedldp".
+            without a guarantee rests on no one's word, so it always says "fedldp".
     """
 
     unit: Unit

@@ -501,7 +501,7 @@ class KClosest(Mechanism):
         )
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return the seed of the directions, 16 bytes, and a direction's number, 2 or 4 bytes."""
+        """Return the 16-byte seed of the directions, and a direction's number in 2 or 4 bytes."""
         check_releasable(values)
         return bytes(self.encode_many(values.reshape(1, -1), [stream])[0])
 

@@ -127,7 +127,7 @@ class NearestDirection(Mechanism):
         )
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return the seed of the directions, 16 bytes, and a category, one byte."""
+        """Return the 16-byte seed of the directions, and a category in one byte."""
         check_releasable(values)
         unit = complete(self.bound(values).reshape(-1) / self.clip)
         seed = stream.bytes(_SEED_BYTES).tobytes()

@@ -28,8 +28,9 @@ SMALLEST_EPSILON = 1e-3
 LARGEST_GAMMA = 1 - 1e-9
 LARGEST_P0 = 1 - 1e-12
 
-# Below the requested epsilon by more than the rounding errors of the parameters. These are below
-# 1e-14 if the share of the cap is a float, and 1e-9 otherwise, for an epsilon above 600.
+# The share of the requested epsilon to aim for. It is below 1 by more than the rounding errors of
+# the parameters, which are below 1e-14 if the share of the cap is a float, and 1e-9 otherwise, for
+# an epsilon above 600.
 _SAFE_SIDE = 1 - 1e-8
 
 # Shares of a cap below this are computed from their logarithm.

@@ -125,7 +125,7 @@ def layout_of(
 
 
 def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
-    """Return the number of multiplications by a weight that the logits of one example take.
+    """Return how many multiplications by a weight the logits of one example need.
 
     For a torch module this is its number of weights, which is too small if kernels slide over the
     input.

@@ -148,7 +148,7 @@ def output(layers: Sequence[Layer], input_shape: Shape) -> Shape:
 
 
 def multiplications(layers: Sequence[Layer], input_shape: Shape) -> int:
-    """Return how often a weight is multiplied for the logits of one example; biases only add."""
+    """Return how many multiplications by a weight one example's logits need; biases only add."""
     return sum(
         prod(of) * prod(layer.output(shape)[1:])  # a kernel's weights are used at each position
         for _, layer, shape in _walk(layers, input_shape)

@@ -1,7 +1,8 @@
 """A small VGG without batch norm for 32x32 colour images; d = 418,794.
 
 Sun, Qian, Chen 2021 train "a small VGG" on CIFAR-10 and do not say which; this one is ours. Three
-blocks of two 3x3 convolutions (32, 64, 128 channels) with max-pooling, a hidden dense layer of 64.
+blocks of two 3x3 convolutions (32, 64, 128 channels) with max-pooling, then a hidden dense layer of
+64 units.
 """
 
 from fedldp.core.errors import ConfigError

@@ -64,7 +64,7 @@ def summed_client(
     Args:
         role: the client's role in the system, of one phase.
         summing: how its reports are summed.
-        setup: the parameters that it agreed to.
+        setup: the parameters that the client agreed to.
         identity: the client's own identity, if keys are certified.
 
     Raises:

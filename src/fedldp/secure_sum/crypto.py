@@ -39,12 +39,12 @@ def derive(secret: bytes, purpose: str, context: bytes, *clients: int) -> bytes:
 
 
 def public_key(private: bytes) -> bytes:
-    """Return the X25519 public key, 32 bytes, of a private key of 32 random bytes."""
+    """Return the 32-byte X25519 public key of a private key of 32 random bytes."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def agree(private: bytes, public: bytes) -> bytes:
-    """Return the secret, 32 bytes, that two holders of X25519 keys share (RFC 7748).
+    """Return the 32-byte secret that two holders of X25519 keys share (RFC 7748).
 
     Raises:
         PrivacyError: ``public`` has low order: everybody would know the secret.

@@ -101,6 +101,6 @@ class Identity:
             )
 
     def signature(self, setup: SecureSum, round: int, keys: bytes) -> bytes:
-        """Return the client's signature, 64 bytes, of its keys of a round."""
+        """Return the client's 64-byte signature of its keys for a round."""
         content = self.roster.signed(setup, round, self.index, keys)
         return Ed25519PrivateKey.from_private_bytes(self.private).sign(content)
