@@ -67,7 +67,7 @@ SUBSET = '''
 
 from dataclasses import dataclass
 
-from fedldp.accounting.accountants import ACCOUNTANTS, Accountant, Bits, Pure, price_of_pure
+from fedldp.accounting.accountants import ACCOUNTANTS, Accountant, CountedBits, Pure, price_of_pure
 from fedldp.accounting.events import Event
 
 
@@ -78,7 +78,7 @@ class Subset(Event):
 
 
 def _bits(event):
-    return Bits(epsilon=event.epsilon, coordinates=event.chosen, whole=event.epsilon)
+    return CountedBits(epsilon=event.epsilon, coordinates=event.chosen, whole=event.epsilon)
 
 
 ACCOUNTANTS[Subset] = Accountant(

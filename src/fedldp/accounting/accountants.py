@@ -3,8 +3,8 @@
 Budgets, ledgers, statements, clients, deployments and the audit look events up here and nowhere
 else. A new event needs a class (in ``events``) and an entry here. The table knows exact classes,
 not their subclasses; an event that it lacks is an error, never nothing. The code that computes an
-epsilon sees losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and ``Bits`` or ``Subset`` for
-shuffled or summed reports), never an event.
+epsilon sees losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and ``CountedBits`` or ``Subset``
+for shuffled or summed reports), never an event.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ Loss = Pure | Normal | Sampled | Clear
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bits:
+class CountedBits:
     """Independent two-valued bits; the adversary sees only the number of ones over all clients.
 
     Attributes:
@@ -194,8 +194,8 @@ class Accountant(Generic[E]):
     nothing: Callable[[E], str] | None = None
     price: Callable[[E, BudgetKind], Fraction | None] = lambda event, kind: None
     coordinate: Callable[[E], Event] | None = None
-    summed: Callable[[E], Bits | Normal | Sampled] | None = None
-    shuffled: Callable[[E], Bits | Subset] | None = None
+    summed: Callable[[E], CountedBits | Normal | Sampled] | None = None
+    shuffled: Callable[[E], CountedBits | Subset] | None = None
     real_arithmetic_only: Callable[[E], bool] = lambda event: False
     by_mechanism: bool = False
     size: Callable[[E], int] | None = None
@@ -234,8 +234,8 @@ def _loss_of_bits(event: BinaryRandomizedResponse) -> Pure:
     )
 
 
-def _bits(event: BinaryRandomizedResponse) -> Bits:
-    return Bits(epsilon=event.epsilon, coordinates=event.coordinates, whole=event.whole)
+def _bits(event: BinaryRandomizedResponse) -> CountedBits:
+    return CountedBits(epsilon=event.epsilon, coordinates=event.coordinates, whole=event.whole)
 
 
 def _price_of_coordinates(event: PureCoordinates, kind: BudgetKind) -> Fraction:
@@ -433,13 +433,13 @@ def coordinate_of(event: Event) -> Event | None:
     return None if coordinate is None else coordinate(event)
 
 
-def shuffled_loss(event: Event) -> Bits | Subset | None:
+def shuffled_loss(event: Event) -> CountedBits | Subset | None:
     """Return what a shuffler shows of ``event``; None if a shuffler does not protect it."""
     shuffled = accountant(event).shuffled
     return None if shuffled is None else shuffled(event)
 
 
-def summed_loss(event: Event) -> Bits | Normal | Sampled | None:
+def summed_loss(event: Event) -> CountedBits | Normal | Sampled | None:
     """Return what a sum of reports shows of ``event``; None if a sum does not protect it."""
     summed = accountant(event).summed
     return None if summed is None else summed(event)

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Literal, cast, get_args
 
 from fedldp.accounting.accountants import (
-    Bits,
     Clear,
+    CountedBits,
     Loss,
     Normal,
     Pure,
@@ -604,7 +604,7 @@ def _honest(anonymity_set: int) -> list[str]:
     ]
 
 
-def _shuffled_weight(bits: Bits, anonymity_set: int, delta: float) -> Guarantee:
+def _shuffled_weight(bits: CountedBits, anonymity_set: int, delta: float) -> Guarantee:
     hides = bits.epsilon <= LARGEST_SHUFFLED  # above it, only the local guarantee is computed
     one = shuffled_one_epsilon(bits.epsilon, anonymity_set, delta) if hides else bits.epsilon
     lower = None
@@ -625,7 +625,7 @@ def _shuffled_weight(bits: Bits, anonymity_set: int, delta: float) -> Guarantee:
 
 
 def _shuffled_messages(
-    bits: Bits, times: int, anonymity_set: int, chunk: int, delta: float
+    bits: CountedBits, times: int, anonymity_set: int, chunk: int, delta: float
 ) -> tuple[float, float | None, str]:
     """Return upper bound, lower bound and method for reports shuffled chunk by chunk."""
     messages = -(-bits.coordinates // chunk) * times

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from fedldp.accounting.accountants import (
     PARTS,
-    Bits,
     Clear,
+    CountedBits,
     Normal,
     Part,
     Pure,
@@ -543,7 +543,7 @@ def _shuffled_lines(
     shuffler: ShufflerInPath, releases: ReleaseHistory, delta: float
 ) -> list[Guarantee]:
     sizes = releases.anonymity_sets()
-    worst: list[tuple[Event, Bits | Subset, int, int]] = []
+    worst: list[tuple[Event, CountedBits | Subset, int, int]] = []
     for history in releases.histories():
         shown = [shuffled_loss(event) for event in history]
         if len(shown) > 1 or shown[0] is None:
@@ -558,7 +558,7 @@ def _shuffled_lines(
     for event, bits, rounds, crowd in worst:
         if any(_no_better(other, (bits, rounds, crowd)) for _, *other in worst):
             continue
-        chunk = min(shuffler.chunk, bits.coordinates) if isinstance(bits, Bits) else 1
+        chunk = min(shuffler.chunk, bits.coordinates) if isinstance(bits, CountedBits) else 1
         lines = shuffled_guarantees(event, rounds, anonymity_set=crowd, chunk=chunk, delta=delta)
         if len(sizes[event]) > 1:  # a lower bound would need the anonymity set of every round
             lines = tuple(replace(line, lower=None) for line in lines)
@@ -637,7 +637,7 @@ def _no_better(other: Sequence[Any], one: Sequence[Any]) -> bool:
     Both are (bits, rounds, crowd).
     """
     (a, a_rounds, a_crowd), (b, b_rounds, b_crowd) = other, one
-    if not (isinstance(a, Bits) and isinstance(b, Bits)):
+    if not (isinstance(a, CountedBits) and isinstance(b, CountedBits)):
         return False
     if a.whole is not None or b.whole is not None or a.coordinates != b.coordinates:
         return False

@@ -38,7 +38,7 @@ class Quick(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ThresholdComparison:
     """Bits that are 1 if U < T, for a uniform integer U of B bits and a threshold T.
 
     T is 2^(B-1) + floor(h x) for x clipped to [-1, 1], then clamped to 2^(B-1) - h and 2^(B-1) + h

@@ -20,7 +20,7 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings, check_block
-from fedldp.mechanisms.comparison import Comparison
+from fedldp.mechanisms.comparison import ThresholdComparison
 
 _EXACT = Context(prec=60)
 
@@ -94,10 +94,10 @@ class TwoPoint(BitMechanism):
         return full / (full - 2 * self.threshold_min)
 
     @cached_property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ThresholdComparison:
         """How bits are drawn; the thresholds lie symmetrically around 2^(B-1)."""
         half = (1 << (self.integer_bits - 1)) - self.threshold_min
-        return Comparison(half, self.integer_bits)
+        return ThresholdComparison(half, self.integer_bits)
 
     def thresholds(self, values: NDArray[np.floating]) -> list[int]:
         """Return the integer threshold T of each value, shape (d,): P(bit = 1) = T / 2^B."""
