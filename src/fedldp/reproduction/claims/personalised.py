@@ -305,7 +305,23 @@ def _nobody(found: Numbers) -> Numbers:
     return [min(shares), max(shares)]
 
 
+def _bits_of_a_weight(found: Numbers) -> Numbers:
+    """Return how many bits a weight has in a report, with noise, as a sign, and with neither."""
+    made: list[float] = []
+    for name in (*_of(2, "low"), *_of(5, "low"), *_of(2, "none")):
+        estimate: Any = find_recipe(name).config.composition.estimate
+        made.append(estimate.mechanism(0, 1000).payload_bits(1000) / 1000)
+    return made
+
+
 CLAIMS = (
+    PaperClaim(
+        place="1",
+        says="communication costs almost what it costs without differential privacy",
+        derive=_bits_of_a_weight,
+        ours="{:.0f} bits a weight with noise, {:.0f} as signs, {:.0f} without",
+        holds=lambda found: max(found[:2]) <= found[2],
+    ),
     _claimed(
         2,
         1,
