@@ -372,7 +372,7 @@ def test_the_page_says_what_is_private_and_not_covered(tmp_path: Path) -> None:
     assert page.lstrip().startswith("<!doctype html>")
     for words in (
         "This page is private", "is a release of private rows", "choosing by scores is a release",
-        "Not viable", "Viable from epsilon 0.5", "a person with two names", "simulated with",
+        "Not viable", "Viable from epsilon 0.5", "a person with different names", "simulated with",
         "The site as a whole is not hidden", "next.toml", "fedldp run next.toml",
     ):  # fmt: skip
         assert words in page or words.capitalize() in page, words
