@@ -18,7 +18,7 @@ import fedldp
 from fedldp.algorithms.people import PerPersonRun
 from fedldp.comparing import Advice, advise
 from fedldp.comparing.advising.advice import KEPT, METRICS, Figure
-from fedldp.comparing.advising.asking import check_data, read_question
+from fedldp.comparing.advising.asking import check_data, read_request
 from fedldp.comparing.advising.page import page_of
 from fedldp.comparing.advising.plan import (
     ANY,
@@ -28,7 +28,7 @@ from fedldp.comparing.advising.plan import (
     NO_CLIP,
     SUM,
     WHOLE,
-    Question,
+    AdviceRequest,
     unit_of,
 )
 from fedldp.core.errors import FedldpError
@@ -63,12 +63,12 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def question(path: Path, **named: Any) -> Question:
+def question(path: Path, **named: Any) -> AdviceRequest:
     settings = {**DECLARED, **named.pop("settings", {})}
-    return read_question(path, settings=settings, **{**NAMED, **named})
+    return read_request(path, settings=settings, **{**NAMED, **named})
 
 
-def asked(path: Path, **named: Any) -> tuple[Question, Any]:
+def asked(path: Path, **named: Any) -> tuple[AdviceRequest, Any]:
     found = question(path, **named)
     data = found.load(None)
     check_data(data, found.settings)
@@ -156,10 +156,10 @@ def test_a_file_may_declare_the_columns(tmp_path: Path, monkeypatch: pytest.Monk
         '[scale_columns]\nage = [0, 100]\n[categories]\nsex = ["f", "m"]\n'
     )
     plain = {"client": None, "person": None, "label": None}
-    found = read_question("t.toml", settings={}, **plain)
+    found = read_request("t.toml", settings={}, **plain)
     assert found.settings["centre_columns"] == {"age": 50, "sex=f": 0.5, "sex=m": 0.5}
     assert not {"system", "rounds"} & set(found.settings)
-    other = read_question("t.toml", settings={"scale_columns.age": [0, 120]}, **plain)
+    other = read_request("t.toml", settings={"scale_columns.age": [0, 120]}, **plain)
     assert other.settings["centre_columns"]["age"] == 60
 
 
@@ -341,7 +341,7 @@ def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
     ]  # fmt: skip
     refused = Figure(CENTRAL, EPSILONS[-1], [], "it diverged", 3)
     figures = {**other.figures, (CENTRAL, EPSILONS[-1]): refused}
-    less = Advice(other.question, other.data, other.comparison, figures, None, 1.0)
+    less = Advice(other.request, other.data, other.comparison, figures, None, 1.0)
     assert said not in less.verdict("sum")[1] + less.verdict("central")[1]
     for epsilon in EPSILONS:  # what the sentence rests on
         noise = []
@@ -385,7 +385,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     figures = dict(found.figures)
     figures[ANY, 2.0] = Figure(ANY, 2.0, [], None, 3)
     figures[SUM, 2.0] = Figure(SUM, 2.0, [], "it diverged", 3)
-    less = Advice(found.question, found.data, found.comparison, figures, None, 1.0)
+    less = Advice(found.request, found.data, found.comparison, figures, None, 1.0)
     assert less.state("none", 2.0) == "not measured"
     assert less.state("sum", 2.0) == "refused"
     assert f"{ANY} at epsilon 2" in less.missing

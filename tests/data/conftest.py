@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from small_files import WRITERS, published
 
-from fedldp.data.sources import SOURCES, Source
+from fedldp.data.sources import SOURCES, PublishedDataset
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Source]:
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], PublishedDataset]:
     """Write a small version of a data set to tmp_path, and make its sizes the published ones."""
 
-    def write(name: str) -> Source:
+    def write(name: str) -> PublishedDataset:
         source = SOURCES[name]
         folder = tmp_path / source.folder
         folder.mkdir(exist_ok=True)

@@ -11,11 +11,11 @@ from small_files import covertype_bytes, covertype_rows, idx_bytes, published
 from fedldp.core.errors import ConfigError, DataError, DataMissing
 from fedldp.data import Dataset, list_datasets, load_dataset, sources
 from fedldp.data.folder import is_present
-from fedldp.data.sources import SOURCES, Source
+from fedldp.data.sources import SOURCES, PublishedDataset
 
 pytestmark = pytest.mark.usefixtures("no_network")
 
-Install = Callable[[str], Source]
+Install = Callable[[str], PublishedDataset]
 IMAGE_SETS = ["mnist", "fmnist", "cifar10", "svhn", "svhn-extra"]
 
 
@@ -82,10 +82,13 @@ def test_covertype_subset_stands_in_under_its_own_name(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = covertype_bytes(covertype_rows(35))
-    subset = Source("covertype-subset-92962", "home", "free", 35, 28, (54,), 7, "covertype",
-                    (published("subset.gz", content),))  # fmt: skip
+    files = (published("subset.gz", content),)
+    subset = PublishedDataset("covertype-subset-92962", "home", "free", 35, 28, (54,), 7,
+                              "covertype", files)  # fmt: skip
     full = install("covertype")
-    monkeypatch.setitem(SOURCES, "covertype", Source(**{**vars(full), "stand_in": subset}))
+    monkeypatch.setitem(
+        SOURCES, "covertype", PublishedDataset(**{**vars(full), "stand_in": subset})
+    )
     (tmp_path / "covertype" / "subset.gz").write_bytes(content)
 
     def info() -> tuple[int, bool]:
@@ -135,7 +138,7 @@ def test_labels_that_do_not_fit_the_images(
     path = tmp_path / "mnist" / source.files[1].name
     path.write_bytes(idx_bytes(labels))
     files = (source.files[0], published(path.name, path.read_bytes()), *source.files[2:])
-    monkeypatch.setitem(SOURCES, "mnist", Source(**{**vars(source), "files": files}))
+    monkeypatch.setitem(SOURCES, "mnist", PublishedDataset(**{**vars(source), "files": files}))
     with pytest.raises(DataError, match="mnist is damaged"):
         load_dataset("mnist", data_dir=tmp_path)
 

@@ -18,7 +18,7 @@ from small_files import published
 from fedldp.core.errors import ConfigError, DataError, DataMissing
 from fedldp.data import load_dataset
 from fedldp.data.download import fetch
-from fedldp.data.sources import SOURCES, PublishedFile, Source
+from fedldp.data.sources import SOURCES, PublishedDataset, PublishedFile
 
 CONTENT = bytes(range(256)) * 4000
 
@@ -81,16 +81,18 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def one_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> Source:
+def one_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> PublishedDataset:
     """A data set of one file, `small`, that the server has."""
     server.files["/good"] = CONTENT
     file = published("small.bin", CONTENT, f"{server.url}/good")
-    source = Source("small", "home", "free", 1, 1, (1,), 2, "small", (file,))
+    source = PublishedDataset("small", "home", "free", 1, 1, (1,), 2, "small", (file,))
     monkeypatch.setitem(SOURCES, "small", source)
     return source
 
 
-def set_addresses(monkeypatch: pytest.MonkeyPatch, source: Source, *addresses: str) -> None:
+def set_addresses(
+    monkeypatch: pytest.MonkeyPatch, source: PublishedDataset, *addresses: str
+) -> None:
     file = replace(source.files[0], addresses=addresses)
     monkeypatch.setitem(SOURCES, source.name, replace(source, files=(file,)))
 
@@ -213,7 +215,7 @@ def test_an_endless_download_is_stopped(tmp_path: Path) -> None:
 
 
 def test_the_next_address_is_tried(
-    server: Server, one_file: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, one_file: PublishedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.files["/wrong"] = CONTENT[::-1]
     set_addresses(
@@ -225,7 +227,7 @@ def test_the_next_address_is_tried(
 
 
 def test_all_failures_are_told(
-    server: Server, one_file: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, one_file: PublishedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_addresses(monkeypatch, one_file, f"{server.url}/gone", "http://127.0.0.1:9/closed")
     line = failure(tmp_path)
@@ -233,7 +235,7 @@ def test_all_failures_are_told(
     assert "http://127.0.0.1:9/closed: " in line
 
 
-def test_offline(one_file: Source, tmp_path: Path) -> None:
+def test_offline(one_file: PublishedDataset, tmp_path: Path) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("[Errno -2] Name or service not known", request=request)
 
@@ -274,7 +276,7 @@ def archive_of(members: dict[str, bytes], *extra: tarfile.TarInfo) -> bytes:
 @pytest.fixture
 def archived(
     server: Server,
-    install: Callable[[str], Source],
+    install: Callable[[str], PublishedDataset],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., PublishedFile]:
@@ -364,7 +366,7 @@ def test_an_archive_that_the_user_brought_is_used_and_kept(
 
 
 def test_progress_goes_to_a_terminal_on_stderr_only(
-    one_file: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    one_file: PublishedDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     fetch("small", tmp_path / "piped")

@@ -9,7 +9,7 @@ import pytest
 
 from fedldp.core.errors import ConfigError
 from fedldp.data import FileStatus, resolve_data_dir, sources, verify
-from fedldp.data.sources import SOURCES, Source
+from fedldp.data.sources import SOURCES, PublishedDataset
 
 pytestmark = pytest.mark.usefixtures("no_network")
 
@@ -26,7 +26,9 @@ def test_data_folder_argument_then_variable_then_cache(
     assert resolve_data_dir(Path("~/data")) == tmp_path / "data"
 
 
-def test_verify_tells_ok_missing_damaged(install: Callable[[str], Source], tmp_path: Path) -> None:
+def test_verify_tells_ok_missing_damaged(
+    install: Callable[[str], PublishedDataset], tmp_path: Path
+) -> None:
     source = install("mnist")
     images, labels, test_images, test_labels = (
         tmp_path / "mnist" / file.name for file in source.files

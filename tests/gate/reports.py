@@ -28,7 +28,7 @@ from fedldp.deployment.agreeing import agree
 from fedldp.protocol.server_loop import Loop
 from fedldp.protocol.wire import Refusal, RoundRequest, pack_request, read_reply
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.in_process import InProcess, Question
+from fedldp.simulation.in_process import InProcess, SentRequest
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import resolve
 from gate import golden
@@ -292,7 +292,7 @@ def watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
     made, gone = InProcess.__init__, Loop.go
 
     def watch(self: InProcess, answers: Callable[..., Any]) -> None:
-        def told(question: Question, clients: Sequence[int]) -> Iterator[Any]:
+        def told(question: SentRequest, clients: Sequence[int]) -> Iterator[Any]:
             found: dict[int, bytes] = {}
             for some, packed in answers(question, clients):
                 rows = [bytes(each) for each in packed]

@@ -20,9 +20,9 @@ from fedldp.reproduction.comparison import Row, compare, proven
 from fedldp.reproduction.figure import fingerprint, has_rounds
 from fedldp.reproduction.pages import committed, markdown, name_of_chart, remaining, updated
 from fedldp.reproduction.publishing import document, restore, text_of
-from fedldp.reproduction.results import Measured, Store, data_digests, digest
-from fedldp.reproduction.runner import Job, estimate, jobs, run_all
-from fedldp.reproduction.targets import Gain, Target
+from fedldp.reproduction.results import Measured, MeasurementStore, data_digests, digest
+from fedldp.reproduction.runner import MissingRun, estimate, jobs, run_all
+from fedldp.reproduction.targets import Gain, PaperTarget
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
 
@@ -40,28 +40,30 @@ def cell(name: str, config: RunConfig, accuracy: float | None = None) -> Recipe:
 
 
 SHORT, LONG = cell("short", BASE.changed(rounds=1)), cell("long", BASE.changed(rounds=2), 0.5)
-TINY = Target(
+TINY = PaperTarget(
     name="tiny", paper="Nobody 2026", place="Table 9", cells=(SHORT, LONG),
     gains=(Gain(row="more rounds", column="points", pairs=(("long", "short"),)),),
 )  # fmt: skip
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "kept")
+def store(tmp_path: Path) -> MeasurementStore:
+    return MeasurementStore(tmp_path / "kept")
 
 
-def run(target: Target, store: Store, root: Path, seeds: int = 2, **more: Any) -> list[Measured]:
+def run(
+    target: PaperTarget, store: MeasurementStore, root: Path, seeds: int = 2, **more: Any
+) -> list[Measured]:
     todo = jobs(target.cells, range(seeds), store, root, "cpu")
     return list(run_all(todo, store, data_dir=root, device="cpu", workers=1, **more))
 
 
-def rows_of(target: Target, store: Store, root: Path) -> dict[str, Row]:
+def rows_of(target: PaperTarget, store: MeasurementStore, root: Path) -> dict[str, Row]:
     return {row.row: row for row in compare(target, store, root)}
 
 
 def keep(
-    store: Store, recipe: Recipe, seed: int, *accuracies: float, device: Any = "cpu",
+    store: MeasurementStore, recipe: Recipe, seed: int, *accuracies: float, device: Any = "cpu",
     seconds: float = 1.0,
 ) -> None:  # fmt: skip
     config = recipe.config
@@ -81,7 +83,7 @@ def keep(
 
 
 def test_a_target_is_run_once_and_its_longer_run_serves_the_shorter(
-    store: Store, tmp_path: Path
+    store: MeasurementStore, tmp_path: Path
 ) -> None:
     assert {row.verdict for row in compare(TINY, store, tmp_path)} == {"not measured"}
     measured = run(TINY, store, tmp_path)
@@ -103,7 +105,7 @@ def test_a_target_is_run_once_and_its_longer_run_serves_the_shorter(
     assert plain.accuracy == first[1]
 
 
-def test_verdicts(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts(store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(store, LONG, 0, 0.1, 0.51)
     assert rows_of(TINY, store, tmp_path)["long"].verdict == "agrees"
     assert rows_of(TINY, store, tmp_path)["short"].verdict == "no number"
@@ -119,7 +121,7 @@ def test_verdicts(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (found.verdict, found.why) == ("unexplained", "not known: it is a test")
 
 
-def test_devices_are_not_mixed(store: Store, tmp_path: Path) -> None:
+def test_devices_are_not_mixed(store: MeasurementStore, tmp_path: Path) -> None:
     keep(store, LONG, 0, 0.1, 0.4)
     keep(store, LONG, 1, 0.1, 0.6, device="cuda")
     keep(store, LONG, 2, 0.1, 0.8, device="cuda")
@@ -190,13 +192,13 @@ def test_a_longer_run_begins_with_the_shorter(config: RunConfig, tmp_path: Path)
 
 
 def test_a_cell_may_show_another_figure_of_the_same_run(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = find_recipe("ldpfl-digits").config.changed(rounds=1, encoder_epochs=1, local_epochs=1)
     whole = cell("whole", config)
     source = Source(paper="Nobody 2026", place="Table 9", row="own", metric="local_accuracy")
     own = replace(whole, name="own", source=source)
-    target = Target(name="tiny", paper="Nobody 2026", place="Table 9", cells=(whole, own))
+    target = PaperTarget(name="tiny", paper="Nobody 2026", place="Table 9", cells=(whole, own))
     keep(store, whole, 0, 0.5)  # without that metric
     (made,) = run(target, store, tmp_path, seeds=1)
     result = simulate(config)
@@ -205,13 +207,13 @@ def test_a_cell_may_show_another_figure_of_the_same_run(
     assert rows["own"].ours.mean == result.rounds[0].metrics["local_accuracy"]  # type: ignore[union-attr]
     committed = document([target], store, tmp_path)["cells"]
     monkeypatch.setattr(results, "_published", lambda: {"cells": committed, "gains": []})
-    kept = rows_of(target, Store(tmp_path / "nothing"), tmp_path)
+    kept = rows_of(target, MeasurementStore(tmp_path / "nothing"), tmp_path)
     for name in ("whole", "own"):
         assert kept[name].ours.mean == pytest.approx(rows[name].ours.mean, abs=1e-6)  # type: ignore[union-attr]
         assert kept[name].ours.published  # type: ignore[union-attr]
 
 
-def test_most_information_comes_first(store: Store, tmp_path: Path) -> None:
+def test_most_information_comes_first(store: MeasurementStore, tmp_path: Path) -> None:
     quick, slow = BASE.changed(rounds=1), BASE.changed(rounds=400, learning_rate=0.2)
     cells = (
         cell("slow", slow),
@@ -225,14 +227,16 @@ def test_most_information_comes_first(store: Store, tmp_path: Path) -> None:
     assert len(todo) == 6
 
 
-def test_a_guess_counts_what_clients_train_before_the_rounds(store: Store, tmp_path: Path) -> None:
+def test_a_guess_counts_what_clients_train_before_the_rounds(
+    store: MeasurementStore, tmp_path: Path
+) -> None:
     one = find_recipe("ldpfl-mnist").config.changed(rounds=1)
     without, ten = one.changed(encoder="public"), one.changed(rounds=10)
     encoders = estimate(one, tmp_path) - estimate(without, tmp_path)
     assert encoders > 2 * estimate(without, tmp_path)
     assert estimate(ten, tmp_path) < 2 * estimate(one, tmp_path)  # training happens once
 
-    def job(recipe: Recipe) -> Job:
+    def job(recipe: Recipe) -> MissingRun:
         (found,) = jobs([recipe], [1], store, tmp_path, "cpu")
         return found
 
@@ -242,9 +246,11 @@ def test_a_guess_counts_what_clients_train_before_the_rounds(store: Store, tmp_p
     assert job(own).seconds == pytest.approx(3 * guessed, rel=0.02)
 
 
-def test_a_budget_begins_nothing_that_would_outlast_it(store: Store, tmp_path: Path) -> None:
+def test_a_budget_begins_nothing_that_would_outlast_it(
+    store: MeasurementStore, tmp_path: Path
+) -> None:
     now = iter([0.0, 0.0, 100.0, 100.0])
-    told: list[Job] = []
+    told: list[MissingRun] = []
     apart = replace(TINY, cells=(LONG, cell("other", BASE.changed(rounds=1, batch_size=7))))
     measured = run(
         apart, store, tmp_path, 1, budget=50.0, clock=lambda: next(now), before=told.append
@@ -253,7 +259,7 @@ def test_a_budget_begins_nothing_that_would_outlast_it(store: Store, tmp_path: P
     assert len(run(apart, store, tmp_path, 1)) == 1  # the remaining one
 
 
-def cut_short(job: Job, store: Store, root: Path) -> None:
+def cut_short(job: MissingRun, store: MeasurementStore, root: Path) -> None:
     def stop(record: Any) -> None:
         raise KeyboardInterrupt
 
@@ -279,7 +285,7 @@ def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("damage", ["", "checkpoint", "config.json"])
 def test_a_run_that_was_cut_short_goes_on(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
     cut_short(job, store, tmp_path)
@@ -298,7 +304,7 @@ def test_a_run_that_was_cut_short_goes_on(
 
 
 def test_a_run_that_goes_on_and_fails_keeps_its_rounds(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
     cut_short(job, store, tmp_path)
@@ -315,14 +321,16 @@ def test_a_run_that_goes_on_and_fails_keeps_its_rounds(
     assert kept == [2]
 
 
-def test_a_run_that_another_process_is_at_is_left_to_it(store: Store, tmp_path: Path) -> None:
+def test_a_run_that_another_process_is_at_is_left_to_it(
+    store: MeasurementStore, tmp_path: Path
+) -> None:
     [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
     with store.under_way(job.digest, "cpu", job.config.seed, job.config.rounds):
         assert run(replace(TINY, cells=(LONG,)), store, tmp_path, 1) == []
     assert len(run(replace(TINY, cells=(LONG,)), store, tmp_path, 1)) == 1
 
 
-def test_a_damaged_measurement_is_made_anew(store: Store, tmp_path: Path) -> None:
+def test_a_damaged_measurement_is_made_anew(store: MeasurementStore, tmp_path: Path) -> None:
     keep(store, LONG, 0, 0.1, 0.5)
     [path] = (tmp_path / "kept").rglob("*.json")
     path.write_text("{")
@@ -333,7 +341,7 @@ def test_a_damaged_measurement_is_made_anew(store: Store, tmp_path: Path) -> Non
 def test_a_store_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"measurements are kept there$"):
-        keep(Store(tmp_path / "file"), LONG, 0, 0.1, 0.5)
+        keep(MeasurementStore(tmp_path / "file"), LONG, 0, 0.1, 0.5)
 
 
 @pytest.mark.parametrize("setting", ["seed=0", 'target={unit="client-run",epsilon=50.0}'])
@@ -356,7 +364,7 @@ def test_the_proven_epsilon_is_the_statements(
 
 
 def test_a_reason_explains_what_is_committed_and_not_whatever_comes(
-    store: Store, tmp_path: Path
+    store: MeasurementStore, tmp_path: Path
 ) -> None:
     printed = find_recipe("ldp-fl-fmnist")
     target = replace(TINY, cells=(printed,), gains=())
@@ -460,7 +468,7 @@ def test_a_target_is_drawn(fedldp_command: Any, tmp_path: Path) -> None:
 
 
 def test_what_has_more_seeds_is_published(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(2):
         keep(store, LONG, seed, 0.1, 0.5 + seed / 10)
@@ -470,7 +478,7 @@ def test_what_has_more_seeds_is_published(
     assert row["mean"] == 0.55
     assert row["after"]["1"] == [0.1, 0.0]
     monkeypatch.setattr(results, "_published", lambda: made)
-    empty = Store(tmp_path / "nothing")
+    empty = MeasurementStore(tmp_path / "nothing")
     before, after = (rows_of(TINY, each, tmp_path) for each in (store, empty))
     for name in ("long", "short", "more rounds"):
         one, other = before[name].ours, after[name].ours
@@ -482,12 +490,12 @@ def test_what_has_more_seeds_is_published(
 
 
 def test_further_seeds_join_a_committed_one(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(store, LONG, 0, 0.1, 0.5)
     made = document([TINY], store, tmp_path)
     monkeypatch.setattr(results, "_published", lambda: made)
-    other = Store(tmp_path / "another machine")
+    other = MeasurementStore(tmp_path / "another machine")
     restore(other)
     todo = jobs([LONG], (0, 1), other, tmp_path, "cpu")
     assert [job.config.seed for job in todo] == [1]
@@ -498,7 +506,7 @@ def test_further_seeds_join_a_committed_one(
 
 
 def test_a_run_that_is_there_is_not_restored_over(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(store, LONG, 0, 0.1, 0.5)
     made = document([TINY], store, tmp_path)
@@ -508,19 +516,19 @@ def test_a_run_that_is_there_is_not_restored_over(
     assert kept(store) == before
 
 
-def kept(store: Store) -> list[Measured]:
+def kept(store: MeasurementStore) -> list[Measured]:
     return store.find(LONG.config, data_digests(LONG.config)[0])
 
 
 def test_what_is_committed_of_several_seeds_is_no_run(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(2):
         keep(store, LONG, seed, 0.1, 0.5)
     made = document([TINY], store, tmp_path)
     monkeypatch.setattr(results, "_published", lambda: made)
     assert "long" in results.published()
-    other = Store(tmp_path / "another machine")
+    other = MeasurementStore(tmp_path / "another machine")
     restore(other)
     assert kept(other) == []
 
@@ -557,7 +565,7 @@ def test_the_chart_of_a_page_is_of_the_committed_results() -> None:
 
 
 def test_the_page_lists_what_is_left_with_its_cost(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = cell("other", BASE.changed(local_epochs=100_000, model="mlp"))
     apart = replace(TINY, cells=(LONG, other), gains=())

@@ -12,7 +12,13 @@ from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError
 from fedldp.reproduction.comparison import WORTH_A_REASON, compare
 from fedldp.reproduction.known import KNOWN
-from fedldp.reproduction.results import Store, data_digests, digest, published, published_gains
+from fedldp.reproduction.results import (
+    MeasurementStore,
+    data_digests,
+    digest,
+    published,
+    published_gains,
+)
 from fedldp.reproduction.targets import find_target, source_of, targets
 
 TARGETS = targets()
@@ -145,7 +151,7 @@ def test_every_difference_of_more_than_a_point_has_a_cause_or_says_that_none_is_
 ) -> None:
     found = 0
     for target in TARGETS.values():
-        for row in compare(target, Store(tmp_path), tmp_path, prove=False):
+        for row in compare(target, MeasurementStore(tmp_path), tmp_path, prove=False):
             far = row.difference is not None and abs(row.difference) > WORTH_A_REASON
             assert (row.why is not None) == far, (target.name, row.row)
             assert (row.verdict == "unexplained") <= str(row.why).startswith("not known")

@@ -25,7 +25,7 @@ from fedldp.protocol.wire import (
     read_reply_to,
     read_request,
 )
-from fedldp.simulation.in_process import InProcess, Question
+from fedldp.simulation.in_process import InProcess, SentRequest
 
 QUESTION = RoundRequest(
     run="run", phase=1, broadcast=Broadcast(round=3, weights=np.zeros(4, np.float32))
@@ -60,7 +60,7 @@ def test_what_one_client_is_told_alone_is_in_its_question_and_in_no_other() -> N
     asked: list[RoundRequest] = []
 
     def answers(
-        question: Question, clients: Sequence[int]
+        question: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
         assert isinstance(question, RoundRequest)
         asked.extend(map(question.only([*clients]).to, clients))

@@ -38,7 +38,7 @@ from fedldp.protocol.transport import Transport
 from fedldp.protocol.wire import Broadcast, Report, Sensitive
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.executors import Serial
-from fedldp.simulation.in_process import InProcess, Packed, Question, answers_of
+from fedldp.simulation.in_process import InProcess, Packed, SentRequest, answers_of
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Population
@@ -115,7 +115,7 @@ class _ByzantineRun:
         return Counting(direct, delays, config.num_clients, stream)
 
     def _answers(
-        self, question: Question, clients: Sequence[int]
+        self, question: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         honest: Sequence[int] = clients
         if self.liars:

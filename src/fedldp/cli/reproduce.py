@@ -14,8 +14,8 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from fedldp.algorithms.recipes import Recipe
     from fedldp.reproduction.comparison import Row
-    from fedldp.reproduction.results import Device, Store
-    from fedldp.reproduction.targets import Target
+    from fedldp.reproduction.results import Device, MeasurementStore
+    from fedldp.reproduction.targets import PaperTarget
 
 _DAYS = 2 * 86400
 """Seconds of work above which nobody should start a reproduction by accident."""
@@ -66,7 +66,7 @@ def reproduce(
     """Show the papers' tables and figures beside ours; only --run starts any runs."""
     from fedldp.data import resolve_data_dir
     from fedldp.reproduction.comparison import compare
-    from fedldp.reproduction.results import Store, default_cache
+    from fedldp.reproduction.results import MeasurementStore, default_cache
     from fedldp.reproduction.targets import find_target, targets
 
     _refuse_wrong(run, seeds, budget, quick, svg, target, device, workers)
@@ -74,7 +74,7 @@ def reproduce(
     chosen = [find_target(target, found)] if target is not None else list(found.values())
     if only is not None:
         chosen = _only(chosen, only)
-    store, root = Store(default_cache()), resolve_data_dir(data_dir)
+    store, root = MeasurementStore(default_cache()), resolve_data_dir(data_dir)
     kind: Device | None = "cuda" if device == "cuda" else None if device is None else "cpu"
     if run:
         cells = [recipe for each in chosen for recipe in each.cells]
@@ -127,7 +127,7 @@ def _refuse_wrong(
         raise ConfigError(f"device = {device}: choose cpu or cuda")
 
 
-def _only(chosen: list[Target], only: str) -> list[Target]:
+def _only(chosen: list[PaperTarget], only: str) -> list[PaperTarget]:
     from dataclasses import replace
 
     from fedldp.reproduction.targets import source_of
@@ -142,7 +142,7 @@ def _only(chosen: list[Target], only: str) -> list[Target]:
     return kept
 
 
-def _quick_of(target: Target) -> Target:
+def _quick_of(target: PaperTarget) -> PaperTarget:
     from dataclasses import replace
 
     return replace(target, cells=tuple(map(_quickly, target.cells)), gains=())
@@ -168,14 +168,14 @@ def _run(
     seeds: int | None,
     budget: str | None,
     quick: bool,
-    store: Store,
+    store: MeasurementStore,
     root: Path,
     device: Device,
     workers: int | None,
 ) -> None:
     from rich.console import Console
 
-    from fedldp.reproduction.runner import Job, jobs, run_all
+    from fedldp.reproduction.runner import MissingRun, jobs, run_all
     from fedldp.simulation.plan import cores
 
     limit = None if budget is None else _seconds(budget)
@@ -192,7 +192,7 @@ def _run(
             "--budget TIME, after which it stops and can be continued"
         )
 
-    def tell(job: Job) -> None:
+    def tell(job: MissingRun) -> None:
         typer.echo(f"{job.recipe.name}, seed {job.config.seed} ...", err=True)
 
     for measured in run_all(
@@ -212,7 +212,11 @@ def _run(
 
 
 def _show_all(
-    chosen: list[Target], rows: dict[str, list[Row]], store: Store, root: Path, as_json: bool
+    chosen: list[PaperTarget],
+    rows: dict[str, list[Row]],
+    store: MeasurementStore,
+    root: Path,
+    as_json: bool,
 ) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -245,7 +249,7 @@ def _show_all(
     Console().print(table)
 
 
-def _show(target: Target, rows: list[Row], as_json: bool) -> None:
+def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -269,8 +269,8 @@ def _makers(work: Runs, workers: int | None, cluster: str | None, data_dir: Path
     return ClusterTasks(cluster, Runs(work.design, work.data, data_dir))
 
 
-class Source(Protocol):
-    """What makes a comparison, anew in each process. It can be pickled."""
+class ComparisonFactory(Protocol):
+    """Makes a comparison, again in each process. It can be pickled."""
 
     def load(self, data_dir: Path | None) -> Dataset:
         """Return the data that all contestants share."""
@@ -288,7 +288,9 @@ class Runs:
         design: what is compared.
     """
 
-    def __init__(self, design: Source, given: Dataset | None, data_dir: Path | None) -> None:
+    def __init__(
+        self, design: ComparisonFactory, given: Dataset | None, data_dir: Path | None
+    ) -> None:
         self.design = design
         self._given = given
         self._data_dir = data_dir

@@ -16,7 +16,7 @@ from fedldp.data.custom import SUFFIXES, load_file
 from fedldp.data.examples import Dataset, Examples, split
 from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
 from fedldp.data.formats import read_cifar_batch, read_covertype, read_idx, read_svhn
-from fedldp.data.sources import SOURCES, Source, find_source
+from fedldp.data.sources import SOURCES, PublishedDataset, find_source
 
 # A split that is not published is part of the benchmark's definition: the same for all runs.
 _FIXED_SPLIT_SEED = 0
@@ -144,7 +144,7 @@ def standardised(examples: Examples, name: str) -> Examples:
     return replace(examples, features=images)
 
 
-def check_standardise(source: Source) -> None:
+def check_standardise(source: PublishedDataset) -> None:
     """Refuse to standardise a data set without published constants.
 
     Raises:
@@ -161,14 +161,14 @@ def _no_constants(name: str) -> ConfigError:
     )
 
 
-def _standardise(images: NDArray[np.float32], source: Source) -> None:
+def _standardise(images: NDArray[np.float32], source: PublishedDataset) -> None:
     # In place: the largest data set takes 7 GB, which leaves no room for copies.
     for channel, (mean, deviation) in enumerate(zip(source.means, source.deviations, strict=True)):
         images[:, channel] -= np.float32(mean)
         images[:, channel] /= np.float32(deviation)
 
 
-def _load_digits(source: Source, paths: list[Path]) -> Dataset:
+def _load_digits(source: PublishedDataset, paths: list[Path]) -> Dataset:
     pixels, labels = _digits()
     return _split_once(source, _scale(pixels, 16), labels)
 
@@ -182,7 +182,7 @@ def _digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return digits.images.astype(np.uint8)[:, None], digits.target.astype(np.int64)
 
 
-def _load_idx(source: Source, paths: list[Path]) -> Dataset:
+def _load_idx(source: PublishedDataset, paths: list[Path]) -> Dataset:
     train_images, train_labels, test_images, test_labels = (
         read_idx(path, num_axes) for path, num_axes in zip(paths, (3, 1, 3, 1), strict=True)
     )
@@ -194,22 +194,22 @@ def _load_idx(source: Source, paths: list[Path]) -> Dataset:
     )
 
 
-def _load_cifar10(source: Source, paths: list[Path]) -> Dataset:
+def _load_cifar10(source: PublishedDataset, paths: list[Path]) -> Dataset:
     *train, test = (read_cifar_batch(path) for path in paths)
     return _from_parts(source, train, test)
 
 
-def _load_svhn(source: Source, paths: list[Path]) -> Dataset:
+def _load_svhn(source: PublishedDataset, paths: list[Path]) -> Dataset:
     train, test, *extra = (read_svhn(path) for path in paths)
     return _from_parts(source, [train, *extra], test)
 
 
-def _load_covertype(source: Source, paths: list[Path]) -> Dataset:
+def _load_covertype(source: PublishedDataset, paths: list[Path]) -> Dataset:
     features, labels = read_covertype(paths[0])
     return _split_once(source, features, labels)
 
 
-_LOADERS: dict[str, Callable[[Source, list[Path]], Dataset]] = {
+_LOADERS: dict[str, Callable[[PublishedDataset, list[Path]], Dataset]] = {
     "digits": _load_digits,
     "mnist": _load_idx,
     "fmnist": _load_idx,
@@ -223,7 +223,7 @@ _LOADERS: dict[str, Callable[[Source, list[Path]], Dataset]] = {
 _Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def _from_parts(source: Source, train: list[_Part], test: _Part) -> Dataset:
+def _from_parts(source: PublishedDataset, train: list[_Part], test: _Part) -> Dataset:
     images = np.concatenate([part[0] for part in train])
     labels = np.concatenate([part[1] for part in train])
     return Dataset(
@@ -235,7 +235,7 @@ def _from_parts(source: Source, train: list[_Part], test: _Part) -> Dataset:
 
 
 def _image_examples(
-    source: Source, pixels: NDArray[np.uint8], labels: NDArray[np.int64]
+    source: PublishedDataset, pixels: NDArray[np.uint8], labels: NDArray[np.int64]
 ) -> Examples:
     """Scale bytes to [0, 1], after checking the shapes and labels of complete files."""
     shape = (len(labels), *source.input_shape)
@@ -259,7 +259,7 @@ def _scale(pixels: NDArray[np.uint8], largest: int) -> NDArray[np.float32]:
 
 
 def _split_once(
-    source: Source, features: NDArray[np.float32], labels: NDArray[np.int64]
+    source: PublishedDataset, features: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> Dataset:
     train, test = split(labels, test_share=_TEST_SHARE, seed=_FIXED_SPLIT_SEED)
     whole = Examples(features, labels)

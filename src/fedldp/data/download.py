@@ -22,7 +22,7 @@ from rich.progress import (
 
 from fedldp.core.errors import DataError, DataMissing
 from fedldp.data.folder import checksum_status, resolve_data_dir
-from fedldp.data.sources import PublishedFile, Source, find_source
+from fedldp.data.sources import PublishedDataset, PublishedFile, find_source
 
 _CHUNK_BYTES = 1 << 18
 _TIMEOUT_SECONDS = 30.0
@@ -80,7 +80,11 @@ def fetch(
 
 
 def _obtain(
-    source: Source, wanted: list[PublishedFile], root: Path, client: httpx.Client, bar: Progress
+    source: PublishedDataset,
+    wanted: list[PublishedFile],
+    root: Path,
+    client: httpx.Client,
+    bar: Progress,
 ) -> None:
     if source.archive is None:
         for file in wanted:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import platformdirs
 
 from fedldp.core.errors import DataError, DataMissing
-from fedldp.data.sources import SOURCES, PublishedFile, Source, find_source
+from fedldp.data.sources import SOURCES, PublishedDataset, PublishedFile, find_source
 
 Status = Literal["ok", "missing", "damaged"]
 
@@ -78,7 +78,7 @@ def checksum_status(path: Path, file: PublishedFile) -> Status:
     return status
 
 
-def in_use(source: Source, root: Path) -> Source:
+def in_use(source: PublishedDataset, root: Path) -> PublishedDataset:
     """Return the source, or its stand-in if only the stand-in's files are present."""
     stand_in = source.stand_in
     if stand_in is None or not _all_missing(source, root) or _all_missing(stand_in, root):
@@ -86,12 +86,12 @@ def in_use(source: Source, root: Path) -> Source:
     return stand_in
 
 
-def is_present(source: Source, root: Path) -> bool:
+def is_present(source: PublishedDataset, root: Path) -> bool:
     """Whether all files are there with the published sizes."""
     return all(size_status(root / source.folder / file.name, file) == "ok" for file in source.files)
 
 
-def locate(source: Source, root: Path) -> tuple[Source, list[Path]]:
+def locate(source: PublishedDataset, root: Path) -> tuple[PublishedDataset, list[Path]]:
     """Return the source in use and the paths of its files, in order.
 
     Raises:
@@ -124,5 +124,5 @@ def fetch_command(name: str, root: Path) -> str:
     return f"{command} --data-dir {shlex.quote(str(root))}"
 
 
-def _all_missing(source: Source, root: Path) -> bool:
+def _all_missing(source: PublishedDataset, root: Path) -> bool:
     return not any((root / source.folder / file.name).exists() for file in source.files)

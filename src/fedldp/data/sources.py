@@ -30,7 +30,7 @@ class PublishedFile:
 
 
 @dataclass(frozen=True)
-class Source:
+class PublishedDataset:
     """A data set and the files from which it is read.
 
     Attributes:
@@ -59,7 +59,7 @@ class Source:
     folder: str = ""
     files: tuple[PublishedFile, ...] = ()
     archive: PublishedFile | None = None
-    stand_in: Source | None = None
+    stand_in: PublishedDataset | None = None
     means: tuple[float, ...] = ()
     deviations: tuple[float, ...] = ()
 
@@ -77,7 +77,7 @@ def _idx_files(
     )
 
 
-_DIGITS = Source(
+_DIGITS = PublishedDataset(
     name="digits",
     means=(0.3054,),
     deviations=(0.3761,),
@@ -89,7 +89,7 @@ _DIGITS = Source(
     num_classes=10,
 )
 
-_MNIST = Source(
+_MNIST = PublishedDataset(
     name="mnist",
     means=(0.1307,),
     deviations=(0.3081,),
@@ -128,7 +128,7 @@ _MNIST = Source(
     ),
 )
 
-_FMNIST = Source(
+_FMNIST = PublishedDataset(
     name="fmnist",
     means=(0.2860,),
     deviations=(0.3530,),
@@ -169,7 +169,7 @@ _FMNIST = Source(
     ),
 )
 
-_CIFAR10 = Source(
+_CIFAR10 = PublishedDataset(
     name="cifar10",
     means=(0.4914, 0.4822, 0.4465),
     deviations=(0.2470, 0.2435, 0.2616),
@@ -242,8 +242,8 @@ _SVHN_FILES = tuple(
 )
 
 
-def _svhn(name: str, num_train: int, files: tuple[PublishedFile, ...]) -> Source:
-    return Source(
+def _svhn(name: str, num_train: int, files: tuple[PublishedFile, ...]) -> PublishedDataset:
+    return PublishedDataset(
         name=name,
         home="http://ufldl.stanford.edu/housenumbers/",
         licence="for non-commercial use only",
@@ -256,7 +256,7 @@ def _svhn(name: str, num_train: int, files: tuple[PublishedFile, ...]) -> Source
     )
 
 
-_COVERTYPE_SUBSET = Source(
+_COVERTYPE_SUBSET = PublishedDataset(
     name="covertype-subset-92962",
     home="https://github.com/ramp-kits/covertype",
     licence="CC BY 4.0",
@@ -274,7 +274,7 @@ _COVERTYPE_SUBSET = Source(
     ),
 )
 
-_COVERTYPE = Source(
+_COVERTYPE = PublishedDataset(
     name="covertype",
     home="https://archive.ics.uci.edu/dataset/31/covertype",
     licence="CC BY 4.0",
@@ -297,7 +297,7 @@ _COVERTYPE = Source(
     stand_in=_COVERTYPE_SUBSET,
 )
 
-SOURCES: dict[str, Source] = {
+SOURCES: dict[str, PublishedDataset] = {
     source.name: source
     for source in (
         _DIGITS,
@@ -312,7 +312,7 @@ SOURCES: dict[str, Source] = {
 _ALIASES = {"fashion-mnist": "fmnist"}
 
 
-def find_source(name: str) -> Source:
+def find_source(name: str) -> PublishedDataset:
     """Return the built-in data set with this name.
 
     Raises:

@@ -16,7 +16,7 @@ from fedldp.data import resolve_data_dir
 from fedldp.reproduction.figure import write_rounds
 from fedldp.reproduction.pages import committed, name_of_chart, updated
 from fedldp.reproduction.publishing import document, restore, text_of
-from fedldp.reproduction.results import Store, default_cache
+from fedldp.reproduction.results import MeasurementStore, default_cache
 from fedldp.reproduction.targets import targets
 
 
@@ -24,10 +24,12 @@ def main(arguments: list[str]) -> None:
     """Do what the arguments say."""
     if arguments == ["--publish"]:
         path = Path(str(files("fedldp.reproduction").joinpath("published.json")))
-        found = document(targets().values(), Store(default_cache()), resolve_data_dir(None))
+        found = document(
+            targets().values(), MeasurementStore(default_cache()), resolve_data_dir(None)
+        )
         path.write_text(text_of(found), encoding="utf-8")
     elif arguments == ["--restore"]:
-        restore(Store(default_cache()))
+        restore(MeasurementStore(default_cache()))
     else:
         for page in map(Path, arguments):
             text = updated(page.read_text(encoding="utf-8"))

@@ -16,13 +16,13 @@ from fedldp.reproduction.known import KNOWN, NOT_KNOWN
 from fedldp.reproduction.results import (
     Device,
     Measured,
-    Store,
+    MeasurementStore,
     data_digests,
     digest,
     published,
     published_gains,
 )
-from fedldp.reproduction.targets import Gain, Target, source_of
+from fedldp.reproduction.targets import Gain, PaperTarget, source_of
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
 
 Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
@@ -122,8 +122,8 @@ class Row:
 
 
 def compare(
-    target: Target,
-    store: Store,
+    target: PaperTarget,
+    store: MeasurementStore,
     root: Path,
     *,
     device: Device | None = None,
@@ -169,7 +169,9 @@ def compare(
     return rows
 
 
-def ours_of(recipe: Recipe, store: Store, root: Path, device: Device | None) -> Measurement | None:
+def ours_of(
+    recipe: Recipe, store: MeasurementStore, root: Path, device: Device | None
+) -> Measurement | None:
     """Return the measurement of a recipe: the user's runs, or committed ones with more seeds."""
     config, data = recipe.config, data_digests(recipe.config, root)[0]
     metric = source_of(recipe).metric
@@ -289,7 +291,7 @@ def _published_of(recipe: Recipe) -> Measurement | None:
 
 
 def _gain(
-    target: Target, gain: Gain, store: Store, root: Path, device: Device | None
+    target: PaperTarget, gain: Gain, store: MeasurementStore, root: Path, device: Device | None
 ) -> Measurement | None:
     """Return the mean difference over the pairs, for each seed that all of them have."""
     by_name = {recipe.name: recipe for recipe in target.cells}
@@ -301,7 +303,9 @@ def _gain(
     return max(filter(None, found), key=lambda each: len(each.seeds), default=None)
 
 
-def _published_gain(target: Target, gain: Gain, by_name: dict[str, Recipe]) -> Measurement | None:
+def _published_gain(
+    target: PaperTarget, gain: Gain, by_name: dict[str, Recipe]
+) -> Measurement | None:
     """Return a gain from committed results, if all of them have the same seeds."""
     parts = [_published_of(by_name[name]) for pair in gain.pairs for name in pair]
     known = [each for each in parts if each is not None]
@@ -320,7 +324,7 @@ def _published_gain(target: Target, gain: Gain, by_name: dict[str, Recipe]) -> M
 
 
 def _own_gain(
-    gain: Gain, by_name: dict[str, Recipe], store: Store, root: Path, device: Device
+    gain: Gain, by_name: dict[str, Recipe], store: MeasurementStore, root: Path, device: Device
 ) -> Measurement | None:
     runs = {
         name: {run.seed: run for run in _of_device(store.find(config, data), device)}

@@ -16,9 +16,9 @@ from fedldp.core.formatting import number
 from fedldp.reproduction import papers
 from fedldp.reproduction.comparison import Row, Verdict, compare
 from fedldp.reproduction.figure import has_rounds
-from fedldp.reproduction.results import Store
+from fedldp.reproduction.results import MeasurementStore
 from fedldp.reproduction.runner import jobs
-from fedldp.reproduction.targets import Target, find_target, targets
+from fedldp.reproduction.targets import PaperTarget, find_target, targets
 
 _BLOCK = re.compile(r"(<!-- target (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _CLAIMS = re.compile(r"(<!-- claims (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -71,12 +71,12 @@ def name_of_chart(target: str) -> str:
     return f"reproduction_{target}.svg"
 
 
-def committed(target: Target, *, prove: bool = True) -> list[Row]:
+def committed(target: PaperTarget, *, prove: bool = True) -> list[Row]:
     """Return a target's rows from the committed results only."""
-    return compare(target, Store(_NOWHERE), _NOWHERE, prove=prove)
+    return compare(target, MeasurementStore(_NOWHERE), _NOWHERE, prove=prove)
 
 
-def target_text(target: Target) -> str:
+def target_text(target: PaperTarget) -> str:
     """Return a target's table, and its chart where more than the last round is known."""
     rows = committed(target)
     text = markdown(rows)
@@ -85,7 +85,7 @@ def target_text(target: Target) -> str:
     return text
 
 
-def overview(found: Iterable[Target]) -> str:
+def overview(found: Iterable[PaperTarget]) -> str:
     """Return a table of all targets: their pages, and the number of cells with each verdict."""
     verdicts: tuple[Verdict, ...] = (
         "agrees",
@@ -107,7 +107,7 @@ def overview(found: Iterable[Target]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def remaining(found: Iterable[Target]) -> str:
+def remaining(found: Iterable[PaperTarget]) -> str:
     """Return a table of committed cells with fewer than three seeds, with their estimated cost."""
     lines = [
         "| target | cells | measured | with three seeds | CPU hours for one seed of the "
@@ -127,12 +127,12 @@ def remaining(found: Iterable[Target]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _hours(target: Target, seeds: Sequence[int], most: int) -> str:
+def _hours(target: PaperTarget, seeds: Sequence[int], most: int) -> str:
     """Return the estimated core hours of the runs that are missing for ``most`` seeds."""
     seconds = 0.0
     for count in range(most):
         cells = [cell for cell, known in zip(target.cells, seeds, strict=True) if known == count]
-        todo = jobs(cells, range(count, most), Store(_NOWHERE), _NOWHERE, "cpu")
+        todo = jobs(cells, range(count, most), MeasurementStore(_NOWHERE), _NOWHERE, "cpu")
         seconds += sum(job.seconds for job in todo)
     hours = _CORES * seconds / 3600
     return f"{hours:.1f}" if hours < _WHOLE else f"{hours:.0f}"

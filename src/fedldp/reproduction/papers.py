@@ -17,7 +17,7 @@ from fedldp.core.formatting import number
 from fedldp.reproduction import statements
 from fedldp.reproduction.claims import PaperClaim
 from fedldp.reproduction.comparison import Measurement, ours_of
-from fedldp.reproduction.results import Store
+from fedldp.reproduction.results import MeasurementStore
 from fedldp.reproduction.runner import jobs
 
 PAPERS = ("ldp_fl", "ldpfl", "priority", "personalised")
@@ -111,7 +111,7 @@ def _lines(statement: dict[str, Any]) -> list[str]:
 def _known(name: str) -> Measurement | None:
     """Return a recipe's committed result, after its last round, or after round 5 for ``name@5``."""
     recipe, _, after = name.partition("@")
-    ours = ours_of(find_recipe(recipe), Store(_NOWHERE), _NOWHERE, None)
+    ours = ours_of(find_recipe(recipe), MeasurementStore(_NOWHERE), _NOWHERE, None)
     if ours is None or not after:
         return ours
     mean, deviation = ours.after[int(after)]
@@ -131,7 +131,7 @@ def _is_above(measured: Sequence[Measurement], upper: Sequence[int], lower: Sequ
 
 def _cost(cells: Sequence[Recipe]) -> str:
     """Return the estimated time of one seed of some recipes on one core."""
-    todo = jobs(cells, range(1), Store(_NOWHERE), _NOWHERE, "cpu")
+    todo = jobs(cells, range(1), MeasurementStore(_NOWHERE), _NOWHERE, "cpu")
     minutes = _CORES * sum(job.seconds for job in todo) / 60
     hours = minutes / 60
     if minutes < _HOUR:

@@ -11,17 +11,19 @@ from typing import Any
 from fedldp.reproduction.comparison import Measurement, compare
 from fedldp.reproduction.results import (
     Measured,
+    MeasurementStore,
     Published,
-    Store,
     data_digests,
     digest,
     published,
     published_gains,
 )
-from fedldp.reproduction.targets import Target, source_of
+from fedldp.reproduction.targets import PaperTarget, source_of
 
 
-def document(found: Iterable[Target], store: Store, root: Path) -> dict[str, list[dict[str, Any]]]:
+def document(
+    found: Iterable[PaperTarget], store: MeasurementStore, root: Path
+) -> dict[str, list[dict[str, Any]]]:
     """Return the committed results, replaced by those of ``store`` that have more seeds.
 
     A gain's deviation is stored with the cells that it belongs to, and removed when they are
@@ -50,7 +52,7 @@ def document(found: Iterable[Target], store: Store, root: Path) -> dict[str, lis
     return {"cells": list(cells.values()), "gains": list(gains.values())}
 
 
-def restore(store: Store) -> None:
+def restore(store: MeasurementStore) -> None:
     """Write the committed results of one seed to ``store`` as runs: further seeds join them.
 
     An existing run is kept. Results of several seeds are only means, so there are no runs to

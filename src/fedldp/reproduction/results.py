@@ -27,7 +27,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
-from fedldp.data.sources import Source, find_source
+from fedldp.data.sources import PublishedDataset, find_source
 
 Device = Literal["cpu", "cuda"]
 
@@ -140,7 +140,7 @@ def _digests_of(name: str, root: Path | None) -> list[str]:
     return [_digest_of(each) for each in (source, source.stand_in) if each is not None]
 
 
-def _digest_of(source: Source) -> str:
+def _digest_of(source: PublishedDataset) -> str:
     sums = ",".join(file.sha256 for file in source.files)
     return f"{source.name}:{hashlib.sha256(sums.encode()).hexdigest()};"
 
@@ -150,7 +150,7 @@ def default_cache() -> Path:
     return Path(platformdirs.user_cache_dir("fedldp")) / "reproduction"
 
 
-class Store:
+class MeasurementStore:
     """The user's own measurements: one file for each run, written completely or not at all.
 
     An unfinished run has a folder there, so that it can continue where it was interrupted.

@@ -19,7 +19,7 @@ from fedldp.models import multiplications_of
 from fedldp.reproduction.results import (
     Device,
     Measured,
-    Store,
+    MeasurementStore,
     data_digests,
     digest,
     hardware,
@@ -43,7 +43,7 @@ _OVERHEAD = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class MissingRun:
     """One missing run.
 
     Attributes:
@@ -60,14 +60,18 @@ class Job:
 
 
 def jobs(
-    cells: Iterable[Recipe], seeds: Sequence[int], store: Store, root: Path, device: Device
-) -> list[Job]:
+    cells: Iterable[Recipe],
+    seeds: Sequence[int],
+    store: MeasurementStore,
+    root: Path,
+    device: Device,
+) -> list[MissingRun]:
     """Return the missing runs, the most informative per minute of computing first.
 
     A cell's first seed counts more than its second, and a cell with a paper's number counts twice
     as much as one without. Cells with the same configuration share their runs.
     """
-    made: dict[tuple[str, int, int], tuple[float, Job]] = {}
+    made: dict[tuple[str, int, int], tuple[float, MissingRun]] = {}
     for recipe in cells:
         config, data = recipe.config, data_digests(recipe.config, root)[0]
         known = store.find(config, data, source_of(recipe).metric)
@@ -77,7 +81,7 @@ def jobs(
         for count, seed in enumerate(missing, start=len(kept) + 1):
             worth = (1 if recipe.expected is None else 2) / count
             found = digest(config, data)
-            job = Job(
+            job = MissingRun(
                 recipe=recipe, config=config.changed(seed=seed), digest=found, seconds=seconds
             )
             key = (found, seed, 0 if config.longer_begins_with_shorter else config.rounds)
@@ -115,14 +119,14 @@ def _guessed(config: RunConfig, root: Path) -> float:
 
 
 def run_all(
-    todo: Sequence[Job],
-    store: Store,
+    todo: Sequence[MissingRun],
+    store: MeasurementStore,
     *,
     data_dir: Path | None,
     device: Device,
     workers: int,
     budget: float | None = None,
-    before: Callable[[Job], None] = lambda job: None,
+    before: Callable[[MissingRun], None] = lambda job: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Measured]:
     """Run jobs in order, and store and yield each measurement as soon as it is complete.
@@ -156,7 +160,9 @@ def run_all(
         yield measured
 
 
-def _run(job: Job, data_dir: Path | None, device: Device, workers: int, place: Path) -> Measured:
+def _run(
+    job: MissingRun, data_dir: Path | None, device: Device, workers: int, place: Path
+) -> Measured:
     result = _simulated(job, data_dir, device, workers if job.seconds > _SHORT else 1, place)
     accuracies = [record.accuracy for record in result.rounds]
     names = [
@@ -177,7 +183,7 @@ def _run(job: Job, data_dir: Path | None, device: Device, workers: int, place: P
 
 
 def _simulated(
-    job: Job, data_dir: Path | None, device: Device, workers: int, place: Path
+    job: MissingRun, data_dir: Path | None, device: Device, workers: int, place: Path
 ) -> Result:
     """Run a job in the folder ``place``, or continue an interrupted run there."""
     # Imported here because only a run needs them, and torch takes seconds.

@@ -36,7 +36,7 @@ class Gain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class PaperTarget:
     """A table, a figure or a section of a paper.
 
     Attributes:
@@ -54,7 +54,7 @@ class Target:
     gains: tuple[Gain, ...] = ()
 
 
-def targets_of(found: Iterable[Recipe]) -> dict[str, Target]:
+def targets_of(found: Iterable[Recipe]) -> dict[str, PaperTarget]:
     """Return the targets to which the cells of some recipes belong, by name."""
     cells: dict[tuple[str, str], dict[tuple[str, str], Recipe]] = {}
     for recipe in found:
@@ -65,7 +65,7 @@ def targets_of(found: Iterable[Recipe]) -> dict[str, Target]:
     made = {}
     for (paper, place), members in cells.items():
         name = _name(paper, place)
-        made[name] = Target(
+        made[name] = PaperTarget(
             name=name,
             paper=paper,
             place=place,
@@ -75,12 +75,12 @@ def targets_of(found: Iterable[Recipe]) -> dict[str, Target]:
     return dict(sorted(made.items(), key=lambda item: _order(item[1])))
 
 
-def targets() -> dict[str, Target]:
+def targets() -> dict[str, PaperTarget]:
     """Return every target by name."""
     return targets_of(recipes().values())
 
 
-def find_target(name: str, found: dict[str, Target] | None = None) -> Target:
+def find_target(name: str, found: dict[str, PaperTarget] | None = None) -> PaperTarget:
     """Return the target called ``name``.
 
     Raises:
@@ -106,7 +106,7 @@ def _name(paper: str, place: str) -> str:
     return f"{start}-{re.sub(r'[^-a-z0-9]', '', words)}"
 
 
-def _order(target: Target) -> tuple[int, str, int]:
+def _order(target: PaperTarget) -> tuple[int, str, int]:
     papers = list(_SHORT)
     paper = papers.index(target.paper) if target.paper in papers else len(papers)
     number = re.search(r"\d+", target.place)

@@ -32,7 +32,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.batches import in_order
-from fedldp.simulation.in_process import Packed, Question, answers_of
+from fedldp.simulation.in_process import Packed, SentRequest, answers_of
 from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.population import Population
 from fedldp.training.tensors import one_thread
@@ -45,7 +45,7 @@ class Executor(Protocol):
     """Makes clients answer, and measures models. Use it as a context manager."""
 
     def answers(
-        self, question: Question, clients: Sequence[int]
+        self, question: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients``, some at a time, in order; their ledgers are charged."""
         ...
@@ -78,7 +78,7 @@ class Serial:
         pass
 
     def answers(
-        self, question: Question, clients: Sequence[int]
+        self, question: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients``; see ``Executor``."""
         with one_thread():
@@ -113,7 +113,7 @@ class Pool:
             workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
-            initargs=(_Recipe(population, folder),),
+            initargs=(_PopulationSpec(population, folder),),
         )
         # Ctrl-C reaches the whole process group, and only the parent may decide how to end, so
         # workers inherit a blocked signal. A worker starts with each task while none is idle.
@@ -140,7 +140,7 @@ class Pool:
         self._executor.shutdown(cancel_futures=True)
 
     def answers(
-        self, question: Question, clients: Sequence[int]
+        self, question: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients``; see ``Executor``."""
 
@@ -228,7 +228,7 @@ def _interrupts_blocked() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-class _Recipe:
+class _PopulationSpec:
     """What a worker builds its population from: everything but the data, which lie in files."""
 
     def __init__(self, population: Population, folder: Path) -> None:
@@ -260,7 +260,7 @@ _population: Population
 """The population of a worker process, which its initialiser sets once."""
 
 
-def _start_worker(recipe: _Recipe) -> None:
+def _start_worker(recipe: _PopulationSpec) -> None:
     global _population
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(recipe.folder,), daemon=True).start()
@@ -278,7 +278,7 @@ def _end_with_parent(folder: Path) -> None:
 
 
 def _answer(
-    question: Question, clients: Sequence[int], ledger: MemoryLedger
+    question: SentRequest, clients: Sequence[int], ledger: MemoryLedger
 ) -> tuple[list[tuple[Sequence[int], Packed]], MemoryLedger]:
     return list(answers_of(_population.runtime(ledger), question, clients)), ledger
 

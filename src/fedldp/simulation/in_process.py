@@ -15,15 +15,15 @@ from fedldp.protocol.wire import RoundRequest, pack_request, read_reply_to, read
 Packed = Sequence[bytes] | NDArray[np.uint8]
 """Packed answers of several clients; rows of one array if only their payloads differ."""
 
-Question = bytes | RoundRequest
+SentRequest = bytes | RoundRequest
 """The request to several clients: one packed request, or one to be packed for each client."""
 
-Answers = Callable[[Question, Sequence[int]], Iterator[tuple[Sequence[int], Packed]]]
+Answers = Callable[[SentRequest, Sequence[int]], Iterator[tuple[Sequence[int], Packed]]]
 """Sends a request to clients, and yields the answers of some at a time."""
 
 
 def answers_of(
-    runtime: ClientRuntime, question: Question, clients: Sequence[int]
+    runtime: ClientRuntime, question: SentRequest, clients: Sequence[int]
 ) -> Iterator[tuple[Sequence[int], Packed]]:
     """Yield the answers of a runtime's clients, some at a time, in order."""
     if isinstance(question, bytes):

@@ -21,7 +21,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.batches import in_order
-from fedldp.simulation.in_process import Packed, Question, answers_of
+from fedldp.simulation.in_process import Packed, SentRequest, answers_of
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_cluster import Cluster, check_versions, import_ray, versions
 
@@ -48,7 +48,7 @@ class RayExecutor:
         self._cluster = Cluster(cluster)
         try:
             self._expected = versions()
-            self._sent = self._cluster.put(_Recipe.of(population))
+            self._sent = self._cluster.put(_PopulationSpec.of(population))
             self._task = self._cluster.task(_work)
         except BaseException:
             self._cluster.close()
@@ -61,7 +61,7 @@ class RayExecutor:
         self._cluster.close()
 
     def answers(
-        self, question: Question, clients: Sequence[int]
+        self, question: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients``; see ``Executor``."""
         for found in self._map(_answer, question, clients, self._ledger.extract, self._group):
@@ -76,7 +76,7 @@ class RayExecutor:
     def _map(
         self,
         work: Callable[..., list[Any]],
-        question: Question | Broadcast,
+        question: SentRequest | Broadcast,
         items: Sequence[int],
         ledgers: Callable[[Sequence[int]], MemoryLedger | None],
         group: int,
@@ -107,13 +107,13 @@ class RayExecutor:
 
 
 @dataclass(frozen=True)
-class _Recipe:
+class _PopulationSpec:
     """What a worker builds its population from. Its arrays stay in its machine's object store."""
 
     values: Mapping[str, Any]
 
     @classmethod
-    def of(cls, population: Population) -> _Recipe:
+    def of(cls, population: Population) -> _PopulationSpec:
         values = {f.name: getattr(population, f.name) for f in fields(Population) if f.init}
         # Folders belong to this machine.
         values |= {
@@ -144,7 +144,7 @@ def _work(
     sent: Sequence[Any],
     expected: Mapping[str, str],
     work: Callable[[Population, Any, Sequence[int], Any], list[Any]],
-    question: Question | Broadcast,
+    question: SentRequest | Broadcast,
     items: Sequence[int],
     ledger: MemoryLedger | None,
     kept: Kept,
@@ -171,7 +171,7 @@ def _population(reference: Any, expected: Mapping[str, str]) -> Population:
         check_versions(expected)
         torch.set_num_threads(1)
         _made = None  # first, free what it holds in the object store
-        recipe: _Recipe = import_ray().get(reference)
+        recipe: _PopulationSpec = import_ray().get(reference)
         _made = reference.hex(), recipe.population()
     return _made[1]
 
@@ -188,7 +188,7 @@ def _new(population: Population, items: Sequence[int], before: Kept) -> Kept:
 
 
 def _answer(
-    population: Population, question: Question, clients: Sequence[int], ledger: MemoryLedger
+    population: Population, question: SentRequest, clients: Sequence[int], ledger: MemoryLedger
 ) -> list[tuple[Sequence[int], Packed]]:
     return list(answers_of(population.runtime(ledger), question, clients))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
-from fedldp.data.sources import SOURCES, Source, find_source
+from fedldp.data.sources import SOURCES, PublishedDataset, find_source
 from fedldp.protocol.roles import Draw
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.architecture import Architecture
@@ -41,7 +41,7 @@ def check_is_public(public_dataset: str, dataset: str) -> None:
         )
 
 
-def _source(public_dataset: str) -> Source:
+def _source(public_dataset: str) -> PublishedDataset:
     try:
         return find_source(public_dataset)
     except ConfigError as error:

@@ -27,7 +27,7 @@ from fedldp.comparing.advising.plan import (
     TABLE,
     TRUSTS,
     WHOLE,
-    Question,
+    AdviceRequest,
     alone,
     alone_name,
     unit_of,
@@ -119,7 +119,7 @@ class Advice:
     """The result of ``advise``.
 
     Attributes:
-        question: the question that was asked.
+        request: the request for advice.
         data: the table's data.
         comparison: the contestants.
         figures: the figures, by contestant and epsilon.
@@ -127,7 +127,7 @@ class Advice:
         seconds: the CPU seconds of all runs.
     """
 
-    question: Question
+    request: AdviceRequest
     data: Dataset
     comparison: Comparison
     figures: Mapping[tuple[str, float | None], Figure]
@@ -147,7 +147,7 @@ class Advice:
     @property
     def epsilons(self) -> tuple[float, ...]:
         """The epsilons, ascending."""
-        return self.question.epsilons
+        return self.request.epsilons
 
     # Figures
 
@@ -631,7 +631,7 @@ class Advice:
 
 
 def advice_of(
-    question: Question,
+    request: AdviceRequest,
     comparison: Comparison,
     data: Dataset,
     rows: Sequence[Row],
@@ -641,7 +641,7 @@ def advice_of(
     """Return the advice that follows from the lines of a results file.
 
     Args:
-        question: the question that is asked.
+        request: the request for advice.
         comparison: its contestants.
         data: the table's data.
         rows: lines of runs; lines of other comparisons are left out.
@@ -655,7 +655,7 @@ def advice_of(
     standing = comparison.standing(current)
     refusals = {**failed, **comparison.refusals(current)}
     figures = {}
-    for cell in question.cells(comparison, len(data.clients or ())):
+    for cell in request.cells(comparison, len(data.clients or ())):
         seeds = comparison.seeds_of(cell)
         runs = [row for row in standing.get(cell, []) if row["seed"] in seeds]
         epsilon = cell.epsilon or None
@@ -664,12 +664,12 @@ def advice_of(
             cell.contestant, epsilon, runs, refused, len(seeds)
         )
     worked = sum(row.get("cpu_seconds", 0.0) for row in current)
-    return Advice(question, data, comparison, figures, out, worked)
+    return Advice(request, data, comparison, figures, out, worked)
 
 
-def document_of(question: Question, data: Dataset) -> bytes:
-    """Return the folder's record of the question, with a shareable description of the data."""
-    return as_json(json.loads(json.dumps({**question.document(), "own_data": data.own_data})))
+def document_of(request: AdviceRequest, data: Dataset) -> bytes:
+    """Return the folder's record of the request, with a shareable description of the data."""
+    return as_json(json.loads(json.dumps({**request.document(), "own_data": data.own_data})))
 
 
 def shown(metric: str, mean: float | None, deviation: float | None = None) -> str:

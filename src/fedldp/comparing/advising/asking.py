@@ -1,4 +1,4 @@
-"""Turns a user's arguments into a checked question, or refuses with one clear line.
+"""Turns a user's arguments into a checked request for advice, or refuses with one clear line.
 
 Only the owner of the table sees these lines: they reveal private rows, and are sent to nobody.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.comparing.advising.plan import Question, unit_of
+from fedldp.comparing.advising.plan import AdviceRequest, unit_of
 from fedldp.comparing.design import CHOSEN_ON, SHARED
 from fedldp.comparing.held_out import held_out, with_clients
 from fedldp.core.errors import ConfigError, DataError
@@ -33,15 +33,15 @@ LEAST_PEOPLE, LEAST_AT_SITE, MOST_CLASSES = 100, 10, 50
 _SHOWN = 8
 
 
-def read_question(
+def read_request(
     table: Path | str,
     *,
     client: str | None,
     person: str | None,
     label: str | None,
     settings: Mapping[str, Any],
-) -> Question:
-    """Return the question asked about a table, with its columns checked.
+) -> AdviceRequest:
+    """Return a request for advice on a table, with its columns checked.
 
     Args:
         table: a .csv or .parquet file; or a .toml file whose ``dataset`` is one. Only the
@@ -69,12 +69,14 @@ def read_question(
         found[key] = (
             {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
         )
-    question = Question(settings={key: value for key, value in found.items() if value is not None})
-    read = read_table(Path(question.config.dataset).expanduser())
-    _check_names(read, question.config)
-    _check_missing(read, question.config.columns)
-    _check_declared(read, question.config.columns)
-    return Question(settings={**question.settings, **_centred(question.config)})
+    request = AdviceRequest(
+        settings={key: value for key, value in found.items() if value is not None}
+    )
+    read = read_table(Path(request.config.dataset).expanduser())
+    _check_names(read, request.config)
+    _check_missing(read, request.config.columns)
+    _check_declared(read, request.config.columns)
+    return AdviceRequest(settings={**request.settings, **_centred(request.config)})
 
 
 def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:

@@ -81,7 +81,7 @@ def page_of(advice: Advice) -> str:
         statements=_statements(advice),
         curves=_curves(advice) if charts.available() else None,
         curves_text=_in_words(advice),
-        settings=advice.question.settings,
+        settings=advice.request.settings,
         environment=environment(),
     )
 

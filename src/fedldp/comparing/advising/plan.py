@@ -159,7 +159,7 @@ def unit_of(data: Dataset) -> TargetUnit:
 
 
 @dataclass(frozen=True)
-class Question:
+class AdviceRequest:
     """A request for advice about a table; it can be pickled.
 
     Attributes:
@@ -238,7 +238,7 @@ class Question:
         return found
 
     def document(self) -> dict[str, Any]:
-        """Return the folder's record of the question."""
+        """Return the folder's record of the request."""
         return {"settings": dict(self.settings), "epsilons": list(self.epsilons),
                 "tries": self.tries}  # fmt: skip
 

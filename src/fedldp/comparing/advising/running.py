@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.comparing.advising.advice import Advice, advice_of, document_of
-from fedldp.comparing.advising.asking import check_data, read_question
+from fedldp.comparing.advising.asking import check_data, read_request
 from fedldp.comparing.advising.page import page_of
 from fedldp.comparing.advising.plan import EPSILONS, PEOPLE_TRIES
 from fedldp.comparing.design import check_seeds, read_time
@@ -71,8 +71,8 @@ def advise(
     Raises:
         FedldpError: the table or an argument is wrong, or ``out`` holds something else.
     """
-    question = replace(
-        read_question(table, client=client, person=person, label=label, settings=settings or {}),
+    request = replace(
+        read_request(table, client=client, person=person, label=label, settings=settings or {}),
         epsilons=tuple(epsilon),
         tries=tries,
         seeds=None if seeds is None else tuple(seeds),
@@ -83,14 +83,14 @@ def advise(
         check_seeds(tuple(seeds))
     seconds = read_time(budget) if isinstance(budget, str) else budget
     end = None if seconds is None else time.monotonic() + seconds
-    work = Runs(question, None, data_dir)
-    check_data(work.data, question.settings)
+    work = Runs(request, None, data_dir)
+    check_data(work.data, request.settings)
     place = None if out is None else Path(out).expanduser()
-    document = document_of(question, work.data)
+    document = document_of(request, work.data)
     if place is not None:
         _check_place(place, document)
     comparison = work.comparison
-    cells = question.cells(comparison, len(work.data.clients or ()))
+    cells = request.cells(comparison, len(work.data.clients or ()))
     with ExitStack() as stack:
         folder = place or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
         stack.enter_context(locked(folder, "advice"))
@@ -106,7 +106,7 @@ def advise(
             say,
             progress,
         )
-        found = advice_of(question, comparison, work.data, results.rows, place, failed)
+        found = advice_of(request, comparison, work.data, results.rows, place, failed)
         if place is not None:
             found.write(place)
             replace_file(place / PAGE, page_of(found).encode())
