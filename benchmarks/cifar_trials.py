@@ -1,4 +1,4 @@
-"""Trials of what keeps the noise-free twin of LDP-FL's CIFAR-10 below the paper's 62.55 %.
+"""Tries out why the noise-free twin of LDP-FL on CIFAR-10 stays below the paper's 62.55 %.
 
     python -m benchmarks.cifar_trials RESULTS.jsonl NAME...         measures what the file lacks
     python -m benchmarks.cifar_trials --page PAGE.md RESULTS.jsonl  writes its table into the page
@@ -43,7 +43,7 @@ class Trial:
         widths: channels of the three blocks.
         hidden: units of the dense layer.
         start: initial weights: "he" as the recipe's, or "torch" as torch's own layers.
-        shift: pixels of a random shift, and a flip with it; 0 for neither.
+        shift: the most pixels of a random shift, which comes with random flips; 0 for neither.
         whole: whether a client's 100 examples are drawn anew from all 50,000 in every round.
         rounds: of the run.
         clients: asked in a round.

@@ -64,7 +64,7 @@ line { stroke: var(--grid) } .gap { stroke: var(--bad); stroke-width: 2; stroke-
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things stand in a picture, in pixels.
+    """The places of a picture's parts, in pixels.
 
     Attributes:
         width: of the picture.
@@ -150,7 +150,7 @@ def rows() -> list[Row]:
 
 
 def drawn(row: Row, height: int, layout: Layout) -> list[str]:
-    """Return the words and marks of a row, whose name stands at a height."""
+    """Return the words and marks of a row at a height."""
     end = layout.across(NONE if row.proven is None else row.proven)
     if row.claimed is None:
         words = f"proven for {UNITS[row.proven_for]}"

@@ -95,7 +95,7 @@ class Loop:
 
 
 class Tap:
-    """Stands before an agent's socket, forwards all bytes and keeps them."""
+    """Sits in front of an agent's socket, forwards all bytes and keeps them."""
 
     def __init__(self, path: Path, agent: Path) -> None:
         self.asked: list[bytes] = []

@@ -63,7 +63,7 @@ from fedldp.simulation.settings import resolve
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LONGEST = 1800.0
 _SENT, _RECEIVED = 120, 128
-"""Where Linux' tcp_info has the bytes that the other end confirmed, and the bytes received."""
+"""Where Linux's tcp_info has the bytes that the other end confirmed, and the bytes received."""
 
 
 # A process that hosts sites

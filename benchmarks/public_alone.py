@@ -5,7 +5,7 @@
 
 The public data are scikit-learn's 1,797 digits of 8x8 pixels, with their labels, enlarged to
 MNIST's size; the writers are not MNIST's, and live in another country. The first column uses no
-client and no training image of MNIST. What the file already has is not measured again.
+client and no training image of MNIST. It does not measure again what the file already has.
 """
 
 from __future__ import annotations

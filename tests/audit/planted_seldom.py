@@ -22,8 +22,7 @@ class RepeatingNoise(FloatBits):
 
 @dataclass(frozen=True)
 class HalfNorm(TwoPointL1):
-    """The L1 norm counts only one sign, so that of an alternating corner is half of the true
-    norm."""
+    """The L1 norm counts only one sign, so an alternating corner's is half of the true norm."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)

@@ -1,4 +1,4 @@
-"""Images are recovered from updates in clear, and ever less from randomised ones."""
+"""Images are recovered from updates in clear, and less well the more noise there is."""
 
 from __future__ import annotations
 

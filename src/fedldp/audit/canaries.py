@@ -26,7 +26,7 @@ FAR = 1e3
 LARGE = 1e6
 """A change of weights that every bound clips."""
 FEW, MANY = 3, 40
-"""Numbers of rows of a person."""
+"""How many rows a person has, in the games that swap persons."""
 
 Floats = NDArray[np.float64]
 Features = NDArray[np.float32]

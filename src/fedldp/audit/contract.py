@@ -25,7 +25,7 @@ class PlannedContractCheck:
     """A mechanism's duties besides its epsilon.
 
     Attributes:
-        mechanism: the one that is checked.
+        mechanism: the checked mechanism.
         size: d, coordinates of its input.
         deltas: a single one, for the proven figure.
         stated_by: who states its event.
@@ -50,7 +50,7 @@ class PlannedContractCheck:
 
     @property
     def title(self) -> str:
-        """What is checked."""
+        """The check in words, for a line of progress."""
         return f"{self.mechanism!r}, d = {self.size}, its contract"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
@@ -86,7 +86,7 @@ class PlannedContractCheck:
                 except PrivacyError:
                     continue
                 except Exception as error:
-                    yield f"encode of {name} raises {_named(error)}, where a PrivacyError is due"
+                    yield f"encode of {name} raises {_named(error)} instead of a PrivacyError"
                 else:
                     yield f"encode accepts {name}, which it must refuse with a PrivacyError"
                 break
@@ -108,7 +108,7 @@ class PlannedContractCheck:
             )
             return
         if mean.shape != (self.size,):
-            yield f"aggregate gives a mean of shape {mean.shape}, where {(self.size,)} is due"
+            yield f"aggregate gives a mean of shape {mean.shape}, not {(self.size,)}"
         elif not np.isfinite(mean).all():
             yield "aggregate gives NaN or infinity for an honest report"
 

@@ -46,7 +46,7 @@ class PlannedWeightCheck:
     """The counted law of a mechanism's category, compared with what the mechanism states.
 
     Attributes:
-        mechanism: the one that is checked.
+        mechanism: the checked mechanism.
         size: d, coordinates of its input.
         claimed: the claimed epsilon.
         stated_by: who states the event.
@@ -78,7 +78,7 @@ class PlannedWeightCheck:
 
     @property
     def title(self) -> str:
-        """What is counted."""
+        """The check in words, for a line of progress."""
         return f"{self.mechanism!r}, d = {self.size}, the weights of a category, counted"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
@@ -138,7 +138,7 @@ def law_of(
     The result is empty if one word does not decide, or if the words of a report do not lie in runs.
 
     Args:
-        mechanism: the one that encodes.
+        mechanism: the mechanism that encodes.
         values: shape (d,).
         key: gives all other randomness, the same for every word.
         stated: the stated weights; both ends of their runs of words are tried.

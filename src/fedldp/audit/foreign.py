@@ -111,7 +111,7 @@ class ForeignClient(Mechanism):
 
     def event(self, size: int) -> Event:
         """Return an event without a guarantee: the audit's arguments state the claim."""
-        return InClear(what="what a function of somebody else's returns")
+        return InClear(what="what a foreign function returns")
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> ForeignClient:
@@ -178,7 +178,7 @@ class PlannedForeignGame:
     """One game against a client, and the claimed figure.
 
     Attributes:
-        client: the one that is attacked.
+        client: the attacked client.
         kind: "reports": the games of mechanisms; "repeats": whether answers to one input are equal;
             "shared noise": whether numbers of one answer have equal noise.
         unit: of the claim; "client-run": two successive reports.
@@ -196,7 +196,7 @@ class PlannedForeignGame:
 
     @property
     def bounds(self) -> int:
-        """How many rows it gives."""
+        """How many rows the game gives."""
         return 1
 
     @property
@@ -210,7 +210,7 @@ class PlannedForeignGame:
 
     @property
     def title(self) -> str:
-        """What is played."""
+        """The game in words, for a line of progress."""
         return f"{self.client!r}, {self.unit}, {self.setting}"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:

@@ -67,7 +67,7 @@ class ReportGame:
     """The adversary sees whole reports of one client, and knows that its input is one of two.
 
     Attributes:
-        mechanism: the one that is attacked.
+        mechanism: the attacked mechanism.
         size: d, coordinates of its input.
         unit: "weight": the inputs differ in one coordinate; "client-round": in all coordinates;
             "client-run": a report of the first input precedes.
@@ -79,7 +79,7 @@ class ReportGame:
 
     @property
     def label(self) -> str:
-        """What keeps this game's streams apart from those of other games."""
+        """The label that separates this game's streams from other games'."""
         return f"{self.mechanism!r}/{self.size}/{self.unit}"
 
     def play(
@@ -166,7 +166,7 @@ class ReportGame:
         return whole_pairs(self.size, generator)
 
     def _scanned(self, trials: int, keys: AuditKeys) -> list[InputPair]:
-        """Return the pair whose estimates are farthest apart among many; empty if none is tried."""
+        """Return, of many pairs, the one whose estimates are farthest apart, if any is tried."""
         if self.unit == "client-run" or self.mechanism.costly or trials == 0:
             return []
         pairs = scanned_pairs(self.size, one_coordinate=self.unit == "weight")
@@ -255,7 +255,7 @@ class CoordinateGame:
     verdict all the same.
 
     Attributes:
-        mechanism: the one that is attacked.
+        mechanism: the attacked mechanism.
         size: coordinates of a report, ``BLOCK``.
     """
 
@@ -264,7 +264,7 @@ class CoordinateGame:
 
     @property
     def label(self) -> str:
-        """What keeps this game's streams apart from those of other games."""
+        """The label that separates this game's streams from other games'."""
         return f"{self.mechanism!r}/{self.size}/coordinates"
 
     @property

@@ -1,6 +1,6 @@
 """The client harness: the real client runtime of one attacked client answers real questions.
 
-Between the question's bytes and the answer's runs what a deployment runs: policy, turns, ledger,
+The code between the question's bytes and the answer's is a deployment's: policy, turns, ledger,
 store, training, encoder, packing. Two things differ, and neither gives the adversary less. The
 client's keys come from the audit's seed, so that a game can be repeated; its streams are still of a
 deployment's kind if the mechanism accepts them. And if training draws nothing but the order of
@@ -359,7 +359,7 @@ class _Trained:
 
 @dataclass(frozen=True)
 class _AsSent:
-    """The chart of numbers sent in place of weights, unchanged."""
+    """A chart that leaves numbers sent in place of weights unchanged."""
 
     size: int
 

@@ -45,12 +45,12 @@ class PlannedMechanismGame:
 
     @property
     def bounds(self) -> int:
-        """How many rows it gives."""
+        """How many rows the game gives."""
         return len(self.deltas)
 
     @property
     def title(self) -> str:
-        """What is played."""
+        """The game in words, for a line of progress."""
         game = self.game
         return f"{game.mechanism!r}, d = {game.size}, {_unit(game)[1]}"
 

@@ -1,4 +1,4 @@
-"""What the adversary sees of a mechanism: bytes, their length, and whether any come."""
+"""What the adversary sees of a mechanism: bytes, their length, and whether it answers at all."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Observations:
     Attributes:
         lengths: bytes of each answer, or ``REFUSED``; shape (n,).
         rows: the answers, padded with zeros, shape (n, bytes of the longest).
-        mechanism: the one that answered; its decoder is public.
+        mechanism: the mechanism that answered; its decoder is public.
         size: d, coordinates of its input.
     """
 

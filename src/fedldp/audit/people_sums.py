@@ -71,7 +71,7 @@ class PlannedPeopleCheck:
 
     @property
     def title(self) -> str:
-        """What is checked."""
+        """The check in words, for a line of progress."""
         return f"{self.config.name()}, sums over people: what others add if one is replaced"
 
     @property

@@ -21,12 +21,12 @@ class PlannedGame(Protocol):
 
     @property
     def bounds(self) -> int:
-        """How many bounds it gives, one in each row."""
+        """How many bounds the game gives, one in each row."""
         ...
 
     @property
     def title(self) -> str:
-        """What is played, for a line of progress."""
+        """The game in words, for a line of progress."""
         ...
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:

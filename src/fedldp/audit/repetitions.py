@@ -28,7 +28,7 @@ class RepetitionGame:
     """The adversary sees many pairs of coordinates, and guesses at which end the first ones are.
 
     Attributes:
-        mechanism: the one that is attacked.
+        mechanism: the attacked mechanism.
         size: coordinates of a report; the game finds noise that repeats after at most half as many.
     """
 
@@ -37,7 +37,7 @@ class RepetitionGame:
 
     @property
     def label(self) -> str:
-        """What keeps this game's streams apart from those of other games."""
+        """The label that separates this game's streams from other games'."""
         return f"{self.mechanism!r}/{self.size}/repetitions"
 
     def play(self, keys: AuditKeys, confidence: float) -> LowerBound:

@@ -1,7 +1,7 @@
 """The results of an audit: one type for every game and attack.
 
-Pages, texts, JSON and commands read this type. Figures that only one game has are in
-``Result.figures``, under their JSON keys.
+Pages, texts, JSON and commands read this type. ``Result.figures`` has the figures of a single game,
+under their JSON keys.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Audit:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of its rows."""
+        """The worst verdict of the rows."""
         return worst(self.rows)
 
     def of(self, game: Game) -> list[Result]:

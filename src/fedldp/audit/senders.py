@@ -48,12 +48,12 @@ class PlannedSenderGame:
 
     @property
     def bounds(self) -> int:
-        """How many bounds it gives."""
+        """How many bounds the game gives."""
         return 1
 
     @property
     def title(self) -> str:
-        """What is played."""
+        """The game in words, for a line of progress."""
         return f"{self.config.name()}, senders: a report of one client, or of another"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:

@@ -67,7 +67,7 @@ class SystemGame:
 
     @property
     def label(self) -> str:
-        """What keeps this game's streams apart from those of other games."""
+        """The label that separates this game's streams from other games'."""
         settings = self.config.model_dump_json(exclude={"seed"})
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         how = f"{self.rounds}/{self.count}/{self.asked}/{self.factor}"
@@ -175,12 +175,12 @@ class PlannedSystemGame:
 
     @property
     def bounds(self) -> int:
-        """How many rows it gives."""
+        """How many rows the game gives."""
         return len(self.deltas)
 
     @property
     def title(self) -> str:
-        """What is played."""
+        """The game in words, for a line of progress."""
         game = self.game
         return (
             f"{game.config.name()} ({self.setting}), {self.unit}, {game.adversary}, "

@@ -161,7 +161,7 @@ class PlannedWholeRun:
 
     @property
     def title(self) -> str:
-        """What is played."""
+        """The game in words, for a line of progress."""
         game = self.game
         return f"{game.config.name()} ({self.setting}), {game.unit}, one run"
 

@@ -100,7 +100,7 @@ def measured(
     setting: str,
     note: str = "",
 ) -> Result:
-    """Return the attack that guessed ``found``, shape (n, pixels), for hidden images."""
+    """Return the result of guessing ``found``, shape (n, pixels), for hidden images."""
     flat = hidden.features.reshape(found.shape).astype(np.float64)
     errors = np.square(found - flat).mean(1)
     blind = np.square(prior.mean - flat).mean(1)

@@ -310,7 +310,7 @@ class AttackScenario:
         return summing.total(state.round, unsigned, len(reports))
 
     def _bank(self, round: int) -> list[Report]:
-        """Return other clients' reports in a round, from which each sum draws its other reports."""
+        """Return other clients' reports in a round, from which each sum draws all but one."""
         if not self._banks:
             count = min(_OTHERS, max(20, 2 * self.config.round_size))
             for number in range(count):
