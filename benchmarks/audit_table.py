@@ -1,34 +1,51 @@
-"""Make the pages of the quick audit of everything, docs/results/audit_*.md and broken_claims.md.
+"""Make the pages of the quick audit of everything: docs/results/audit_*.md and broken_claims.md.
 
     fedldp audit --quick --json > audit.json
-    python -m benchmarks.audit_table audit.json COMMIT
+    python -m benchmarks.audit_table COMMIT audit.json
 
-It keeps the rows in benchmarks/results/audit.json, with the commit that they are of. Without
-arguments it makes the pages of these again.
+This keeps the audit in benchmarks/results, with the commit that made it. Without arguments it makes
+the pages again from the kept audit.
+
+Mechanisms and systems each have a page with one line for each; the rows themselves are on further
+pages, with few and short columns that fit a phone.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from benchmarks.blocks import table, with_blocks
+
+Row = Mapping[str, Any]
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks" / "results" / "audit.json"
 RESULTS = ROOT / "docs" / "results"
 BROKEN = RESULTS / "broken_claims.md"
 
-COMMON = ["unit", "d", "δ", "claimed", "proven", "at least", "trials", "bound", "verdict"]
-OF_SYSTEMS = ["system", "setting", "against", *COMMON, "swapped; seen by"]
-TITLES = {"mechanism": "Audit of all mechanisms", "system": "Audit of all systems"}
-READ = """The columns: *claimed* and *proven* are for the row's unit at δ; *at least* is the epsilon
-that the attack reached, *trials* what it counted, and *bound* how near that came to what is proven.
-[Audit](../audit.md#reading-a-verdict) says how to read them."""
+FAMILIES = {
+    "weight": "Audit of mechanisms with a budget for each weight",
+    "report": "Audit of mechanisms with a budget for a whole report",
+}
+FIGURES = ["claimed", "proven", "at least", "bug from"]
+COLUMNS = """- *line*: the attacked line of the statement, by its unit, its adversary if that is not
+  the server, and δ if it is not 0
+- *at least*: the epsilon that the attack reached, in bold if it is more than is claimed; "exact" if
+  it was computed and not counted in trials
+- *bug from*: the smallest epsilon that so many trials would have called a bug; a dash if there is
+  none"""
+BY = "- *by*: the number of the attack in the [list](#attacks) at the end"
+OVERVIEW = """The figures are of the row whose bound comes nearest to what is proven; where nothing
+is proven, of the row with the largest bound. *broken* counts the rows that break a claim.
+[Audit](../audit.md#reading-a-verdict) says how to read a verdict."""
 
 
 def kept() -> dict[str, Any]:
@@ -37,80 +54,191 @@ def kept() -> dict[str, Any]:
     return found
 
 
-def pages(audit: dict[str, Any]) -> dict[Path, str]:
-    """Return the text of each page that is made of an audit."""
-    made = {}
-    for kind, title in TITLES.items():
-        rows = [row for row in audit["rows"] if kind in row]
-        head = [kind, *COMMON] if kind == "mechanism" else OF_SYSTEMS
-        lines = table(head, [cells(row) for row in rows])
-        text = f"# {title}\n\n{said(audit, len(rows))}\n\n{READ}\n\n{lines}"
-        made[RESULTS / f"audit_{kind}s.md"] = text
-    return made | {
-        BROKEN: with_blocks(BROKEN.read_text(encoding="utf-8"), {"broken": broken(audit)})
+def pages(audit: Mapping[str, Any]) -> dict[Path, str]:
+    """Return the text of each page that is made from an audit."""
+    mechanisms: dict[str, list[Row]] = {}
+    systems: dict[str, list[Row]] = {}
+    for row in audit["rows"]:
+        if "mechanism" in row:
+            mechanisms.setdefault(_name(row), []).append(row)
+        else:
+            systems.setdefault(row["system"], []).append(row)
+    families = {name: f"audit_{_family(rows)}_mechanisms.md" for name, rows in mechanisms.items()}
+    of_mechanism = {name: f"{page}#{name.lower()}" for name, page in families.items()}
+    of_system = {name: f"audit_{name}.md" for name in systems}
+    found = {
+        "audit_mechanisms.md": _overview("mechanism", audit, mechanisms, of_mechanism),
+        "audit_systems.md": _overview("system", audit, systems, of_system),
+        **{of_system[name]: _system(name, rows) for name, rows in systems.items()},
+    }
+    for family, title in FAMILIES.items():
+        page = f"audit_{family}_mechanisms.md"
+        own = [
+            _mechanism(name, rows) for name, rows in mechanisms.items() if families[name] == page
+        ]
+        where = "[Audit of all mechanisms](audit_mechanisms.md) says which audit this is."
+        found[page] = "\n".join([f"# {title}\n\n{where}\n\n{COLUMNS}\n", *own])
+    return {RESULTS / name: text for name, text in found.items()} | {
+        BROKEN: with_blocks(
+            BROKEN.read_text(encoding="utf-8"), {"broken": _broken(audit, of_mechanism | of_system)}
+        )
     }
 
 
-def said(audit: dict[str, Any], number: int) -> str:
-    """Return where an audit's rows come from, and what came of them."""
+def _made_by(audit: Mapping[str, Any], number: int) -> str:
+    """Return where an audit's rows come from, and their verdicts."""
     verdicts = Counter(row["verdict"] for row in audit["rows"])
     told = ", ".join(f"{count} `{name}`" for name, count in verdicts.most_common())
     return (
-        f"{number} of the {len(audit['rows'])} rows of `fedldp audit --quick --json` at commit "
-        f"{audit['commit']}, seed {audit['seed']}; with\nprobability {audit['confidence']} all "
-        f"bounds of all rows hold together. Verdicts of all rows: {told}."
+        f"{number} of the {len(audit['rows'])} rows of `fedldp audit --quick --json` at commit\n"
+        f"{audit['commit']}, seed {audit['seed']}. All bounds of all rows hold together with "
+        f"probability {audit['confidence']}.\nVerdicts of all rows: {told}."
     )
 
 
-def broken(audit: dict[str, Any]) -> str:
+def _overview(
+    kind: str,
+    audit: Mapping[str, Any],
+    subjects: Mapping[str, Sequence[Row]],
+    places: Mapping[str, str],
+) -> str:
+    """Return the page with one line for each mechanism or system."""
+    lines = []
+    for name, rows in subjects.items():
+        nearest = max(rows, key=_nearness)
+        broken = sum(row["verdict"] == "claim-broken" for row in rows)
+        lines.append([
+            f"[`{name}`]({places[name]})", str(len(rows)), _lower(nearest), _proven(nearest),
+            str(broken or "-"),
+        ])  # fmt: skip
+    head = [kind, "rows", "at least", "proven", "broken"]
+    number = sum(map(len, subjects.values()))
+    return (
+        f"# Audit of all {kind}s\n\n{_made_by(audit, number)}\n\n{OVERVIEW}\n\n{table(head, lines)}"
+    )
+
+
+def _mechanism(name: str, rows: Sequence[Row]) -> str:
+    """Return the section of a mechanism: the parameters that all rows share, and one table."""
+    given = [_parameters(row) for row in rows]
+    shared = {key: value for key, value in given[0].items() if all(g[key] == value for g in given)}
+    lines = []
+    for row, all_ in zip(rows, given, strict=True):
+        own = {key: value for key, value in all_.items() if key not in shared}
+        own["d"] = f"{row['size']:,}"
+        lines.append([_listed(own), _line(row), *_figures(row)])
+    intro = f"All with {_listed(shared)}.\n\n" if shared else ""
+    return f"## {name}\n\n{intro}{table(['with', 'line', *FIGURES], lines)}"
+
+
+def _system(name: str, rows: Sequence[Row]) -> str:
+    """Return the page of a system."""
+    where = "[Audit of all systems](audit_systems.md) says which audit this is."
+    return f"# Audit of {name}\n\n{where}\n\n{COLUMNS}\n{BY}\n\n{_settings(rows)}"
+
+
+def _settings(rows: Sequence[Row]) -> str:
+    """Return a table for each setting of a system, and beneath them the list of the attacks."""
+    attacks = list(dict.fromkeys(_attack(row) for row in rows))
+    parts = []
+    titles: Counter[str] = Counter()
+    for (setting, size), some in groupby(rows, key=lambda row: (row["setting"], row["size"])):
+        title = f"{setting[0].upper()}{setting[1:]}; d = {size:,}"
+        titles[title] += 1
+        if titles[title] > 1:
+            title += f"; recipe {titles[title]}"
+        lines = [[_line(row), *_figures(row), str(attacks.index(_attack(row)) + 1)] for row in some]
+        parts.append(f"## {title}\n\n{table(['line', *FIGURES, 'by'], lines)}".rstrip())
+    listed = "\n".join(f"{at}. {attack}" for at, attack in enumerate(attacks, 1))
+    return "\n\n".join([*parts, f"## Attacks\n\n{listed}\n"])
+
+
+def _broken(audit: Mapping[str, Any], places: Mapping[str, str]) -> str:
     """Return the table of the claims that the audit broke."""
     rows = [row for row in audit["rows"] if row["verdict"] == "claim-broken"]
-    subjects = [name_of(row) if "mechanism" in row else f"`{row['system']}`" for row in rows]
-    settings = [row.get("setting", "") for row in rows]
-    figures = [common(row)[:6] for row in rows]
-    shown = [
-        [subject, setting, *cells]
-        for subject, setting, cells in zip(subjects, settings, figures, strict=True)
-    ]
-    return said(audit, len(rows)) + "\n\n" + table(["of", "setting", *COMMON[:6]], shown)
+    lines = []
+    for row in rows:
+        if "mechanism" in row:
+            name, where = _name(row), _listed(_parameters(row))
+        else:
+            name, where = row["system"], row["setting"].partition(", but ")[0]
+        lines.append([f"[`{name}`]({places[name]}), {where}", _line(row), *_figures(row)[:3]])
+    return f"{_made_by(audit, len(rows))}\n\n{table(['of', 'line', *FIGURES[:3]], lines)}"
 
 
-def cells(row: dict[str, Any]) -> list[str]:
-    """Return the cells of a row."""
-    if "mechanism" in row:
-        return [name_of(row), *common(row)]
-    return [f"`{row['system']}`", row["setting"], row["adversary"], *common(row), row["attack"]]
+def _nearness(row: Row) -> tuple[bool, float]:
+    """Return what orders rows by how much they show: first those with a proven figure."""
+    if row["proven"] is None:
+        return False, row["lower"]
+    return True, row["lower"] / row["proven"] if row["proven"] else 0.0
 
 
-def name_of(row: dict[str, Any]) -> str:
-    """Return a mechanism with its parameters, to four digits."""
-    short = re.sub(r"\d+\.\d{4,}", lambda match: f"{float(match[0]):.4g}", row["mechanism"])
-    return f"`{short}`"
+def _family(rows: Sequence[Row]) -> str:
+    """Return which page a mechanism's rows are on."""
+    return "weight" if any(row["unit"] == "weight" for row in rows) else "report"
 
 
-def common(row: dict[str, Any]) -> list[str]:
-    """Return the cells that all rows have."""
+def _name(row: Row) -> str:
+    return str(row["mechanism"]).partition("(")[0]
+
+
+def _parameters(row: Row) -> dict[str, str]:
+    """Return a mechanism's parameters, numbers to four digits."""
+    listed = re.findall(r"(\w+)=('[^']*'|[^,)]*)", row["mechanism"])
+    return {key: _short(value.strip("'")) for key, value in listed}
+
+
+def _short(value: str) -> str:
+    return f"{float(value):.4g}" if re.fullmatch(r"\d+\.\d+(e-?\d+)?", value) else value
+
+
+def _listed(parameters: Mapping[str, str]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in parameters.items())
+
+
+def _line(row: Row) -> str:
+    """Return the unit, delta, and the adversary if it is not the server."""
+    other = f", {row['adversary']}" if row["adversary"] != "server" else ""
+    return str(row["unit"]) + other + (f", δ {row['delta']:g}" if row["delta"] else "")
+
+
+def _figures(row: Row) -> list[str]:
+    """Return the cells of a row under ``FIGURES``."""
     claimed = "-" if row["claimed"] is None else f"{row['claimed']:,.4g}"
-    of = row.get("claim_unit")
-    if of is not None and of != row["unit"]:
-        claimed += f" (per {of})"
-    return [
-        row["unit"],
-        f"{row['size']:,}",
-        f"{row['delta']:g}",
-        claimed,
-        "none" if row["proven"] is None else f"{row['proven']:,.4f}",
-        f"{row['lower']:.4f}",
-        f"{row['trials']:,}",
-        row["note"].split()[0].rstrip(":"),
-        row["verdict"] if row["verdict"] == "ok" else f"**{row['verdict']}**",
-    ]
+    if row.get("claim_unit") not in (None, row["unit"]):
+        claimed += f" per {row['claim_unit']}"
+    finds = re.search(r"from (\d+\.\d+) on it would be a bug", row["note"])
+    return [claimed, _proven(row), _lower(row), _figure(float(finds[1])) if finds else "-"]
+
+
+def _lower(row: Row) -> str:
+    """Return the bound, rounded down so that no more is shown than was reached."""
+    shown = _figure(math.floor(row["lower"] * 1000) / 1000)
+    if row["note"].startswith("exact"):
+        shown += " exact"
+    if row["verdict"] == "ok":
+        return shown
+    return f"**{shown}**" if row["verdict"] == "claim-broken" else f"**{shown} {row['verdict']}**"
+
+
+def _proven(row: Row) -> str:
+    return "none" if row["proven"] is None else _figure(row["proven"])
+
+
+def _figure(value: float) -> str:
+    """Return a figure in at most seven characters, if it is below 100,000."""
+    return f"{value:,.{3 if value < 10 else 2 if value < 100 else 0}f}"
+
+
+def _attack(row: Row) -> str:
+    """Return a row's attack and its number of trials, as an item of a list."""
+    return str(row["attack"]) + (f" ({row['trials']:,} trials)" if row["trials"] else "")
 
 
 def main() -> None:
-    """Keep an audit, where one is given, and make the pages."""
+    """Keep an audit, if one is given, and make the pages."""
     if sys.argv[1:]:
-        audit, commit = sys.argv[1:]
+        commit, audit = sys.argv[1:]
         found = json.loads(Path(audit).read_text(encoding="utf-8")) | {"commit": commit}
         KEPT.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
     for page, text in pages(kept()).items():

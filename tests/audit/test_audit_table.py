@@ -1,7 +1,8 @@
-"""The pages of an audit have all of its rows, and the broken claims apart."""
+"""The pages of an audit have all of its rows, links that resolve, and few columns."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from benchmarks import audit_table
@@ -10,17 +11,55 @@ from benchmarks import audit_table
 def row(**more: Any) -> dict[str, Any]:
     return {
         "unit": "record", "size": 1234, "delta": 1e-5, "claimed": 1.0, "proven": None,
-        "lower": 2.0, "trials": 4000, "note": "alone: a bug from 3", "verdict": "claim-broken",
+        "lower": 2.0, "trials": 4000, "verdict": "claim-broken",
+        "note": "alone: nothing is proven; from 3.1416 on it would be a bug",
     } | more  # fmt: skip
 
 
-def test_each_row_stands_on_its_page_and_a_broken_claim_on_another() -> None:
-    of_system = row(system="nbafl", setting="as given", adversary="server", attack="label swapped")
-    of_mechanism = row(mechanism="Gaussian(sigma=1.23456789)", verdict="ok", proven=1.5)
-    audit = {"rows": [of_system, of_mechanism], "seed": 0, "confidence": 0.999, "commit": "abc"}
-    pages = {path.name: text for path, text in audit_table.pages(audit).items()}
-    assert "| `Gaussian(sigma=1.235)` | record | 1,234 | 1e-05 |" in pages["audit_mechanisms.md"]
-    assert "| **claim-broken** | label swapped |" in pages["audit_systems.md"]
-    assert "| `nbafl` | as given | record |" in pages["broken_claims.md"]
-    assert "Gaussian" not in pages["broken_claims.md"].partition("## Why")[0]
-    assert "1 `claim-broken`" in pages["audit_mechanisms.md"]
+def of_system(**more: Any) -> dict[str, Any]:
+    return row(
+        system="nbafl", setting="as given", adversary="server", attack="label swapped", **more
+    )
+
+
+def of_mechanism(**more: Any) -> dict[str, Any]:
+    return row(mechanism="Gaussian(clip=1.0, sigma=1.23456789)", adversary="server", **more)
+
+
+def pages(*rows: dict[str, Any]) -> dict[str, str]:
+    audit = {"rows": list(rows), "seed": 0, "confidence": 0.999, "commit": "abc"}
+    return {path.name: text for path, text in audit_table.pages(audit).items()}
+
+
+def test_each_row_is_on_its_page_and_a_broken_claim_on_another() -> None:
+    made = pages(of_system(), of_mechanism(verdict="ok", proven=1.5, lower=0.9996))
+    of_all = made["audit_mechanisms.md"]
+    assert "1 `claim-broken`" in of_all
+    assert "| [`Gaussian`](audit_report_mechanisms.md#gaussian) | 1 | 0.999 | 1.500 | - |" in of_all
+    of_one = made["audit_report_mechanisms.md"]
+    assert "All with clip 1, sigma 1.235." in of_one
+    assert "| d 1,234 | record, δ 1e-05 | 1 | 1.500 | 0.999 | 3.142 |" in of_one
+    assert "| [`nbafl`](audit_nbafl.md) | 1 | **2.000** | none | 1 |" in made["audit_systems.md"]
+    assert "| record, δ 1e-05 | 1 | none | **2.000** | 3.142 | 1 |" in made["audit_nbafl.md"]
+    assert "1. label swapped (4,000 trials)" in made["audit_nbafl.md"]
+    assert "| [`nbafl`](audit_nbafl.md), as given | record" in made["broken_claims.md"]
+    assert "Gaussian" not in made["broken_claims.md"].partition("## Why")[0]
+
+
+def test_a_verdict_other_than_ok_or_claim_broken_is_named() -> None:
+    made = pages(of_system(verdict="bug", proven=1.0), of_system())
+    assert "| **2.000 bug** |" in made["audit_nbafl.md"]
+
+
+def test_the_overview_shows_the_row_nearest_to_its_proof() -> None:
+    rows = [of_system(proven=proven, lower=lower, verdict="ok") for proven, lower in [
+        (None, 9.0), (4.0, 3.0), (100.0, 5.0)]]  # fmt: skip
+    assert "| 3 | 3.000 | 4.000 | - |" in pages(*rows)["audit_systems.md"]
+
+
+def test_the_committed_pages_are_those_of_the_kept_audit() -> None:
+    for path, text in audit_table.pages(audit_table.kept()).items():
+        assert path.read_text(encoding="utf-8") == text, "run `python -m benchmarks.audit_table`"
+        assert text.count("\n") < 250
+        for line in re.findall(r"^\|.*\|$", text, re.MULTILINE):
+            assert line.count(" | ") <= 5, "too wide for a phone"
