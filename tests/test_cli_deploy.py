@@ -334,7 +334,7 @@ def test_what_the_policy_does_not_allow_is_not_accepted(agreed: Any, fedldp_comm
         ('channels = ["named"]', "1000.0", "channels = named"),
         ('systems = ["fedavg"]', "1000.0", "systems = fedavg"),
         ("", "1.0", "largest.run = 1"),
-        ('key = "none"', "1000.0", "this is no TOML"),
+        ('key = "none"', "1000.0", "this is not TOML"),
         ("allow_in_clear = true", "1000.0", "budget.limit = inf"),
     ):
         site(terms, run)
@@ -410,7 +410,7 @@ def test_checks_of_a_server(agreed: Any, fedldp_command: Any) -> None:
     assert agreed().status == 0
     outcome = fedldp_command(*check)
     assert outcome.status == 0
-    assert "served: not there yet" in outcome.out
+    assert "served: not created yet" in outcome.out
     assert not Path("served").exists()
     Path("bad.pem").write_text("none")
     outcome = fedldp_command(*check, "--certificate", "bad.pem")
@@ -496,7 +496,7 @@ def test_a_budget_of_each_sites_own_is_signed_told_and_shown(
         "deploy", "agree", "personalized-sound-digits-sites", *keys, "--channel", "named",
     )  # fmt: skip
     assert fedldp_command(*command, "-o", "run.agreement", *files).status == 0
-    assert "each must consent" in fedldp_command(*command, "-o", "no").assert_refused()
+    assert "each site must consent" in fedldp_command(*command, "-o", "no").assert_refused()
     outcome = fedldp_command("deploy", "accept", "run.agreement", "--policy", "clinic.toml",
                              "--yes")  # fmt: skip
     assert outcome.status == 0, outcome.err

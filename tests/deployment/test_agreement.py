@@ -103,7 +103,7 @@ def test_every_recipe_is_agreed_on_or_refused_in_one_line() -> None:
     [
         ("dp-sgd-digits", "named", "private for real numbers only"),
         ("privunit-fl-digits", "named", "private for real numbers only"),
-        ("central-dp-digits", "named", "the noise of its server is private for real numbers only"),
+        ("central-dp-digits", "named", "its server's noise is private for real numbers only"),
         ("cldp-fed-digits", "sum", "set channel = named"),
         ("fedavg-quickstart", "sum", "set channel = named"),
         ("secure-aggregation-digits", "named", "set channel = sum"),

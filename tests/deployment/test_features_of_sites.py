@@ -34,7 +34,7 @@ def test_an_agreement_names_them_with_their_digest(tmp_path: Path) -> None:
     other = {**document["features"], "digest": "0" * 64}
     without = {name: value for name, value in document.items() if name != "features"}
     for wrong in ({**document, "features": other}, without):
-        with pytest.raises(ConfigError, match="features have another digest"):
+        with pytest.raises(ConfigError, match="digest of its features differs"):
             parse_agreement(json.dumps(wrong).encode())
     assert "features" not in make_world(tmp_path / "plain").agreement.document
 
@@ -68,7 +68,7 @@ def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
     assert parse_agreement(content, own=own).digest == world.agreement.digest
     assert world.serve().weights.keys() == simulate(world.config, device="cpu").weights.keys()
     with pytest.raises(
-        ConfigError, match="would read this file on your machine; if you want that, add it to feat"
+        ConfigError, match="would read this file on your machine; to allow that, add it to feat"
     ):
         parse_agreement(content)
     with pytest.raises(PrivacyError, match=f"the agreement has {of_file}, which"):

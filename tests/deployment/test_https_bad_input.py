@@ -130,7 +130,7 @@ def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Sta
     agent = Agent(policy, test_keys=True)
     with linked(stage, 2, partial(agent.answer, link="https")):
         eventually(
-            lambda: "site-2 is there, and has not accepted the agreement" in stage.server.text()
+            lambda: "site-2 is connected, but has not accepted the agreement" in stage.server.text()
         )
         rounds_go_on(stage)
     write_accepted(policy, world.agreement)
@@ -141,7 +141,7 @@ def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Sta
         return pack(replace(found, index=0)) if isinstance(found, Hello) else answer
 
     with linked(stage, 2, as_another):
-        what = "says it is site-0, and did not sign for that"
+        what = "claims to be site-0, but its signature is wrong"
         eventually(lambda: what in stage.server.text())
         rounds_go_on(stage)
     for garbage in (b"", b"fedldp", bytes(1 << 20)):

@@ -108,7 +108,7 @@ def test_a_server_begins_with_no_others(tmp_path: Path, layout: Layout) -> None:
     weights = load_file(file)
     next(iter(weights.values())).flat[0] = 1.0
     save_file(weights, file)
-    with pytest.raises(ConfigError, match="these are not the weights of the agreement"):
+    with pytest.raises(ConfigError, match="these are not the agreed weights"):
         world.server()
     file.unlink()
     with pytest.raises(ConfigError, match="No such file"):
@@ -133,7 +133,7 @@ def test_the_digest_stands_in_the_agreement_only_where_there_is_one(
     [
         (lambda w: {**w, "more": np.zeros(2, np.float32)}, "model lacks its"),
         (lambda w: dict(list(w.items())[1:]), "it lacks"),
-        (lambda w: {n: a.reshape(-1, 1) for n, a in w.items()}, "the run's model has"),
+        (lambda w: {n: a.reshape(-1, 1) for n, a in w.items()}, "in the run's model"),
         (lambda w: {n: a.astype(np.float64) for n, a in w.items()}, "not float32"),
         (lambda w: {n: np.full_like(a, np.nan) for n, a in w.items()}, "is not a number"),
     ],

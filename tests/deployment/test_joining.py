@@ -176,10 +176,14 @@ def test_keys_of_a_server_are_made_once_and_are_for_its_name(invited: Callable[.
         (None, ("--site", "../north"), "give a name of letters"),
         (None, ("--label-column", "sick"), "sick"),
         (None, ("--people", "16"), "come from 15 persons; state no more"),
-        (None, ("--epsilon", "2"), "epsilon = 2: person_dp_sgd has one epsilon for all sites"),
+        (
+            None,
+            ("--epsilon", "2"),
+            "epsilon = 2: in person_dp_sgd the invite sets one epsilon for all sites",
+        ),
         ("chmod", (), "others may read it; run chmod 600"),
         ("column", (), "age"),
-        ("gap", (), "fill_columns is a setting of the run, so ask whoever"),
+        ("gap", (), "fill_columns is a setting of the run; otherwise, ask the server"),
         ("class", (), "dead"),
         ("person", (), "patient"),
     ],
@@ -268,23 +272,23 @@ def test_the_authorities_of_the_next_invite_are_taken_when_no_run_needs_others(
     moved = (*INVITE[:3], "server/moved.invite", *INVITE[4:], "--url", "https://127.0.0.1:1")
     assert joined(*moved).status == 0
     line = joined("join", "server/moved.invite", "--site", "north").assert_refused()
-    assert "an agent has one server" in line
+    assert "an agent has only one server" in line
 
 
 def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]) -> None:
     assert (
-        "both have the same key"
+        "they have the same key"
         in admit(joined, "north/north.join", "north/north.join").assert_refused()
     )
     line = admit(joined, "server/run.invite").assert_refused()
-    assert "server/run.invite: it is not a file with join, but another one; check the path" in line
+    assert "server/run.invite: this is another kind of file, without join; check the path" in line
     assert join(joined, "north", "--folder", "other").status == 0
     line = admit(joined, "north/north.join", "other/north.join").assert_refused()
-    assert "two sites are called north" in line
+    assert "both sites are called north" in line
     shutil.copytree("north", "third")
     assert joined("join", "server/run.invite", "--site", "n2", "--folder", "third").status == 0
     line = admit(joined, "north/north.join", "third/n2.join").assert_refused()
-    assert "north/north.join and third/n2.join: both have the same key" in line
+    assert "north/north.join and third/n2.join: they have the same key" in line
     Path("server/run.invite").rename("old.invite")
     assert joined(*INVITE, *URL).status == 0
     line = admit(joined).assert_refused()
@@ -298,10 +302,14 @@ def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]
     [
         ("north/north.join", {"name": "nord"}, "it was changed after the site signed it"),
         ("north/north.join", {"key": "0" * 64}, "it was changed after the site signed it"),
-        ("north/north.join", {"join": 2}, "damaged at join, or of another version"),
+        ("north/north.join", {"join": 2}, "damaged at join, or was written by another version"),
         ("north/north.join", {"version": "9.9"}, "written by fedldp 9.9, and this is"),
         ("north/north.join", {"age": 3}, "damaged at age"),
-        ("server/run.invite", {"invite": 2}, "damaged at invite, or of another version"),
+        (
+            "server/run.invite",
+            {"invite": 2},
+            "damaged at invite, or was written by another version",
+        ),
         ("server/run.invite", {"version": "9.9"}, "written by fedldp 9.9, and this is"),
         ("server/run.invite", {"ca": ["AAAA"]}, "damaged at ca"),
         ("server/run.invite", {"deadline_seconds": 5.0}, "answers another invite"),
@@ -376,7 +384,7 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_were
         shutil.copytree("south", "thief")
         assert joined("keys", "south", "--rotate", "--yes").status == 0
         assert admit(joined, "south/south.changed").status == 0
-        assert "knows that it was changed" in accept("thief", *told).assert_refused()
+        assert "knows that the key was changed" in accept("thief", *told).assert_refused()
     (accepted,) = Path("north/state/accepted").iterdir()
     assert read_agreement(accepted).digest == agreement.digest
     assert "refused" in accept("north", *told).assert_refused()  # nothing listens any more
@@ -388,7 +396,7 @@ def test_a_run_begins_with_weights_that_the_invite_names(deploy: Callable[..., A
     weights = {"1.bias": np.zeros(2, np.float32), "1.weight": np.zeros((2, 1), np.float32)}
     save_file({"other": weights["1.bias"]}, "model.safetensors")
     wrong = deploy(*INVITE, *URL, "--initial", "model.safetensors").assert_refused()
-    assert "give the weights of a run of the same model" in wrong
+    assert "give the weights of a run with the same model" in wrong
     assert not Path("server/run.invite").exists()
     save_file(weights, "model.safetensors")
     assert deploy(*INVITE, *URL, "--initial", "model.safetensors").status == 0
@@ -398,7 +406,7 @@ def test_a_run_begins_with_weights_that_the_invite_names(deploy: Callable[..., A
     save_file({**weights, "1.bias": np.ones(2, np.float32)}, kept)
     outcome = admit(deploy)
     assert outcome.status == 2
-    assert "these are not the weights of the agreement" in outcome.err
+    assert "these are not the agreed weights" in outcome.err
     assert not Path("server/run.agreement").exists()
     kept.write_bytes(Path("model.safetensors").read_bytes())
     assert admit(deploy).status == 0

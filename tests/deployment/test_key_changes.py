@@ -194,7 +194,7 @@ def test_nobody_takes_anothers_key_over(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="it was changed after the site signed it"):
             written(each)
     for chain in ((further, good), (good, KeyChange.signed(two, one)), (good, other)):
-        with pytest.raises(ConfigError, match="do not follow one another"):
+        with pytest.raises(ConfigError, match="do not form a chain"):
             written(*chain)
     with pytest.raises(ConfigError, match="damaged"):
         written()

@@ -117,7 +117,9 @@ def test_bytes_go_through_and_nothing_is_left(tmp_path: Path, echoes: list[Echo]
         pipe.end()
         eventually(lambda: "serverapp" not in loop.processes())
         assert of_folder(folder)
-        with pytest.raises(RunError, match="no process 'serverapp' to kill: there are super"):
+        with pytest.raises(
+            RunError, match="no process 'serverapp' is running to be killed; running: super"
+        ):
             loop.kill("serverapp")
     assert loop.processes() == {}
     assert of_folder(folder) == []
@@ -159,7 +161,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         Loopback(tmp_path, [], tmp_path / "s") as loop,
-        pytest.raises(RunError, match="is not empty: name a new one"),
+        pytest.raises(RunError, match="is not empty: choose a new one"),
     ):
         loop.start()
 

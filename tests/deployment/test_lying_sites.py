@@ -50,7 +50,7 @@ def test_a_second_and_different_answer_is_noticed_and_the_first_counts(
         return [answer, other_bits(answer)]
 
     assert bits(world.serve(world.pipe(meddle=meddle))) == expected
-    assert "site-1 gave another answer to a request that it had answered" in caplog.text
+    assert "site-1 gave a second, different answer to a request" in caplog.text
 
 
 def other_bits(answer: Body, **changes: Any) -> bytes:
@@ -138,7 +138,7 @@ def test_a_node_that_is_no_site_gets_nothing_and_is_not_counted(
     pipe.agents = {7: pretends, **pipe.agents}
     assert bits(world.serve(pipe)) == expected
     assert not [1 for node, asked, _ in pipe.seen if node == 7 and asks(asked)]
-    assert "node 7: says it is site-1, and did not sign for that" in caplog.text
+    assert "node 7: claims to be site-1, but its signature is wrong" in caplog.text
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ def test_a_planted_budget_is_refused() -> None:
         (planted(found, signature=other.signature), "did not sign"),
         (replace(found, budgets=(other, *found.budgets[1:])), "do not match the roster"),
         (replace(found, budgets=found.budgets[::-1]), "do not match the roster"),
-        (replace(found, budgets=()), "each must consent"),
+        (replace(found, budgets=()), "each site must consent"),
         (replace(found, budgets=(same, *found.budgets[1:])), "would spend epsilon 2"),
         (replace(found, config=found.config.changed(epsilon=[2.0, 4.0, 9.0])), "spend epsilon 9"),
         (replace(found, config=found.config.changed(epsilon=2.0)), "leave the budgets out"),
@@ -188,7 +188,7 @@ def test_a_signature_is_for_one_purpose_and_one_key() -> None:
         (("epsilon=2.0", "clip=[1.0,1.0,2.0]"), RECIPE, {}, "clip has a value for each client"),
         (("client_delta=[1e-5,1e-6,1e-6]",), RECIPE, {}, "client_delta has a value for each"),
         ((), RECIPE, {"budgets": budgets_of(*EPSILONS)[1:]}, "site site-0 has none"),
-        ((), RECIPE, {"budgets": 2 * budgets_of(*EPSILONS)}, "two come from the same site"),
+        ((), RECIPE, {"budgets": 2 * budgets_of(*EPSILONS)}, "two are from the same site"),
         ((), RECIPE, {"budgets": ()}, "deploy budget"),
         ((), RECIPE, {"budgets": budgets_of(*EPSILONS, unit="weight")}, "unit = client-run"),
         ((), RECIPE, {"budgets": budgets_of(*EPSILONS, delta=1e-6)}, "at delta 1e-05"),
@@ -357,7 +357,7 @@ def test_whoever_asks_for_budgets_that_stay_is_refused() -> None:
     found = agreed(recipe=SUMS, channel="sum", budgets=())
     for epsilon in ([2.0, 4.0, 8.0], 2.0):
         planted = replace(found, config=found.config.changed(epsilon=epsilon))
-        assert "stays with the site" in refused(planted.check)
+        assert "each site keeps its choice to itself" in refused(planted.check)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_another_own_epsilon_in_the_middle_of_a_run_needs_its_owner(tmp_path: Pa
     assert replace(world, policies=[policy]).agent(0)._run(digest) is not None
     assert world.ledger(0).spent() == spent  # no acceptance gives it back
     (policy.accepted / f"{digest.hex()}.own").unlink()
-    with pytest.raises(PrivacyError, match=r"epsilon 4 .*; accept the agreement again"):
+    with pytest.raises(PrivacyError, match=r"epsilon 4 .* accept the agreement again"):
         accepted_agreement(policy, digest)
 
 

@@ -131,7 +131,7 @@ def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_o
     world.server().serve(pipe, after)
     assert rounds[0] == 1
     assert world.releases(0) == [(1, 0)]
-    assert "or their order, changed since the run began" in caplog.text
+    assert "or their order changed since the run began" in caplog.text
     assert not begun(world.agent(0))
     keep(world, own["features"], own["labels"])
     assert begun(world.agent(0))
@@ -146,7 +146,7 @@ def test_what_was_noted_of_the_examples_may_not_be_lost(
     noted.unlink()
     asked = pack(Challenge(world.agreement.digest, bytes(32)))
     assert isinstance(read_by_server(world.agent(0).answer(asked)), Stranger)
-    assert "that the run began with is gone" in caplog.text
+    assert "that the run began with is missing" in caplog.text
 
 
 def test_what_is_kept_of_other_examples_goes_whole_or_the_run_is_not_served(
@@ -184,11 +184,11 @@ def test_a_check_says_that_the_examples_changed_and_that_a_limit_was_passed(
     assert amiss() == before
     keep(world, own["features"][::-1], own["labels"][::-1])
     (changed,) = (what for what in amiss() if what not in before)
-    assert "or their order, changed since the run began" in changed
+    assert "or their order changed since the run began" in changed
     keep(world, own["features"], own["labels"])
     charge_lost(policy, [replace(world.agreement, run="f" * 32)])
     (passed,) = (what for what in amiss() if what not in before)
-    assert "what may be lost exceeds its" in passed
+    assert "with what may be lost, it exceeds its" in passed
 
 
 def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:

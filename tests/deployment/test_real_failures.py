@@ -95,7 +95,7 @@ def test_the_disk_of_a_site_is_full(tmp_path: Path) -> None:
             agent.start()
         stage.agents[0].start(DiskIsFull(4096))
         stage.server.start()
-        refused = "site-0 refused: ledger); it is tried again"
+        refused = "site-0 refused: ledger); trying again"
         eventually(lambda: refused in stage.server.text())
         stage.agents[0].end()
         stage.assert_ledger(0, [])

@@ -307,7 +307,7 @@ def test_a_server_cannot_shut_a_site_out_by_what_it_invents(
         answer = ask(agent, other, question_of(other), invented)
         assert content(answer) == Refusal(1, Reason.LEDGER)
         assert answer.receipt == invented
-    assert "a receipt that was never given with this site's key" in caplog.text
+    assert "a receipt that this site's key never made" in caplog.text
     assert world.policies[0].mark.read_bytes() == before
     assert amiss(world) == []
     # Others are answered, and so is this one once it shows a genuine receipt, or none.
@@ -468,11 +468,11 @@ def test_a_witness_that_is_missing_or_not_ones_own_is_no_witness(
     good = witness.read_bytes()
     witness.rename(witness.with_name("away"))
     refuses(world)
-    assert f"make it, once, by: touch {witness}" in amiss(world)[0]
+    assert f"create it once: touch {witness}" in amiss(world)[0]
     for others in (b"hello\n", b"\0" * 5000, good.replace(b" ", b"  "), b"x" * 9000):
         witness.write_bytes(others)
         refuses(world)
-        assert "its last line is none that fedldp writes" in amiss(world)[0]
+        assert "fedldp did not write its last line" in amiss(world)[0]
     # A truncated line belongs to a release that did not leave.
     witness.write_bytes(good + good[:30])
     assert amiss(world) == []

@@ -402,7 +402,7 @@ def test_without_its_secret_a_site_that_released_something_does_not_begin_anew(
 ) -> None:
     world.serve()
     (world.policies[0].state / "secret").unlink()
-    with pytest.raises(FedldpError, match="secret is gone") as refused:
+    with pytest.raises(FedldpError, match="secret is missing") as refused:
         world.agent(0)
     assert "\n" not in str(refused.value)
     assert not (world.policies[0].state / "secret").exists()

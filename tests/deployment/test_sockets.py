@@ -44,7 +44,7 @@ def test_neither_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "run" / "a.sock"
     path.parent.mkdir(mode=0o700)
     path.write_text("precious")
-    with pytest.raises(ConfigError, match="is there and no socket: remove it"):
+    with pytest.raises(ConfigError, match="exists and is not a socket: remove it"):
         listen(path)
     assert path.read_text() == "precious"
 

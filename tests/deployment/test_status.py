@@ -178,7 +178,7 @@ def test_a_site_whose_ledger_was_set_back_says_so_and_tells_no_budget(tmp_path: 
     with alone(policy.state / "lock", "agent"):
         assert status_of_site(policy)["sites"][0]["state"] == "refused"
         amiss = [each.what for each in check_site(policy) if not each.ok]
-    assert any("it runs, but refuses" in line for line in amiss)
+    assert any("it is running, but refuses" in line for line in amiss)
 
 
 # The commands
@@ -280,7 +280,7 @@ def test_a_server_that_waits_for_a_site_fills_no_log(
 
 def test_what_was_not_accepted_cannot_be_retired(tmp_path: Path) -> None:
     world = make_world(tmp_path)
-    with pytest.raises(ConfigError, match="no agreement with it is accepted here"):
+    with pytest.raises(ConfigError, match="no agreement with this digest is accepted here"):
         retire(world.policies[0], bytes(32))
 
 

@@ -72,5 +72,5 @@ def test_names_of_features_are_agreed_and_kept_with_the_model(tmp_path: Path) ->
     assert read.problem.features == names
     assert read.digest == made.digest
     assert server._schema(read).features == names
-    with pytest.raises(ConfigError, match="give one name for each of its numbers"):
+    with pytest.raises(ConfigError, match="give one name for each number of an example"):
         agree(config, Problem((64,), 10, 99, features=names[1:]), {"a": "0" * 64}, channel="named")

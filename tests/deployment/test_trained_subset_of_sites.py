@@ -98,7 +98,7 @@ def test_a_site_reads_a_file_of_weights_only_if_its_policy_lists_it(
     world.policies[0].check(world.agreement)
     with pytest.raises(
         ConfigError,
-        match="would read this file on your machine; if you want that, add it to models",
+        match="would read this file on your machine; to allow that, add it to models",
     ):
         parse_agreement(content)
     with pytest.raises(PrivacyError, match=r"the agreement has encoder.safetensors, which"):
@@ -109,7 +109,7 @@ def test_a_site_reads_a_file_of_weights_only_if_its_policy_lists_it(
 
 
 def test_one_file_is_given_in_one_place(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="give it as deploy invite --initial"):
+    with pytest.raises(ConfigError, match="give the file as deploy invite --initial"):
         make_world(tmp_path / "one", "model=mlp", "initial=encoder.safetensors")
     with pytest.raises(ConfigError, match="set initial to the file in the configuration"):
         make_world(tmp_path / "two", "model=mlp", "trainable=head", initial="0" * 64)

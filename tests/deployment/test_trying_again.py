@@ -99,7 +99,7 @@ def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
     agent = pipe.agents[101]
 
     def again(record: logging.LogRecord) -> bool:
-        if "it is tried again" in record.getMessage():
+        if "trying again" in record.getMessage():
             pipe.agents[101] = agent
         return True
 
@@ -113,7 +113,7 @@ def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
     assert bits(served) == expected
     assert_each_once(world, pipe)
     assert set(lost) == set(whole(world))
-    assert caplog.text.count("it is tried again in") == len(lost)
+    assert caplog.text.count("trying again in") == len(lost)
     found = read_status(world.folder / "server")
     assert (found["missed"], found["missed_ever"]) == (0, len(lost))
     assert [site["rounds"] for site in found["sites"]] == [2, 2, 2]
@@ -163,7 +163,7 @@ def test_budgets_that_are_used_up_are_not_waited_for(tmp_path: Path) -> None:
     world = make_world(
         tmp_path, "rounds=1", deadline=1.0, policy={"budget": {"kind": "pure", "limit": 1.0}}
     )
-    with pytest.raises(EndedForGood, match="budgets of sites are used up"):
+    with pytest.raises(EndedForGood, match="budgets of some sites are used up"):
         world.server().serve(world.pipe(), lambda record: None, None)
 
 
@@ -264,8 +264,8 @@ def test_nobody_is_asked_before_the_quorum_has_accepted_and_has_the_version(
     assert seen[70] == {"site-0": "ready", "site-1": "ready", "site-2": "other-version"}
     assert set(seen[-1].values()) == {"answered"}
     for line in (
-        "site-1 is there, and has not accepted",
-        "site-1 is there, and has accepted",
-        "site-2 is there with another version (0.2.0; the agreement has 0.1.0",
+        "site-1 is connected, but has not accepted",
+        "site-1 is connected and has accepted",
+        "site-2 is connected with another version (0.2.0; the agreement requires 0.1.0",
     ):
         assert caplog.text.count(line) == 1

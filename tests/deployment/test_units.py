@@ -86,7 +86,7 @@ def test_what_cannot_be_enabled_is_refused(
     text = policy.read_text()
     policy.write_text('socket = "run/site.sock"\n' + re.sub(r"\[server\]\n.*\n.*\n", "", text))
     line = fedldp_command("deploy", "enable", policy).assert_refused()
-    assert "units are in docs/systemd" in line
+    assert "use the units in docs/systemd" in line
     policy.write_text(text)
     spaced = world.folder / "two words"
     shutil.copytree(policy.parent, spaced)
@@ -100,7 +100,7 @@ def test_what_cannot_be_enabled_is_refused(
         data.chmod(0o600)
         os.chown(data, 0, 0)
         line = fedldp_command("deploy", "enable", policy).assert_refused()
-        assert f"data {data}: {NO_ONE}, as whom the agent will run, may not read it" in line
+        assert f"data {data}: the agent will run as {NO_ONE}, who may not read this file" in line
         os.chown(policy.parent, 0, 0)
         line = fedldp_command("deploy", "enable", policy).assert_refused()
         assert "this would run as root" in line
@@ -118,7 +118,7 @@ def test_places_that_a_reboot_empties_are_refused(
     assert "does not see the machine's /tmp" in str(units._passing(Path("/tmp/site")))
     assert units._passing(Path("/usr")) is None
     if memory.exists():
-        assert units._passing(memory / "site") == f"{memory} is in memory, and empty after a reboot"
+        assert units._passing(memory / "site") == f"{memory} is in memory and empty after a reboot"
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")

@@ -1,4 +1,4 @@
-"""Makes an agreement from any configuration that real sites can run."""
+"""Makes an agreement from a configuration that real sites can run."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def agree(
     """Return the agreement on a run of ``config``.
 
     Args:
-        config: of any recipe; settings that only a simulation needs are left out of the agreement,
-            and a target is replaced by the settings that meet it.
+        config: any configuration; settings that only a simulation needs are left out of the
+            agreement, and a target is replaced by the settings that meet it.
         problem: public facts about the data of all sites together.
         sites: public keys in hexadecimal, by name, in the order of the roster.
         channel: see ``Channel``.
-        quorum: how many sites must take part in a round. None: all of them where the noise is sized
-            for a sum of all; otherwise the fewest that a sum may have, more than half of those that
+        quorum: how many sites must take part in a round. None: all of them if the noise is sized
+            for a sum of all; otherwise the smallest permitted sum, more than half of the sites that
             may be trusted.
         deadline_seconds: how long the server waits in one phase.
-        test_seed: gives all randomness; for the demo only.
+        test_seed: the seed of all randomness; for the demo only.
         link: see ``Link``.
         server_ca: SHA-256 of the certificates of the authorities that may vouch for the server; see
             ``certificates.fingerprints``.
@@ -99,7 +99,8 @@ def agree(
 
     on(config).check()
     if target is not None:
-        # The target is met for the smallest sum that the quorum allows, as that is what is agreed.
+        # The target must be met for the smallest sum that the quorum allows: the agreement states
+        # that.
         config = calibrated(config, target, lambda one: on(one).computed_statement(target.delta))
     agreement = on(config)
     agreement.check()
@@ -121,17 +122,19 @@ def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
         shape = ()
     if not shape or min(shape) < 1:
         raise ConfigError(
-            f"input_shape = {text}: write it as 1x8x8, as 54 for a row of numbers, or as the names "
-            "of a table's features, with commas"
+            f"input_shape = {text}: write it as 1x8x8, as 54 for a row of numbers, or as the "
+            "names of a table's features, separated by commas"
         )
     return shape, None
 
 
 def _decided(config: RunConfig, channel: Channel) -> RunConfig:
-    """Return ``config`` with its participation decided, where that was left to fedldp."""
+    """Return ``config`` with its participation set, if that was left to fedldp."""
     if getattr(config, "participation", None) != "auto":
         return config
-    if channel == "named" and config.answers_once:  # a sum is better off with all in every round
+    if (
+        channel == "named" and config.answers_once
+    ):  # a sum is more accurate with all sites in every round
         return config.changed(participation="once")
     if type(config).model_fields["participation"].default is None:
         return config.changed(participation=None)
@@ -157,14 +160,16 @@ def _of_roster(budgets: Sequence[SignedBudget], roster: Sequence[Site]) -> tuple
     by_key = {each.key: each for each in budgets}
     names = {site.key: site.name for site in roster}
     if len(by_key) < len(budgets):
-        raise ConfigError("budgets: two come from the same site; give one for each site")
+        raise ConfigError("budgets: two are from the same site; give one for each site")
     if missing := [name for key, name in names.items() if key not in by_key]:
         raise ConfigError(
-            f"budgets: site {missing[0]} has none; give one for each site, or none at all (a site "
-            "states its budget with deploy join --epsilon)"
+            f"budgets: site {missing[0]} has none; give one for each site, or leave all out (a "
+            "site states its budget with deploy join --epsilon)"
         )
     if more := [key for key in by_key if key not in names]:
-        raise ConfigError(f"budgets: key {more[0][:16]} is not in the roster; leave its budget out")
+        raise ConfigError(
+            f"budgets: the key {more[0][:16]} is not in the roster; leave its budget out"
+        )
     return tuple(by_key[site.key] for site in roster)
 
 

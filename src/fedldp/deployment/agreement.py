@@ -2,8 +2,7 @@
 
 It holds the configuration, public facts about the data, the roster of sites with their public keys,
 the channel, how many sites must take part, and the run's name: 128 random bits, so that a ledger
-never confuses it with another run. A site that accepts the digest answers requests of this run
-only.
+never confuses two runs. A site that accepts the digest answers requests of this run only.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Site(BaseModel):
 
 
 class Facts(BaseModel):
-    """Public facts about the data of all sites together, as they stand in a document."""
+    """Public facts about the data of all sites together, in the form of a document."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -80,13 +79,13 @@ class Facts(BaseModel):
 
     @staticmethod
     def document(problem: Problem) -> dict[str, Any]:
-        """Return the facts of a problem, JSON-ready."""
+        """Return the facts of a problem as JSON-ready values."""
         late: dict[str, Any] = {}
         if problem.features is not None:
             late["features"] = list(problem.features)
         if problem.people is not None:
             late["people"] = problem.people
-        if problem.counted_in_private:  # in a demo, which divides by the same count as a simulation
+        if problem.counted_in_private:  # in a demo, which uses the same count as a simulation
             late["counted_in_private"] = True
         return {
             "input_shape": list(problem.input_shape),
@@ -146,28 +145,29 @@ class Agreement:
 
     Attributes:
         run: its name: 32 hexadecimal digits.
-        config: of the system, as clients are told it, with everything that is drawn before a run.
+        config: the system's settings as clients are told them, with everything that is drawn before
+            a run.
         problem: public facts about the data of all sites together.
         channel: see ``Channel``.
         sites: the roster; a site's place in it is its number as a client.
-        quorum: sites that must take part in a round; in a sum, also how many must stay to its end.
-            With committees it holds for each committee: one with fewer sites is left out, and a
-            round needs at least one that is not.
-        untrusted_clients: how many clients of any one sum may collude with the server.
+        quorum: how many sites must take part in a round; in a sum, also how many must stay to its
+            end. With committees, each committee needs as many: a smaller one is left out, and a
+            round needs at least one committee.
+        untrusted_clients: how many clients of each sum may collude with the server.
         deadline_seconds: how long the server waits in one phase.
-        test_seed: gives all randomness, so nothing is protected; for the demo only.
+        test_seed: the seed of all randomness, for the demo only: it protects nothing.
         statement: what is protected if every round has only as many sites as the quorum requires,
-            and each of those takes part in all rounds.
-        link: see ``Link``; an agreement without one is of an earlier version, and means Flower.
+            and each of them takes part in all rounds.
+        link: see ``Link``; an agreement of an earlier version has none, which means Flower.
         server_ca: SHA-256 of the certificates (DER) of authorities; over HTTPS, one of them must
-            have signed the server's. Empty: each site decides for itself.
-        budgets: each site's own, in the roster's order, where ``epsilon`` is a list of them; each
-            is signed by its site, because all sites see them.
-        version: of the fedldp that made it; None: not stated, and any version may take part.
-        initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see
-            ``initial``. None: the server draws them.
-        frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; every site
-            must have the same ones. None: all parameters are trained.
+            have signed the server's certificate. Empty: each site decides for itself.
+        budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
+            each is signed by its site, because all sites see them.
+        version: of the fedldp that made it. None: any version may take part.
+        initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see the
+            module ``initial``. None: the server draws the weights.
+        frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; they must be
+            the same at every site. None: all parameters are trained.
     """
 
     run: str
@@ -199,7 +199,7 @@ class Agreement:
             raise ConfigError(f"deadline_seconds = {self.deadline_seconds}: give 1 to {_LONGEST:g}")
         if self.link == "flower" and self.server_ca:
             raise ConfigError(
-                "server_ca: no site uses it over Flower; leave it out, or set link = https"
+                "server_ca: sites do not use it over Flower; leave it out, or set link = https"
             )
         check_told(self.config)
         config, clients = self.config, len(self.sites)
@@ -226,30 +226,30 @@ class Agreement:
             if config.untrusted_clients not in (0, self.untrusted_clients):
                 raise ConfigError(
                     f"untrusted_clients = {self.untrusted_clients}: the configuration has "
-                    f"{config.untrusted_clients}; give one number"
+                    f"{config.untrusted_clients}; make them equal"
                 )
         elif self.untrusted_clients:
             raise ConfigError(
-                f"untrusted_clients = {self.untrusted_clients}: no guarantee in channel named "
+                f"untrusted_clients = {self.untrusted_clients}: in channel named no guarantee "
                 "depends on it; leave it out"
             )
         elif config.composition.channel.kind == "sum":
             raise ConfigError(
-                f"channel = named: {config.name()} is made for a sum, in which nobody sees a "
-                "single report; set channel = sum"
+                f"channel = named: {config.name()} is for a sum, in which nobody sees a single "
+                "report; set channel = sum"
             )
 
     def _check_frozen(self) -> None:
-        """Refuse a model whose frozen parameters are not the ones that were agreed on."""
+        """Refuse a model whose frozen parameters differ from those agreed on."""
         config = self.config
         if config.trainable == "all" and config.initial is not None:
             raise ConfigError(
-                f"initial = {config.initial}: nothing of the model is frozen, so only the server "
-                "needs the file; leave it out, and give it as deploy invite --initial"
+                f"initial = {config.initial}: no parameter is frozen, so only the server needs "
+                "this file; leave the setting out, and give the file as deploy invite --initial"
             )
         if config.trainable != "all" and self.initial is not None:
             raise ConfigError(
-                f"--initial and trainable = {config.trainable}: every site needs the file for the "
+                f"--initial and trainable = {config.trainable}: every site needs the file of the "
                 "frozen parameters; leave --initial out, and set initial to the file in the "
                 "configuration"
             )
@@ -261,7 +261,8 @@ class Agreement:
         told = self.config.composition.participation.told
         if any(getattr(self.config, name) is None for name in told):
             raise ConfigError(
-                f"{told[0]} is not set: the selection is drawn before the run; agree again"
+                f"{told[0]} is not set: it must be drawn before the run, with the selection; make "
+                "a new agreement"
             )
         if told:
             self.config.with_schedule(self.selecting(None))
@@ -271,8 +272,8 @@ class Agreement:
     def selecting(self, secret: Draws | None) -> Draws:
         """Return the server's draws of who takes part.
 
-        Where sites are told before the run how often they are selected, the draws follow from the
-        run's name, so that every site can check them: no guarantee depends on their being secret.
+        If sites are told before the run how often they are selected, the draws follow from the
+        run's name, so that every site can check them; no guarantee needs them to be secret.
 
         Args:
             secret: the server's own draws.
@@ -286,7 +287,7 @@ class Agreement:
 
     @property
     def fewest_in_sum(self) -> int:
-        """The fewest sites that a full round has; with committees, the size of the smallest."""
+        """How many sites a full round has; with committees, the size of the smallest committee."""
         participation = self.config.composition.participation
         if not participation.told:
             return self.config.fewest_in_sum
@@ -295,7 +296,7 @@ class Agreement:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """The agreement as JSON-ready values, its statement included."""
+        """The agreement, including its statement, as JSON-ready values."""
         return {
             "agreement": _VERSION,
             "run": self.run,
@@ -323,10 +324,10 @@ class Agreement:
 
     @cached_property
     def features(self) -> dict[str, str] | None:
-        """Name and digest of the public features that every site computes, if there are any.
+        """The name and digest of the public features that every site computes, or None.
 
         Raises:
-            ConfigError: they cannot be computed from such examples.
+            ConfigError: they cannot be computed from examples of this shape.
         """
         return name_and_digest(self.config, self.problem)
 
@@ -341,19 +342,19 @@ class Agreement:
 
     @cached_property
     def layout(self) -> Layout:
-        """Where each of the model's parameters lies in a broadcast."""
+        """The place of each of the model's parameters in a broadcast."""
         return self.config.layout(self.problem)
 
     @cached_property
     def summing(self) -> Summing | None:
-        """How reports are summed; None where each report comes with its sender."""
+        """How reports are summed; None if each report comes with its sender."""
         if self.channel == "named":
             return None
         found = self.config.algorithm(self.problem).summing()
         if found is None:
             raise ConfigError(
-                f"channel = sum: with these settings the server of {self.config.name()} needs more "
-                "than a sum of its clients' reports; set channel = named"
+                f"channel = sum: with these settings, the server of {self.config.name()} needs "
+                "more than the sum of the reports; set channel = named"
             )
         return found
 
@@ -366,25 +367,25 @@ class Agreement:
         return SecureSum.of(self.summing, most, self.quorum, self.untrusted_clients)
 
     def is_enough(self, sites: Iterable[int]) -> bool:
-        """Return whether a round can go on with these sites: whether some sum has its quorum."""
+        """Return whether a round can go on with these sites: at least one sum has its quorum."""
         counts = Counter(map(self.config.committees.of, sites))
         return max(counts.values(), default=0) >= self.quorum
 
     def with_own(self, epsilon: float) -> Agreement:
-        """Return the agreement as a site computes with it whose ``epsilon`` stands in no agreement.
+        """Return the agreement with the ``epsilon`` that a site keeps to itself.
 
-        The result is for that site only: nobody else has its digest.
+        Only that site uses the result: nobody else knows its digest.
         """
         return replace(self, config=self.config.changed(epsilon=epsilon))
 
     def events_of(self, site: int) -> list[Event]:
-        """Return what a site releases in one round; messages computed from no data are left out."""
+        """Return what a site releases in one round, without messages that depend on no data."""
         encoder = self.config.algorithm(self.problem).encoder(site)
         return events_of_round(encoder, self.config.composition.channel.phases)
 
     @property
     def in_clear(self) -> list[str]:
-        """What a site sends unprotected in one round; it is the same for all sites."""
+        """What a site sends unprotected in one round, which is the same for all sites."""
         return [what for event in self.events_of(0) for what in sent_in_clear(event)]
 
     @property
@@ -397,7 +398,7 @@ class Agreement:
         return most_rounds(self.config.composition.participation, site, self.config.rounds)
 
     def epsilon_in_words(self) -> str | None:
-        """Return ``epsilon`` and what it applies to; never less than what the statement says.
+        """Return ``epsilon`` and what it applies to, in words; never less than the statement says.
 
         Noise that is sized for a sum of all sites protects less if the quorum allows smaller sums.
         """
@@ -438,12 +439,12 @@ class Agreement:
         return self._stated([site], 1, None)
 
     def _stated(self, sites: Sequence[int], there: int, delta: float | None) -> dict[str, Any]:
-        """Return the statement for some sites.
+        """Return the statement for some of the sites.
 
         Args:
-            sites: the sites that are protected.
-            there: how many of them take part in every round in which one of them does; where sites
-                differ, their rounds differ too, and all are taken to be there.
+            sites: the protected sites.
+            there: how many of them take part in every round in which one of them does; if sites
+                differ, their rounds differ too, and all are assumed to take part.
             delta: of approximate guarantees; None: the configuration's.
         """
         groups: dict[Event, list[int]] = {}
@@ -477,13 +478,13 @@ class Agreement:
 def read_agreement(
     path: Path, data_dir: Path | None = None, *, own: Container[str] | None = ()
 ) -> Agreement:
-    """Return the agreement in a file; nothing that it names is imported or trusted yet.
+    """Return the agreement in a file, without importing or trusting anything that it names.
 
     Args:
         path: of the file.
         data_dir: the data folder.
         own: systems, mechanisms and features, as "module:name", that may be imported all the same,
-            because nothing can be known about them otherwise; None: any.
+            because nothing is known about them otherwise; None: any.
 
     Raises:
         ConfigError: it cannot be read, is not an agreement of this version, or names other code.
@@ -522,8 +523,8 @@ def parse_agreement(
     told = None if found.features is None else found.features.model_dump()
     if told != agreement.features:
         raise ConfigError(
-            "its features have another digest than those computed here, so sites would train on "
-            f"different ones; {_same(agreement.config)}"
+            "the digest of its features differs from the digest computed here, so sites would "
+            f"train on different features; {_same(agreement.config)}"
         )
     return agreement
 
@@ -545,7 +546,7 @@ _MAY_BE_OWN = {
 
 
 def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
-    """Refuse foreign code before anything imports it, and a file before anything reads it."""
+    """Refuse code from outside fedldp before it is imported, and a file before it is read."""
     for name, listed in _MAY_BE_OWN.items():
         value = config.get(name)
         if not isinstance(value, str) or own is None or value in own:
@@ -557,13 +558,13 @@ def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
             kind = "file"
         if kind == "file":
             raise ConfigError(
-                f"{name} = {value}: reading the agreement would read this file on your machine; if "
-                f"you want that, add it to {listed} in the site's policy"
+                f"{name} = {value}: reading the agreement would read this file on your machine; "
+                f"to allow that, add it to {listed} in the site's policy"
             )
         if kind == "code":
             raise ConfigError(
                 f"{name} = {value}: this code is not part of fedldp, and reading the agreement "
-                f"would run it; if you want that, add it to {listed} in the site's policy"
+                f"would run it; to allow that, add it to {listed} in the site's policy"
             )
 
 
@@ -571,11 +572,11 @@ def check_stated(agreement: Agreement) -> None:
     """Refuse an agreement whose statement differs from the one computed here.
 
     Raises:
-        ConfigError: it promises something that does not hold.
+        ConfigError: it states something that does not hold.
     """
     try:
-        found = upgraded(agreement.statement)  # one of an earlier version may lack keys
-        if agreement.link == "https":  # it also named a program that plays no part over HTTPS
+        found = upgraded(agreement.statement)  # an earlier version may lack keys
+        if agreement.link == "https":  # it also named a program that HTTPS does not use
             warnings = found["warnings"]
             found["warnings"] = [TIMED if w == TIMED_OVER_FLOWER else w for w in warnings]
     except (KeyError, TypeError, AttributeError):
@@ -583,13 +584,13 @@ def check_stated(agreement: Agreement) -> None:
     computed = agreement.computed_statement()
     if not _alike(found, computed) and not _alike(found, _without_models_word(computed)):
         raise ConfigError(
-            "its statement differs from the one computed here: whoever wrote it has another "
-            "version of fedldp, or made the statement up; refuse it, or agree on one version"
+            "its statement differs from the one computed here: it was written by another version "
+            "of fedldp, or it is false; refuse the agreement, or agree on one version"
         )
 
 
 def _without_models_word(statement: dict[str, Any]) -> dict[str, Any]:
-    """Return a statement as earlier versions wrote it: without the words about own models."""
+    """Return a statement as earlier versions wrote it: without what it says about own models."""
     return {
         **statement,
         "warnings": [each for each in statement["warnings"] if KEEPS_NOTHING not in each],
@@ -601,7 +602,7 @@ def _without_models_word(statement: dict[str, Any]) -> dict[str, Any]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether two documents agree, up to the last digits of numbers."""
+    """Return whether two documents are equal up to the last digits of numbers."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -612,21 +613,21 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def check_frozen(agreement: Agreement, agreed: str | None) -> None:
-    """Refuse a model whose frozen parameters are not the ones that were agreed on.
+    """Refuse a model whose frozen parameters differ from those agreed on.
 
     Args:
         agreement: as it is computed here.
         agreed: the digest that all parties have.
 
     Raises:
-        ConfigError: they are other ones.
+        ConfigError: they differ.
     """
     if agreement.frozen != agreed:
         config = agreement.config
         raise ConfigError(
-            f"trainable = {config.trainable}: the frozen parameters of model = {config.model} have "
-            f"the digest {str(agreement.frozen)[:16]} here, and {str(agreed)[:16]} was agreed on; "
-            "give each party the same model, and the same file of weights as initial"
+            f"trainable = {config.trainable}: the frozen parameters of model = {config.model} "
+            f"have the digest {str(agreement.frozen)[:16]} here, but {str(agreed)[:16]} was "
+            "agreed on; give each party the same model, and the same file of weights as initial"
         )
 
 
@@ -634,17 +635,17 @@ def _check_features(problem: Problem) -> None:
     names = problem.features
     if names is not None and (len(set(names)), *problem.input_shape) != (len(names), len(names)):
         raise ConfigError(
-            f"features: there are {len(set(names))} different names, and an example has the shape "
-            f"{problem.input_shape}; give one name for each of its numbers"
+            f"features: there are {len(set(names))} different names, but an example has the shape "
+            f"{problem.input_shape}; give one name for each number of an example"
         )
 
 
 def fits_version(agreed: str | None, other: str) -> bool:
     """Return whether a party with another version of fedldp may take part in a run.
 
-    Versions with the same MAJOR.MINOR compute the same, bit for bit, and speak the same messages; a
-    third number only marks fixes. The claims do not depend on the other party's version: each site
-    computes them with its own code.
+    Versions with the same MAJOR.MINOR compute the same, bit for bit, and exchange the same
+    messages; the third number only counts fixes. No claim depends on the other party's version:
+    each site computes its claims with its own code.
     """
     return agreed is None or _minor(agreed) == _minor(other)
 
@@ -658,8 +659,9 @@ def _check_version(agreed: str | None) -> None:
     if agreed is not None and not fits_version(agreed, own):
         wanted = ".".join(_minor(agreed))
         raise ConfigError(
-            f"fedldp = {agreed}: the agreement was made with this version, and {own} is installed "
-            f"here; install fedldp {wanted}, or agree again with the same version everywhere"
+            f"fedldp = {agreed}: the agreement was made with this version, but {own} is installed "
+            f"here; install fedldp {wanted}, or make a new agreement with the same version "
+            "everywhere"
         )
 
 
@@ -670,4 +672,4 @@ def _check_roster(sites: Sequence[Site]) -> None:
         values = [getattr(site, what) for site in sites]
         twice = [value for value, count in Counter(values).items() if count > 1]
         if twice:
-            raise ConfigError(f"sites: two have the {what} {twice[0]}; give each its own")
+            raise ConfigError(f"sites: two have the {what} {twice[0]}; give each site its own")

@@ -1,4 +1,4 @@
-"""Keys and certificates: a CA, a server's certificate, the key pairs of Flower's nodes.
+"""Keys and certificates: a certificate authority, a server, and the nodes of Flower.
 
 All keys are on the curve P-256: in PEM for TLS, and in OpenSSH's format, which Flower reads, for
 SuperNodes.
@@ -33,12 +33,12 @@ from fedldp.deployment.identity import new_file, replace_secret
 from fedldp.reporting.record import replace_file
 
 AUTHORITY_DAYS = 3650
-"""How long a new authority is valid, in days; certificates of one year are renewed under it."""
+"""The validity of a new authority, in days; it signs certificates that last a year."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Certified:
-    """A private key and the certificate of its public key, both PEM."""
+    """A private key and the certificate of its public key, both in PEM."""
 
     key: bytes
     certificate: bytes
@@ -57,8 +57,7 @@ def authority(name: str, days: int) -> Certified:
 
     Args:
         name: its common name.
-        days: how long it is valid from now; its validity begins a day early, for clocks that
-            differ.
+        days: its validity from now; it begins a day early, because clocks differ.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
@@ -123,18 +122,19 @@ def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
 def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
     """Replace server.key and server.pem by new ones, for the same hosts and by the same authority.
 
-    Whoever trusts the authority trusts the new certificate. ca.pem may hold other authorities too.
+    Parties that trust the authority trust the new certificate. ca.pem may hold other authorities
+    too.
 
     Args:
-        folder: as :func:`write_server_keys` left it; ca.key must be back in its place.
-        days: how long the new certificate is valid; never longer than its authority.
+        folder: the folder that :func:`write_server_keys` wrote, with ca.key put back.
+        days: the validity of the new certificate, which ends no later than its authority's.
 
     Returns:
-        When its validity ends.
+        The end of its validity.
 
     Raises:
         ConfigError: a file cannot be read, or the new certificate would not outlast the present
-            one, because its authority ends.
+            one, because its authority expires.
     """
     try:
         key = (folder / "ca.key").read_bytes()
@@ -144,8 +144,8 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
         names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except OSError as error:
         raise ConfigError(
-            f"{error.filename}: {error.strerror}; to renew a certificate, ca.key, ca.pem and "
-            "server.pem must lie in one folder: put back what was taken off this machine"
+            f"{error.filename}: {error.strerror}; to renew a certificate, put ca.key, ca.pem and "
+            "server.pem in one folder, including what you moved off this machine"
         ) from error
     except (ValueError, TypeError, x509.ExtensionNotFound) as error:
         raise ConfigError(
@@ -155,15 +155,16 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
     signers = [each for each in found if _public_of(each.public_key()) == public]
     if not signers:
         raise ConfigError(
-            f"{folder / 'ca.key'}: it belongs to no authority in ca.pem; put the right key back"
+            f"{folder / 'ca.key'}: this is not the key of an authority in ca.pem; put the right "
+            "key back"
         )
     ends = signers[0].not_valid_after_utc
     left = min(days, (ends - datetime.datetime.now(datetime.UTC)).days)
     if left < 1 or ends <= own.not_valid_after_utc:
         raise ConfigError(
-            f"{folder / 'ca.pem'}: this authority ends on {ends:%Y-%m-%d}, and none of its "
-            "certificates lasts longer; make another authority by `fedldp deploy keys --server` in "
-            "a folder of its own"
+            f"{folder / 'ca.pem'}: this authority expires on {ends:%Y-%m-%d}, and its "
+            "certificates cannot last longer; make a new authority with `fedldp deploy keys "
+            "--server` in another folder"
         )
     signer = Certified(key=key, certificate=signers[0].public_bytes(Encoding.PEM))
     hosts = [
@@ -171,7 +172,7 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
         *map(str, names.get_values_for_type(x509.IPAddress)),
     ]
     new = server_certificate(signer, hosts, left)
-    # If this stops between the two files, they do not match, and the server says so.
+    # If it stops between the two files, they do not match, and the server reports that.
     replace_secret(folder / "server.key", new.key)
     replace_file(folder / "server.pem", new.certificate)
     return x509.load_pem_x509_certificate(new.certificate).not_valid_after_utc
@@ -194,8 +195,8 @@ def check_host(certificate: Path, host: str) -> None:
         ) from error
     if _host(host) not in names:
         raise ConfigError(
-            f"certificate {certificate}: it is not for {host}; make one for this host by `fedldp "
-            "deploy keys --server`, in a folder of its own"
+            f"certificate {certificate}: it is not for {host}; make one for this host with "
+            "`fedldp deploy keys --server`, in another folder"
         )
 
 
@@ -232,8 +233,8 @@ def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
     """Return the TLS settings of a server, and its certificate (DER).
 
     Args:
-        certificate: PEM; the server's own certificate comes first.
-        key: PEM; only its owner may read it.
+        certificate: a PEM file; the server's own certificate comes first.
+        key: a PEM file, which only its owner may read.
 
     Raises:
         ConfigError: the files cannot be read, others may read the key, or the two do not match.
@@ -264,7 +265,7 @@ class ServerTls:
     """A server's certificate and key, in files that may be renewed while the server runs.
 
     Attributes:
-        context: the TLS settings; connections that begin after ``look`` get what ``look`` read.
+        context: the TLS settings; connections that begin after ``look`` use what ``look`` read.
         certificate: the server's own certificate (DER).
 
     Raises:
@@ -280,12 +281,14 @@ class ServerTls:
         """Read the files again if they were renewed; return whether they were.
 
         Raises:
-            ConfigError: they cannot be used, or not yet; the server goes on with the former ones.
+            ConfigError: they cannot be used, or not yet; the server continues with the former ones.
         """
         written = self._written()
         if written == self._seen:
             return False
-        _, certificate = tls_of_server(*self._files)  # fresh settings, so no half-read pair is used
+        _, certificate = tls_of_server(
+            *self._files
+        )  # new settings, so that no half-read pair is used
         try:
             self.context.load_cert_chain(*self._files)
         except (ssl.SSLError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Checks, before a run, everything that a site's or a server's operator must have in order."""
+"""Checks before a run that everything at a site or a server is in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
 from fedldp.protocol.client_keys import SecretKeys, read_secret
 
 _CLOCKS_AGREE = 5.0
-"""By how many seconds two clocks may differ before the check says so."""
+"""How many seconds two clocks may differ before the check reports it."""
 
 _OF_THE_RUN = (
     "fill_columns",
@@ -44,16 +44,16 @@ _OF_THE_RUN = (
     "centre_columns",
     "classes",
 )
-"""Settings of tables that come with an invite, and that a site cannot change."""
+"""Settings of tables that an invite fixes and a site cannot change."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that was checked.
+    """The result of one check.
 
     Attributes:
-        ok: whether it is in order.
-        what: the thing and what was found, in one line.
+        ok: whether the checked thing is in order.
+        what: the thing and the finding, in one line.
     """
 
     ok: bool
@@ -63,8 +63,8 @@ class Found:
 def check_site(policy: SitePolicy) -> list[Found]:
     """Check a site's files, ledger and accepted agreements; this changes nothing.
 
-    It opens what the agent opens, by the same functions, and may run at the same time as the agent.
-    If there is no ledger or secret yet, the agent makes it.
+    It opens what the agent opens, with the same functions, and may run while the agent runs. If
+    there is no ledger or secret yet, the agent creates it.
     """
     return [found for each in _site_checks(policy) for found in each]
 
@@ -84,7 +84,7 @@ def check_server(
     def run_folder() -> str:
         file = folder / "agreement"
         if not file.exists():
-            return f"{folder}: not there yet"
+            return f"{folder}: not created yet"
         if (
             parse_agreement(file.read_bytes(), own=None).digest
             != read_agreement(agreement, own=None).digest
@@ -93,7 +93,9 @@ def check_server(
         if not private_to_owner(folder):
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
         done = (folder / "summary.json").exists()
-        return f"{folder}: of this agreement; the run {'is done' if done else 'goes on there'}"
+        return (
+            f"{folder}: of this agreement; the run {'is complete' if done else 'continues there'}"
+        )
 
     def initial() -> str:
         found = read_agreement(agreement, own=None)
@@ -130,7 +132,7 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
     def ledger() -> str:
         if not policy.ledger.exists() and not was_begun(policy):
-            return f"{policy.ledger}: not there yet; it will have a {in_list(policy.budgets)}"
+            return f"{policy.ledger}: not created yet; it will have a {in_list(policy.budgets)}"
         kept = SiteLedger(policy, look=True)
         if not private_to_owner(policy.ledger):
             raise FedldpError(f"{policy.ledger}: others may read it; run chmod 600 on it")
@@ -143,8 +145,8 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
             if left < 0:
                 raise FedldpError(
-                    f"{policy.ledger}: what may be lost exceeds its {budget} by "
-                    f"{budget.amount(-left)}: nothing more is released with it"
+                    f"{policy.ledger}: with what may be lost, it exceeds its {budget} by "
+                    f"{budget.amount(-left)}: it releases nothing more"
                 )
             amounts.append(budget.amount(left, up=False))
         return (
@@ -158,7 +160,7 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
     def state() -> str:
         if not policy.state.exists():
-            return f"{policy.state}: not there yet"
+            return f"{policy.state}: not created yet"
         if not private_to_owner(policy.state):
             raise FedldpError(f"{policy.state}: others may read it; run chmod 700 on it")
         _check_writable(policy.state)
@@ -173,7 +175,7 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
             return "it does not run now"
         refuses = read_status(policy.state).get("refuses")
         if refuses:
-            raise FedldpError(f"it runs, but refuses: {refuses}")
+            raise FedldpError(f"it is running, but refuses: {refuses}")
         return "it runs"
 
     yield _one("agent", agent)
@@ -196,10 +198,10 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse a site whose people do not fit: its operator learns here what a round may tell nobody.
+    """Refuse a site whose people do not fit; its operator learns why, which no round may reveal.
 
     Raises:
-        FedldpError: an agreement is about people, and the data do not say which person a row
+        FedldpError: an agreement is about people, but the data do not say which person a row
             belongs to; or there are fewer people than the policy states.
     """
     if not is_about_people(agreement) and policy.people is None:
@@ -217,7 +219,7 @@ def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
 
 
 def all_examples(policy: SitePolicy, agreement: Agreement) -> Examples:
-    """Return a site's examples as an agreement wants them; its operator learns what is wrong.
+    """Return a site's examples as an agreement requires them; its operator learns what is wrong.
 
     Raises:
         FedldpError: a column or a row is wrong; the message says what can be changed here.
@@ -232,15 +234,15 @@ def all_examples(policy: SitePolicy, agreement: Agreement) -> Examples:
             raise
         what = "is a setting" if len(named) == 1 else "are settings"
         raise type(error)(
-            f"{error}. Only the data can be changed here: {' and '.join(named)} {what} of the run, "
-            "so ask whoever invites you for another invite"
+            f"{error}. Only the data can be changed here: {' and '.join(named)} {what} of the "
+            "run; otherwise, ask the server's operator for another invite"
         ) from error
 
 
 def _accepted(policy: SitePolicy, path: Path) -> str:
     agreement = accepted_agreement(policy, bytes.fromhex(path.stem))
     if agreement is None:
-        raise FedldpError(f"{path}: it does not exist any more")
+        raise FedldpError(f"{path}: it no longer exists")
     key = read_private(policy.key)
     check_randomness(agreement)
     source = open_source(policy.data, policy.label_column, policy.person_column)
@@ -257,12 +259,12 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
 
 
 def _valid(path: Path) -> str:
-    """Say until when a certificate is valid."""
+    """Return, in words, until when a certificate is valid."""
     return _in_time(path, x509.load_pem_x509_certificate(path.read_bytes()))
 
 
 def _valid_authority(path: Path) -> str:
-    """Say until when the authorities in a file are valid; of several, one must be valid."""
+    """Return, in words, until when the authorities in a file are valid; one must be valid."""
     found = x509.load_pem_x509_certificates(path.read_bytes())
     return _in_time(path, max(found, key=lambda each: each.not_valid_after_utc))
 
@@ -272,20 +274,20 @@ def _in_time(path: Path, certificate: x509.Certificate) -> str:
     now = datetime.now(UTC)
     if not begins <= now <= ends:
         raise FedldpError(
-            f"{path}: valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, and this machine's date is "
+            f"{path}: valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, but this machine's date is "
             f"{now:%Y-%m-%d}; correct its clock, or make another certificate"
         )
     return f"{path}: valid until {ends:%Y-%m-%d}"
 
 
 def _connect(url: str, ca: Path) -> str:
-    """Check that a server answers over HTTPS with a certificate that the site knows."""
+    """Check that a server answers over HTTPS with a certificate that the site trusts."""
     try:
         ahead = seconds_ahead(url, ca)
     except WireError as error:
         raise FedldpError(
-            f"server.url = {url}: {error}; ask whether the server runs there, or correct url in "
-            f"the policy's table [server]; otherwise check the network, and server.ca = {ca}"
+            f"server.url = {url}: {error}; ask whether the server is running, or correct url in "
+            f"the policy's table [server]; otherwise, check the network and server.ca = {ca}"
         ) from error
     clock = ""
     if ahead is not None and abs(ahead) > _CLOCKS_AGREE:
@@ -295,7 +297,7 @@ def _connect(url: str, ca: Path) -> str:
 
 
 def _reach(address: str, ca: Path) -> str:
-    """Check that a server answers with a certificate that the site knows."""
+    """Check that a server answers with a certificate that the site trusts."""
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=str(ca))
     try:
@@ -305,7 +307,7 @@ def _reach(address: str, ca: Path) -> str:
         ):
             return f"{address}: answers, with a certificate of {ca.name}"
     except OSError as error:
-        raise FedldpError(f"{address}: {error}; check the network, and {ca}") from error
+        raise FedldpError(f"{address}: {error}; check the network and {ca}") from error
 
 
 def _check_writable(folder: Path) -> None:

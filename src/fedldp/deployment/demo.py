@@ -1,8 +1,8 @@
-"""All parties of a run on one machine, each a process: a server, agents, and Flower if asked for.
+"""All parties of a run on one machine, each a process: a server, agents, and optionally Flower.
 
-The demo makes its own certificates and keys, takes a simulation's shares as data, and draws all
+The demo makes its own certificates and keys, uses a simulation's shares as data, and draws all
 randomness from the seed: so the final weights equal the simulation's, and nothing is protected. It
-ends every process that it started, whatever happens.
+always ends every process that it started.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.simulation.engine import simulate
 
 ROUNDING = 1e-5
-"""How far weights may differ where a simulation trains its clients in batches."""
+"""How far weights may differ if the simulation trains its clients in batches."""
 
 
 @dataclass(frozen=True)
 class LedgerOfSite:
-    """What a site's ledger holds after the run.
+    """The content of a site's ledger after the run.
 
     Attributes:
         site: its name.
-        entries: number of releases; messages computed from no data are not counted.
-        spent: the cost of these releases, in the unit of ``kind``; infinite where something went in
-            clear.
-        rounds: those in which something was released, ascending.
+        entries: the number of releases, without messages that depend on no data.
+        spent: the cost of these releases, in the unit of ``kind``; infinite if something was sent
+            unprotected.
+        rounds: the rounds in which something was released, ascending.
         kind: of budget.
-        of_one: whom the budget protects, where not the whole site.
+        of_one: whom the budget protects, if not the whole site.
     """
 
     site: str
@@ -56,17 +56,18 @@ class LedgerOfSite:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What a demo produced.
+    """The result of a demo.
 
     Attributes:
-        accuracy: of the final model on the test set; None where the server cannot test it.
+        accuracy: of the final model on the test set; None if the server cannot test it.
         final: all metrics of that model, as in a run's summary.
-        rounds: how many were completed.
+        rounds: how many rounds were completed.
         privacy: the server's statement.
-        ledgers: of the sites.
+        ledgers: the sites' ledgers.
         equal_to_simulation: whether the final weights equal the simulation's, to the last bit.
-        largest_difference: between a weight here and in the simulation. Where a simulation trains
-            clients in batches, values that are not randomised may differ by float rounding.
+        largest_difference: the largest difference between a weight here and in the simulation. If
+            the simulation trains clients in batches, values that are not randomised may differ by
+            float rounding.
         events: what happened, in order.
     """
 
@@ -104,12 +105,12 @@ def run_demo(
     """Run ``config`` over ``config.num_clients`` sites on this machine.
 
     Args:
-        config: of any recipe that can be deployed; its seed gives all randomness.
+        config: any configuration that can be deployed; its seed gives all randomness.
         channel: how reports reach the server.
         link: carries the messages.
         kill: whether to kill an agent, the server and Flower's app processes during the run.
         data_dir: the data folder.
-        say: is called with one line for each thing that happens.
+        say: is called with one line for each event.
 
     Raises:
         FedldpError: the configuration cannot be deployed, or a process failed.
@@ -133,7 +134,7 @@ def _run(
 ) -> Demo:
     with running_parties(world, tell) as running:
         running.start_own()
-        # Meanwhile the processes import what they need, which takes seconds.
+        # Meanwhile, the processes import what they need, which takes seconds.
         tell(f"simulates {config.name()} with {config.num_clients} clients, for comparison")
         simulated = simulate(config, data_dir=world.data_dir)
         if world.agreement.link == "flower":
@@ -159,14 +160,14 @@ def _run(
 
 
 def _privacy(stated: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
-    """Return the server's statement with the simulation's warning, which a server cannot give."""
+    """Return the server's statement with the simulation's warning, which the server cannot give."""
     if HELD_OUT not in simulated["warnings"]:
         return stated
     return {**stated, "warnings": [*stated["warnings"], HELD_OUT]}
 
 
 def _kept_logs(folder: Path) -> Path:
-    """Copy all logs out of a folder that will be removed; a log never holds a secret."""
+    """Copy all logs out of a folder that will be removed; a log never contains a secret."""
     kept = Path(tempfile.mkdtemp(prefix="fedldp-demo-logs-"))
     for log in folder.rglob("*.log"):
         shutil.copy(log, kept / log.name)
@@ -174,7 +175,7 @@ def _kept_logs(folder: Path) -> Path:
 
 
 def _kill_as_it_goes(running: Running, tell: Say) -> None:
-    """Kill one process after another, each in a round of its own if there are enough rounds."""
+    """Kill one process after another, each in a different round if there are enough rounds."""
     last = running.world.agreement.config.rounds - 1
 
     def before_round(number: int) -> None:

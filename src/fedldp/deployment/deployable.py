@@ -12,8 +12,8 @@ from fedldp.core.errors import ConfigError
 def without_simulation(config: RunConfig) -> RunConfig:
     """Return ``config`` without the settings that only a simulation needs.
 
-    For a system that goes through a simulation's shuffler, ``untrusted_clients`` is left out too:
-    the agreement has its own.
+    For a system that uses a simulation's shuffler, ``untrusted_clients`` is left out too: the
+    agreement has that setting itself.
     """
     _check_relay(config)
     if config.target is not None and config.target.adversary == "shuffled-server":
@@ -28,8 +28,8 @@ def without_simulation(config: RunConfig) -> RunConfig:
         return without
     if "shuffle" not in type(config).model_fields:
         raise ConfigError(
-            f"system = {config.name()}: it is made for a shuffler, and a deployment has none; set "
-            "channel = sum, or channel = named"
+            f"system = {config.name()}: it needs a shuffler, and a deployment has none; set "
+            "channel = sum or channel = named"
         )
     return without.changed(shuffle=False, chunk=1, untrusted_clients=0)
 
@@ -46,16 +46,16 @@ def check_told(config: RunConfig) -> None:
 
 
 def _check_relay(config: RunConfig) -> None:
-    """Refuse a shuffler of whole reports: in a deployment there is nobody to run it.
+    """Refuse a shuffler of whole reports: in a deployment nobody runs one.
 
     Raises:
-        ConfigError: the configuration has one.
+        ConfigError: the configuration has such a shuffler.
     """
     if config.composition.channel.shuffles_reports:
         raise ConfigError(
             f"channel = shuffle and mechanism = {config.composition.calibration.kind.name}: whole "
-            "reports need a relay, run by another party between sites and server, and a deployment "
-            "has none; set channel = named"
+            "reports need a relay that a third party runs between sites and server, and a "
+            "deployment has none; set channel = named"
         )
 
 
@@ -63,23 +63,24 @@ def _check_values(config: RunConfig) -> None:
     """Refuse sampling, early stopping and a shuffler."""
     if (rate := getattr(config, "sample_rate", 1)) < 1:
         raise ConfigError(
-            f"sample_rate = {rate:g}: the time of a step reveals how many people it took, and no "
-            "budget has a price for sums of samples; it is for simulation only; set sample_rate = 1"
+            f"sample_rate = {rate:g}: the duration of a step reveals how many people were "
+            "sampled, and no budget has a price for sums of samples; this is for simulation "
+            "only; set sample_rate = 1"
         )
     if config.early_stopping is not None:
         raise ConfigError(
-            f"early_stopping = {config.early_stopping}: sites agree on all rounds, and a server "
-            "may end a run whenever it likes; it is for simulation only; leave it out"
+            f"early_stopping = {config.early_stopping}: this is for simulation only: sites agree "
+            "on all rounds, and a server may end a run at any time; leave it out"
         )
     if getattr(config, "channel", None) == "shuffle":
         raise ConfigError(
-            "channel = shuffle: a deployment has no shuffler; set channel = sum, which hides what "
-            "a shuffler of single weights would"
+            "channel = shuffle: a deployment has no shuffler; set channel = sum, which hides "
+            "what a shuffler of single weights would hide"
         )
     if config.model_dump().get("shuffle") is True:
         raise ConfigError(
-            "shuffle = true: a deployment has no shuffler; set shuffle = false, and channel = sum "
-            "to hide what a shuffler of single weights would"
+            "shuffle = true: a deployment has no shuffler; set shuffle = false, and channel = "
+            "sum to hide what a shuffler of single weights would hide"
         )
 
 
@@ -92,13 +93,13 @@ def check_system(config: RunConfig, problem: Problem) -> None:
             kind = [type(part).__name__ for part in within(event) if real_arithmetic_only(part)][-1]
             raise ConfigError(
                 f"system = {config.name()}: its {kind} is private for real numbers only, not for "
-                "the floats that would be sent; it is for simulation only"
+                "the floats that would be sent; this is for simulation only"
             )
     downlink = config.algorithm(problem).server().downlink
     if downlink is not None and real_arithmetic_only(downlink):
         raise ConfigError(
-            f"system = {config.name()}: the noise of its server is private for real numbers only; "
-            "it is for simulation only"
+            f"system = {config.name()}: its server's noise is private for real numbers only; this "
+            "is for simulation only"
             + (
                 "; set noise = discrete-gaussian and clip"
                 if "noise" in type(config).model_fields

@@ -1,4 +1,4 @@
-"""Documents that parties send each other as files: JSON, identified by a SHA-256 digest."""
+"""The documents that parties send each other as files: JSON, identified by a SHA-256 digest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST = 1 << 24
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """Return a document's canonical bytes: its digest is computed from them.
+    """Return a document's canonical bytes, of which the digest is computed.
 
     Raises:
         ValueError: the document holds NaN or infinity.
@@ -33,7 +33,7 @@ def digest_of(document: Mapping[str, Any]) -> bytes:
 
 
 def for_people(document: Mapping[str, Any]) -> bytes:
-    """Return a document for a file: its canonical form, laid out for people."""
+    """Return the content of a document's file: its canonical form, laid out for people."""
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -42,7 +42,7 @@ def read_file(path: Path, what: str) -> bytes:
 
     Args:
         path: of the file.
-        what: the kind of document, for messages.
+        what: the kind of document, for error messages.
 
     Raises:
         ConfigError: the file cannot be read, or is too large.
@@ -65,7 +65,7 @@ def parse(content: bytes, kind: type[_Document]) -> _Document:
         read = json.loads(content)
         canonical(read)  # refuses NaN and infinity, which have no canonical form
         if not _printable(read):
-            raise ConfigError("it holds text that cannot be printed: refuse it")
+            raise ConfigError("it contains text that cannot be printed; refuse it")
         return kind.model_validate(read)
     except (ValueError, RecursionError, ValidationError) as error:
         place = ""
@@ -77,21 +77,21 @@ def parse(content: bytes, kind: type[_Document]) -> _Document:
                 and first["loc"] == _kind(kind)
             ):
                 raise ConfigError(
-                    f"it is not a file with {first['loc'][0]}, but another one; check the path"
+                    f"this is another kind of file, without {first['loc'][0]}; check the path"
                 ) from error
             place = " at " + ".".join(map(str, first["loc"]))
         raise ConfigError(
-            f"it is damaged{place}, or of another version of fedldp; ask for it again"
+            f"it is damaged{place}, or was written by another version of fedldp; ask for it again"
         ) from error
 
 
 def _kind(document: type[BaseModel]) -> tuple[str]:
-    """Return the key that a document of this kind begins with, as pydantic names its place."""
+    """Return the first key of this kind of document, as a location in pydantic's errors."""
     return (next(iter(document.model_fields)),)
 
 
 def _printable(value: Any) -> bool:
-    """Return whether all text in a document can be shown: no escapes that paint over other text."""
+    """Return whether all text in a document is printable: no escapes can overwrite other text."""
     if isinstance(value, dict):
         return all(each.isprintable() and _printable(value[each]) for each in value)
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""A site's examples as an agreement wants them: what is left out or added, and what may change.
+"""A site's examples as an agreement requires them: what is left out or added, and what may change.
 
-Nothing done here may reveal which examples a site has, or how many.
+Nothing here may reveal which examples a site has, or how many.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ def examples_for(
     most: int | None,
     kept: Callable[[str], Stream],
 ) -> Examples:
-    """Return a site's examples, as the agreement wants them.
+    """Return a site's examples as the agreement requires them.
 
-    Whether a site takes part must not reveal what examples it has: so examples that do not fit are
-    left out instead of causing a refusal. Where a site's answers are charged for a fixed number of
-    examples, they must not reveal how many it has either: examples of zeros make up for missing
-    ones. (Not in a demo, whose randomness protects nothing: it repeats a simulation, whose equal
-    shares differ by one.)
+    Whether a site takes part must not reveal its examples, so examples that do not fit are left out
+    instead of causing a refusal. If a site's answers are charged for a fixed number of examples,
+    they must not reveal how many it has either, so examples of zeros replace missing ones. (Not in
+    a demo, whose randomness protects nothing: it repeats a simulation, whose equal shares differ by
+    one.)
 
     Args:
         agreement: of the run.
-        source: of the site's data.
-        place: path of the data, for messages.
-        most: how many examples its answers are charged for; None: they are not charged by number.
-        kept: the streams that the site draws once for the run, by purpose: one of them decides
-            which rows are used of a person who has too many.
+        source: the site's data.
+        place: the path of the data, for error messages.
+        most: how many examples its answers are charged for. None: they are not charged by number.
+        kept: the streams that the site draws once for the run, by purpose; one of them decides
+            which rows to use of a person who has too many.
 
     Raises:
-        ConfigError: the examples have another shape, or do not say which person they belong to.
+        ConfigError: the examples have another shape, or lack the person that they belong to.
     """
     config, problem = agreement.config, agreement.problem
     found = source.examples(config.columns, problem.features)
     shape = found.features.shape[1:]
     if shape != problem.input_shape:
         raise ConfigError(
-            f"data {place}: an example has the shape {shape}, and the agreement says "
-            f"{problem.input_shape}; bring the data into that shape"
+            f"data {place}: an example has the shape {shape}, but the agreement says "
+            f"{problem.input_shape}; reshape the examples"
         )
     _check_said(agreement, found.people is not None, place)
     reasons = ""
@@ -76,7 +76,7 @@ def examples_for(
     fitting = np.flatnonzero(found.labels < problem.num_classes)[:most]
     if fitting.size < len(source):
         log.warning(
-            "%d of %d examples are left out of run %s: it has labels up to %d%s%s",
+            "%d of %d examples are left out of run %s, which has labels up to %d%s%s",
             len(source) - fitting.size,
             len(source),
             agreement.run[:8],
@@ -87,8 +87,8 @@ def examples_for(
     found = found.taken(fitting)
     if most is not None and len(found) < most and agreement.test_seed is None:
         log.warning(
-            "%d examples of zeros are added in run %s, which takes %d of every site: otherwise the "
-            "site's answers would reveal how many it has",
+            "%d examples of zeros are added in run %s, which takes %d from every site: otherwise "
+            "the site's answers would reveal how many examples it has",
             most - len(found),
             agreement.run[:8],
             most,
@@ -104,7 +104,7 @@ def is_about_people(agreement: Agreement) -> bool:
 
 
 def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
-    """Refuse data that lack a row's person, where a run is about people.
+    """Refuse data that lack a row's person, if the run is about people.
 
     This tells the site's operator before the agreement is accepted.
 
@@ -117,63 +117,63 @@ def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
 
 
 def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
-    """Refuse a file without persons: that is a fact about the file, not about any row of it."""
+    """Refuse a file without persons, which says something about the file but not about its rows."""
     if is_about_people(agreement) and not said:
         raise ConfigError(
-            f"data {place}: it does not say which rows belong to one person, and run "
-            f"{agreement.run[:8]} is about persons; set person_column in the policy, or add groups "
-            "to the .npz file"
+            f"data {place}: run {agreement.run[:8]} is about persons, but the file does not say "
+            "which rows belong to one person; set person_column in the policy, or add groups to "
+            "the .npz file"
         )
 
 
 def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> bool:
-    """Refuse examples that differ, also in order, from those that a run was begun with.
+    """Refuse examples that differ, even in order, from those that the run began with.
 
-    Otherwise an example that is randomised once and charged once could be randomised twice.
+    Otherwise, an example that is randomised once and charged once could be randomised twice.
 
     Args:
-        examples: as they are now.
-        store: what the site keeps for the run.
-        place: path of the data, for messages.
+        examples: the present examples.
+        store: what the site stores for the run.
+        place: the path of the data, for error messages.
         begun: whether the site released something in the run.
 
     Returns:
-        Whether they are the ones that were noted; False where nothing was released and they differ,
-            or none were noted yet.
+        Whether they are the noted examples; False if nothing was released and they differ or none
+        were noted yet.
 
     Raises:
-        PrivacyError: something was released, and they differ, or the note is gone.
+        PrivacyError: something was released, and they differ or the note is gone.
     """
     noted = store.known(_NOTED)
     if noted is not None and np.array_equal(noted["digest"], _digest(examples)):
         return True
     if begun and noted is None:
         raise PrivacyError(
-            f"data {place}: the site's note of the examples that the run began with is gone from "
-            "its state; restore that folder from a copy, or take part in new runs only"
+            f"data {place}: the record of the examples that the run began with is missing from "
+            "the site's state; restore that folder from a copy, or take part in new runs only"
         )
     if begun:
         raise PrivacyError(
-            f"data {place}: the examples, or their order, changed since the run began, and each "
-            "may be randomised only once; restore them as they were, or take part in new runs only"
+            f"data {place}: the examples or their order changed since the run began, but each may "
+            "be randomised only once; restore the old file, or take part in new runs only"
         )
     return False
 
 
 def begin_with(examples: Examples, store: FolderStore) -> None:
-    """Note the examples that a run is begun with, and remove what was kept of others.
+    """Record the examples that a run begins with, and remove what was stored for others.
 
     Raises:
-        RunError: it cannot be removed.
+        RunError: the old files cannot be removed.
     """
     store.forget()
     store.arrays(_NOTED, lambda: {"digest": _digest(examples)})
 
 
 def _filled(examples: Examples, count: int, num_classes: int) -> Examples:
-    """Return ``count`` examples: missing ones are filled with zeros, with each label in turn.
+    """Return ``count`` examples: missing ones are replaced by zeros, with each label in turn.
 
-    Each of these belongs to a person of its own.
+    Each added example belongs to a separate person.
     """
     missing = count - len(examples)
     zeros = np.zeros((missing, *examples.features.shape[1:]), examples.features.dtype)

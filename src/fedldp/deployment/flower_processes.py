@@ -1,8 +1,8 @@
-"""Finds the processes of one Flower on this machine, in Linux's /proc.
+"""Finds the processes of one Flower instance on this machine, in Linux's /proc.
 
-Flower starts programs that start programs, in sessions of their own, so neither a process group nor
-the children of children reach them all. They are recognised by the folder in their environment or,
-as some programs hide their environment, by their Flower's addresses in their arguments.
+Flower starts programs that start programs in new sessions, so neither a process group nor a tree of
+child processes has them all. They are recognised by the folder in their environment or, because
+some programs hide their environment, by their Flower's addresses in their arguments.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _SETTLED = (b"Sent successfully", b"Ignoring", b"Failed to ", NODE_IS_IN)
 
 @dataclass(frozen=True, kw_only=True)
 class FlowerProcess:
-    """A process, identified by its id and, as ids are reused, by its start time (clock ticks)."""
+    """A process, identified by its id and, because ids are reused, its start time (clock ticks)."""
 
     name: str
     pid: int
     started: str
 
     def kill(self) -> None:
-        """Send SIGKILL, if it is still the same process, and wait until it has ended."""
+        """Send SIGKILL if it is still the same process, and wait until it has ended."""
         give_up = time.monotonic() + 10
         while _started(self.pid) == self.started and time.monotonic() < give_up:
             with contextlib.suppress(ProcessLookupError):
@@ -50,10 +50,10 @@ class FlowerProcess:
 
 
 def find(folder: Path, ports: Mapping[str, int]) -> list[FlowerProcess]:
-    """Return the running processes of the Flower that keeps its homes in ``folder``.
+    """Return the running processes of the Flower instance whose homes are in ``folder``.
 
     Args:
-        folder: holds ``home``, the folder of Flower's homes.
+        folder: contains ``home``, the folder of Flower's homes.
         ports: the ports of superlink and supernode-I, by name.
     """
     owner = {str(port): name for name, port in ports.items()}

@@ -1,8 +1,8 @@
-"""Frames over a stream socket: eight big-endian bytes give the length of the body that follows.
+"""Frames over a stream socket: eight big-endian bytes with the length, then the body.
 
-This is the whole protocol between Flower's pipes and fedldp's own processes on one machine. A
-length is checked before any of the body is read, and memory grows with what arrives, not with what
-was announced.
+This is the whole protocol between Flower's pipes and fedldp's own processes on one machine. The
+length is checked before the body is read, and memory grows with the bytes that arrive, not with the
+announced length.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import time
 from fedldp.core.errors import WireError
 
 LENGTH = struct.Struct(">Q")
-"""Precedes every body: its length in bytes."""
+"""The head of a frame: the body's length in bytes."""
 
 AT_ONCE = 1 << 20
 
 
 class ConnectionLost(WireError):
-    """The other side hung up, or was silent for too long: no whole frame came."""
+    """The other side hung up or was silent for too long: no complete frame arrived."""
 
 
 def read_frame(sock: socket.socket, limit: int, timeout: float | None = None) -> bytes:
@@ -28,13 +28,14 @@ def read_frame(sock: socket.socket, limit: int, timeout: float | None = None) ->
 
     Args:
         sock: a connected stream socket; it keeps its own timeout.
-        limit: the longest body that is read, in bytes.
-        timeout: seconds for the whole frame, however slowly it drips; None waits for ever.
+        limit: the longest body to read, in bytes.
+        timeout: seconds for the whole frame, even if single bytes keep arriving; None waits
+            forever.
 
     Raises:
-        ConnectionLost: the other side hung up, before the frame or within it, or took too long.
-        WireError: the frame is longer than ``limit``; its body was not read, so the connection
-            cannot be used any more.
+        ConnectionLost: the other side hung up before or within the frame, or took too long.
+        WireError: the frame is longer than ``limit``; its body was not read, so the connection is
+            no longer usable.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     kept = sock.gettimeout()
@@ -54,12 +55,12 @@ def write_frame(sock: socket.socket, body: bytes, timeout: float | None = None) 
 
     Args:
         sock: a connected stream socket; it keeps its own timeout.
-        body: what to send.
-        timeout: seconds for the whole frame; None waits for ever.
+        body: the body to send.
+        timeout: seconds for the whole frame; None waits forever.
 
     Raises:
-        ConnectionLost: the other side hung up, or did not take the frame in time; a part of it may
-            have gone, so the connection cannot be used any more.
+        ConnectionLost: the other side hung up or did not take the frame in time; a part of it may
+            have been sent, so the connection is no longer usable.
     """
     kept = sock.gettimeout()
     try:

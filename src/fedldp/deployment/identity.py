@@ -63,10 +63,10 @@ def new_file(path: Path, content: bytes, mode: int) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError:
-            path.unlink()  # nobody should take a partial file for a whole one
+            path.unlink()  # nobody should mistake a partial file for a complete one
             raise
     except FileExistsError:
-        raise ConfigError(f"{path} is there already; remove it, or choose another folder") from None
+        raise ConfigError(f"{path} exists already; remove it, or choose another folder") from None
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; check the folder") from error
 

@@ -1,8 +1,9 @@
 """Initial weights that come from another run: a file beside the agreement.
 
-The agreement has their digest, so in round 1 a site can tell whether the server began with others.
-They are public: whoever sees this run's model saw them too. This run's statement says nothing about
-the data that they were trained on; the statement of the run that they came from does.
+The agreement has their digest, so in round 1 a site notices if the server begins with other
+weights. They are public: everyone who sees this run's model sees them too. This run's statement
+says nothing about the data that they were trained on; the statement of the run that they came from
+does.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ def read_initial(path: Path, layout: Layout) -> Vector:
         name = sorted(found.keys() ^ expected.keys())[0]
         what = "it lacks" if name in expected else "the run's model lacks its"
         raise ConfigError(
-            f"initial {path}: {what} {name!a:.80}; give the weights of a run of the same model"
+            f"initial {path}: {what} {name!a:.80}; give the weights of a run with the same model"
         )
     for name, shape in expected.items():
         if found[name].shape != shape:
             raise ConfigError(
-                f"initial {path}: {name} has the shape {found[name].shape}, and the run's model "
-                f"has {shape} there; give the weights of a run of the same model"
+                f"initial {path}: {name} has the shape {found[name].shape}, but the shape {shape} "
+                "in the run's model; give the weights of a run with the same model"
             )
     if any(each.dtype != np.float32 for each in found.values()):
         raise ConfigError(f"initial {path}: its numbers are not float32; convert them")
     weights = np.concatenate([found[name].ravel() for name in layout.names])
     if not within_largest_weight(weights):
         raise ConfigError(
-            f"initial {path}: a weight is not a number, or is larger than {LARGEST_WEIGHT:g}, and "
+            f"initial {path}: a weight is not a number or is larger than {LARGEST_WEIGHT:g}, so "
             "no site would answer; give other weights"
         )
     return weights
@@ -74,7 +75,7 @@ def digest_of_file(path: Path, layout: Layout) -> str:
 
 
 def write_initial(path: Path, document: Path) -> None:
-    """Copy a file of weights to where a server looks for those of an invite or an agreement.
+    """Copy a file of weights to where a server looks for an invite's or an agreement's weights.
 
     Raises:
         ConfigError: that file exists already, or cannot be written.
@@ -83,15 +84,15 @@ def write_initial(path: Path, document: Path) -> None:
 
 
 def agreed_initial(agreement: Agreement, path: Path) -> Vector:
-    """Return the weights in a file, if they are those that were agreed on.
+    """Return the weights in a file, if they are the agreed weights.
 
     Raises:
-        ConfigError: they are not, or as ``read_initial``.
+        ConfigError: they are others, or as ``read_initial``.
     """
     weights = read_initial(path, agreement.layout)
     if digest_of_weights(weights).hex() != agreement.initial:
         raise ConfigError(
-            f"initial {path}: these are not the weights of the agreement, whose digest begins "
-            f"{str(agreement.initial)[:16]}; put back the file that was agreed on"
+            f"initial {path}: these are not the agreed weights, whose digest begins with "
+            f"{str(agreement.initial)[:16]}; put the agreed file back"
         )
     return weights

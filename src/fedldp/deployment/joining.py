@@ -4,8 +4,8 @@
     invite: what the run will be, and where  --->  join: keys and policy
     admit: the roster, and the agreement     <---  NAME.join: name and public key, signed
 
-Both files are public, but must arrive unchanged: people compare the ten words of each site's file,
-which also stand for the invite, by telephone.
+Both files are public, but must arrive unchanged: by telephone, people compare the ten words of each
+site's file, which also cover the invite.
 """
 
 from __future__ import annotations
@@ -110,17 +110,17 @@ class Invite:
     """What a server's operator invites sites to.
 
     Attributes:
-        url: where sites find the server.
+        url: the server's address.
         authorities: certificates (DER) of the authorities that may vouch for the server.
-        config: of the run, with as many clients as there are expected sites.
+        config: the run's configuration, with as many clients as sites are expected.
         problem: public facts about the data of all sites together.
         channel: see ``agreement.Channel``.
         quorum: as in ``agree``.
         deadline_seconds: how long the server waits in one phase.
         nonce: 32 hexadecimal digits, so that no two invites are equal.
         version: of the fedldp that wrote it.
-        initial: as in ``Agreement``.
-        frozen: likewise.
+        initial: see ``Agreement``.
+        frozen: see ``Agreement``.
     """
 
     url: str
@@ -147,12 +147,12 @@ class Invite:
         deadline_seconds: float,
         initial: str | None = None,
     ) -> Invite:
-        """Return a new invite that names no authority for its server yet: see ``vouched``.
+        """Return a new invite, which does not name its server's authorities; see ``vouched``.
 
         Raises:
             ConfigError: the run cannot be deployed; the message says why.
         """
-        own = largest_alone(config)  # not the values that a recipe has for its clients
+        own = largest_alone(config)  # not the values that a recipe gives its clients
         told = without_simulation(config).changed(target=config.target, **own)
         return cls(
             url=url,
@@ -169,7 +169,7 @@ class Invite:
         )
 
     def vouched(self, ca: Path) -> Invite:
-        """Return the invite with the authorities of its server: certificates in a PEM file."""
+        """Return the invite with its server's authorities: the certificates in a PEM file."""
         return replace(self, authorities=tuple(authorities_of(ca)))
 
     @property
@@ -208,14 +208,14 @@ class Invite:
     def agreement(
         self, roster: Mapping[str, str], budgets: Sequence[SignedBudget] = ()
     ) -> Agreement:
-        """Return the agreement with the sites of a roster: public keys, by name.
+        """Return the agreement with the sites of a roster.
 
         Args:
             roster: the public keys by name.
-            budgets: one for each site; empty: the invite's for all.
+            budgets: one for each site. Empty: the invite's budget for all.
 
         Raises:
-            ConfigError: it cannot be deployed with so many sites; the message says why.
+            ConfigError: the run cannot be deployed with this many sites; the message says why.
         """
         found = agree(
             self.config,
@@ -232,12 +232,13 @@ class Invite:
         return found
 
     def expected(self, own: OwnBudget | None = None) -> Agreement:
-        """Return what the agreement will be if as many sites join as are expected.
+        """Return the agreement that results if as many sites join as expected.
 
-        It has placeholder keys, and serves to look at the statement and the cost.
+        It has placeholder keys; use it to see the statement and the cost.
 
         Args:
-            own: of the site that looks at it; all others are taken to have the same.
+            own: the budget of the site that looks at it; all other sites are assumed to have the
+                same.
         """
         count = self.config.num_clients
         if own is not None and not stay_at_sites(self.config):
@@ -305,7 +306,7 @@ class Joining:
         key: its public key, 64 hexadecimal digits.
         invite: the digest of the invite that it answers.
         document: as signed and sent.
-        own: a budget of the site's own, which all sites are told.
+        own: the site's own budget, which all sites are told.
     """
 
     name: str
@@ -343,16 +344,16 @@ def read_joining(path: Path) -> Joining:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a site's operator decides when the site joins.
+    """What a site's operator decides on joining.
 
     Attributes:
         data: the site's examples.
-        budget: the limit of all that the site ever releases about these data; None: not decided
-            yet.
+        budget: the limit of everything that the site ever releases about these data. None: not
+            decided yet.
         label_column: of a table; None: the invite's.
         person_column: of a table; None: the invite's.
-        people: how many persons the site states to have at least; None: it states nothing.
-        epsilon: of a budget of the site's own; None: what the invite has for all.
+        people: the public lower bound on how many persons the site has. None: it states none.
+        epsilon: of the site's own budget. None: the epsilon that the invite has for all sites.
     """
 
     data: Path
@@ -366,8 +367,8 @@ class Terms:
         """Return the site's own budget of a run, if it has one.
 
         Raises:
-            ConfigError: the invite leaves the choice to each site, and this one has not chosen; or
-                the system does not prove the epsilon that it chose.
+            ConfigError: the invite lets each site choose, and this site has not chosen; or the
+                system does not prove the chosen epsilon.
         """
         config = invite.config
         if self.epsilon is None:
@@ -375,13 +376,13 @@ class Terms:
                 most = config.model_dump()["epsilon"]
                 raise ConfigError(
                     "epsilon is not set: the invite lets each site choose its own, up to "
-                    f"{most:g}, and nobody else is told; give --epsilon"
+                    f"{most:g}, which nobody else is told; give --epsilon"
                 )
             return None
         if not stay_at_sites(config) and "epsilon" not in config.per_client:
             raise ConfigError(
-                f"epsilon = {self.epsilon:g}: {config.name()} has one epsilon for all sites, the "
-                "invite's; leave --epsilon out, or ask for system = personalized_sound"
+                f"epsilon = {self.epsilon:g}: in {config.name()} the invite sets one epsilon for "
+                "all sites; leave --epsilon out, or ask for system = personalized_sound"
             )
         meaning = config.composition.calibration.meaning
         unit = "client-run" if meaning is None else meaning.unit
@@ -400,13 +401,13 @@ class Joined:
     """The result of joining.
 
     Attributes:
-        file: to send to the server's operator.
+        file: the file to send to the server's operator.
         joining: the content of the file.
         policy: of the site.
-        expected: the agreement if as many sites join as are expected.
-        authorities: whether the site now trusts the invite's authorities. ``known``: it trusted
-            them before; ``taken``: it does now; ``kept``: it keeps its own, because a run that goes
-            on names fewer.
+        expected: the agreement that results if as many sites join as expected.
+        authorities: whether the site trusts the invite's authorities. ``known``: it trusted them
+            before; ``taken``: it trusts them from now on; ``kept``: it keeps the ones it had,
+            because a run that is not over names fewer.
     """
 
     file: Path
@@ -417,17 +418,17 @@ class Joined:
 
 
 def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined:
-    """Make a site's keys and policy in ``folder``, and its answer to an invite.
+    """Create a site's keys and policy in ``folder``, and its answer to an invite.
 
     Args:
-        invite: the one that the site was sent.
+        invite: the invite that the site was sent.
         name: of the site.
-        terms: what its operator decided; None for a site that has a policy and a key there.
-        folder: the site's own; it is created if it does not exist.
+        terms: what its operator decided; None for a site that has a policy and a key in the folder.
+        folder: the site's folder, created if it does not exist.
 
     Raises:
-        FedldpError: the data are not what the invite asks for, no budget covers the cost, or files
-            exist already. Nothing is written then.
+        FedldpError: the data do not fit the invite, no budget covers the cost, or files exist
+            already. In that case nothing is written.
     """
     if not re.fullmatch(SITE_NAME, name):
         raise ConfigError(f"site {name!a:.80}: give a name of letters, digits, . _ -")
@@ -436,8 +437,9 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     if terms is not None:
         if place.exists():
             raise ConfigError(
-                f"{place} exists already, with data and budget; leave --data and --budget out to "
-                "answer another invite with the same key and ledger, or choose another --folder"
+                f"{place} exists already, with data and a budget; to answer another invite with "
+                "the same key and ledger, leave --data and --budget out; otherwise choose "
+                "another --folder"
             )
         written = _policy(invite, expected, name, terms, folder)
         check_data(SitePolicy.model_validate(written), expected)
@@ -477,10 +479,10 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
 
 
 def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "taken", "kept"]:
-    """Return whether a site that has a policy takes an invite's authorities; see ``Joined``.
+    """Return whether a site that has a policy trusts an invite's authorities; see ``Joined``.
 
-    It does not take them while a run goes on whose agreement does not name all of them: by that
-    agreement, the server could then be another one.
+    It does not add them while it takes part in a run whose agreement does not name all of them: in
+    that run, another server could then pose as its server.
 
     Raises:
         ConfigError: the invite comes from another server.
@@ -489,8 +491,8 @@ def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "ta
         return "known"  # the policy itself refuses such an invite
     if policy.server.url != invite.url:
         raise ConfigError(
-            f"server.url = {policy.server.url}: the invite comes from {invite.url}, and an agent "
-            "has one server; if the server moved, change the url in the policy, and restart the "
+            f"server.url = {policy.server.url}: the invite is from {invite.url}, but an agent has "
+            "only one server; if the server moved, change the url in the policy, and restart the "
             "agent"
         )
     new = {fingerprint(each) for each in invite.authorities}
@@ -506,15 +508,15 @@ def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "ta
 
 
 def fetched_agreement(policy: SitePolicy) -> Agreement:
-    """Return the agreement that a site's server hands out, without judging it.
+    """Return the agreement that a site's server hands out, without checking it.
 
     Raises:
         FedldpError: there is no server, it does not know the site, or it sends no agreement.
     """
     if policy.server is None:
         raise ConfigError(
-            "server is not set: the agreement cannot be fetched without it; add a table [server] "
-            "to the policy, or give the agreement's file"
+            "server is not set: the agreement cannot be fetched; add a table [server] to the "
+            "policy, or give the agreement's file"
         )
     check_extra("deploy", "to fetch an agreement over HTTPS")
     from fedldp.deployment.https.site import fetch_agreement
@@ -525,32 +527,33 @@ def fetched_agreement(policy: SitePolicy) -> Agreement:
 
 
 def check_data(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse data that are not what an agreement asks for; only the site's operator is told.
+    """Refuse data that do not fit an agreement; only the site's operator is told.
 
     Raises:
-        FedldpError: they are not; the message says what is wrong.
+        FedldpError: they do not fit; the message says what is wrong.
     """
     if not private_to_owner(policy.data):
         raise ConfigError(f"data {policy.data}: others may read it; run chmod 600 on it")
     problem, found = agreement.problem, all_examples(policy, agreement)
     if found.features.shape[1:] != problem.input_shape:
         raise ConfigError(
-            f"data {policy.data}: an example has the shape {found.features.shape[1:]}, and the "
-            f"invite asks for {problem.input_shape}; bring the data into that shape"
+            f"data {policy.data}: an example has the shape {found.features.shape[1:]}, but the "
+            f"invite asks for {problem.input_shape}; reshape the examples"
         )
     if len(found) and int(found.labels.max()) >= problem.num_classes:
         raise ConfigError(
-            f"data {policy.data}: it has the label {int(found.labels.max())}, and the invite has "
-            f"{problem.num_classes} classes, 0 to {problem.num_classes - 1}"
+            f"data {policy.data}: it has the label {int(found.labels.max())}, but the invite has "
+            f"{problem.num_classes} classes, 0 to {problem.num_classes - 1}; correct the labels, "
+            "or ask for another invite"
         )
     check_people_of(policy, agreement)
 
 
 def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
-    """Return the answers in ``files``, if all answer this invite and come from different sites.
+    """Return the answers in ``files``, if all are for this invite and from different sites.
 
     Raises:
-        ConfigError: one does not, or two come from one site; the message names it.
+        ConfigError: one is for another invite, or two are from one site; the message names it.
     """
     found = [read_joining(file) for file in files]
     names: dict[str, Path] = {}
@@ -558,17 +561,18 @@ def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
     for file, each in zip(files, found, strict=True):
         if each.invite != invite.digest:
             raise ConfigError(
-                f"join file {file}: site {each.name} answers another invite; send it this one again"
+                f"join file {file}: site {each.name} answers another invite; send it this invite "
+                "again"
             )
         if each.key in keys:
             raise ConfigError(
-                f"join files {keys[each.key]} and {file}: both have the same key, and a site takes "
-                "part in a run once; leave one out"
+                f"join files {keys[each.key]} and {file}: they have the same key, but a site "
+                "takes part in a run only once; leave one out"
             )
         if each.name in names:
             raise ConfigError(
-                f"join files {names[each.name]} and {file}: two sites are called {each.name}; let "
-                "one of them join under another name"
+                f"join files {names[each.name]} and {file}: both sites are called {each.name}; "
+                "ask one of them to join under another name"
             )
         names[each.name] = keys[each.key] = file
     return found
@@ -577,7 +581,7 @@ def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
 def _policy(
     invite: Invite, expected: Agreement, name: str, terms: Terms, folder: Path
 ) -> dict[str, Any]:
-    """Return a new site's policy, which allows what the invite asks for and nothing else."""
+    """Return a new site's policy, which allows only what the invite asks for."""
     own = terms.own(invite)
     here = expected
     if own is not None and stay_at_sites(invite.config):
@@ -607,12 +611,12 @@ def _policy(
 
 
 def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any]]:
-    """Return the table of a budget that can pay for a run: for people, if it protects those."""
+    """Return the table of a budget that can pay for a run: of people, if the run protects them."""
     part = protected_part(expected) if expected.in_clear else None
     if expected.in_clear and part is None:
         raise ConfigError(
             f"invite: {expected.config.name()} sends {expected.in_clear[0]} unprotected, which no "
-            "budget covers; refuse it, or write a policy with allow_in_clear by hand"
+            "budget covers; refuse the invite, or write a policy with allow_in_clear by hand"
         )
     unit = part or "client"
     for kind in get_args(BudgetKind):
@@ -622,12 +626,14 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
             break
     else:
         raise ConfigError(
-            f"invite: no finite cost is proven for what {expected.config.name()} sends; refuse it"
+            f"invite: what {expected.config.name()} sends has no proven finite cost; refuse the "
+            "invite"
         )
     if limit is None:
         raise ConfigError(
-            f"budget is not set: a run as in this invite costs {count.amount(run)}; give --budget "
-            "LIMIT, for all that this site ever releases about these data, in all runs together"
+            f"budget is not set: the run of this invite costs {count.amount(run)}; give --budget "
+            "LIMIT, for everything that this site ever releases about these data, in all runs "
+            "together"
         )
     if not 0 < limit < math.inf:
         raise ConfigError(f"budget = {limit:g}: give a finite number above 0")
@@ -638,7 +644,7 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
 
 
 def _relative(written: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a policy for its file: paths within its folder become relative to it."""
+    """Return a policy for its file, with paths within its folder relative to it."""
     here = folder.absolute()
 
     def shown(value: Any) -> Any:
@@ -660,16 +666,16 @@ def _make_folder(folder: Path) -> None:
 
 
 def _check_model(config: Mapping[str, Any], own: frozenset[str] | None) -> None:
-    """Refuse a model of foreign code: an invite's cost cannot be computed without running it.
+    """Refuse a model from outside fedldp: an invite's cost cannot be computed without running it.
 
-    An agreement is read first, and then checked against a policy, which lists models. A site that
-    joins has no policy yet, or looks at the cost first; and by then nobody has compared any words.
+    An agreement is read and then checked against a policy, which lists models. A site that joins
+    has no policy yet, or looks at the cost first, and nobody has compared any words by then.
     """
     model = config.get("model")
     if own is not None and isinstance(model, str) and is_address(model) and model not in own:
         raise ConfigError(
-            f"model = {model}: this code is not part of fedldp, and looking at the invite would "
-            "run it; if you want that, add it to models in a policy written by hand"
+            f"model = {model}: this code is not part of fedldp, and reading the invite would run "
+            "it; to allow that, write a policy by hand and add the model to models"
         )
 
 
@@ -677,5 +683,5 @@ def _check_version(found: str) -> None:
     own = version("fedldp")
     if not fits_version(found, own):
         raise ConfigError(
-            f"it was written by fedldp {found:.20}, and this is {own}: install the same version"
+            f"it was written by fedldp {found:.20}, but this is {own}; install the same version"
         )

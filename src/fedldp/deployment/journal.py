@@ -1,10 +1,10 @@
-"""What a server asked and received, kept on its disk so that it can go on after a restart.
+"""What a server asked and received, stored on disk so that it can continue after a restart.
 
-Every request is stored and synced before it is sent: after a crash the very same request is asked
-again, and a site gives the same bytes. Where a round has several phases, and later requests follow
-from earlier answers, the answers of a phase are stored and synced before the next request is sent:
-so the clients that were counted before the crash are counted again. When a round is complete, its
-files are removed.
+Every request is stored and synced before it is sent: after a crash the same request is sent again,
+and a site gives the same bytes. If a round has several phases, in which later requests depend on
+earlier answers, the answers of a phase are stored and synced before the next request is sent, so
+that the clients counted before the crash are counted again. When a round is complete, its files are
+removed.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ class Journal:
     """The requests and answers of a server's current round.
 
     Args:
-        folder: created when it is needed.
+        folder: created when needed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def begun(self, round: int, phase: int = 0) -> bool:
-        """Return whether a phase's request may have been put to sites."""
+        """Return whether a phase's request may have been sent to sites."""
         return (self._place(round) / f"{phase}.question").exists()
 
     def ask(self, round: int, phase: int, request: bytes) -> None:
-        """Store a request that is about to be asked.
+        """Store a request that is about to be sent.
 
         Raises:
-            RunError: another request was asked in this phase before; sites would refuse this one.
+            RunError: another request was sent in this phase before; sites would refuse this one.
         """
         path = self._place(round) / f"{phase}.question"
         if path.exists():
             if path.read_bytes() != request:
                 raise RunError(
-                    f"round {round}: {path} holds another request than this version would ask, "
-                    "and sites answer only one; go on with the version of fedldp that asked it"
+                    f"round {round}: the request in {path} differs from the one that this version "
+                    "would send, and sites answer only one; continue with the version of fedldp "
+                    "that sent it"
                 )
             return
         try:

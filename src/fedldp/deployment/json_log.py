@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 
 class JsonLines(logging.Formatter):
-    """Writes one JSON object a line: its keys are time, level, logger and message, always."""
+    """Writes one JSON object per line, always with the keys time, level, logger and message."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""

@@ -1,13 +1,13 @@
-"""Changes a site's key: the earlier key signs the change, and is refused from then on.
+"""Changes a site's key: the earlier key signs the change, and is refused afterwards.
 
     site:   NAME.key -> another; what only the earlier key could tell is kept in NAME.key.earlier
     file:   NAME.changed, all changes of the key so far, each signed by both keys of it
     server: KEY.changed beside its receipts, for each earlier key
 
-The ledger, its mark and its witness stay as they are, and so does what was spent. The server still
-shows the site its last receipt, which was sealed with the earlier key; the site keeps what opens
-that receipt, and with this nothing can be signed. Runs whose roster has the earlier key are over
-for the site, and their servers stop asking it.
+The ledger, its mark, its witness and the spent budget do not change. The server still shows the
+site its last receipt, which was sealed with the earlier key; the site keeps a secret that opens
+this receipt and cannot sign anything. Runs whose roster has the earlier key are over for the site,
+and their servers stop asking it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class KeyChange(BaseModel):
 
     Attributes:
         old, new: public keys.
-        by_old, by_new: each key's signature of both keys: the owner of the earlier key says which
-            key is next, and the owner of the next key that it is theirs.
+        by_old, by_new: each key's signature of both keys. The owner of the earlier key states which
+            key is next, and the owner of the next key states that they own it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -59,7 +59,7 @@ class KeyChange(BaseModel):
 
     @classmethod
     def signed(cls, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> KeyChange:
-        """Return the change from one key to another, signed by whoever holds both."""
+        """Return the change from one key to another, signed with both."""
         names = {"old": _public(old), "new": _public(new)}
         content = _PURPOSE + canonical(names)
         return cls(**names, by_old=old.sign(content).hex(), by_new=new.sign(content).hex())
@@ -90,7 +90,7 @@ class _Earlier(BaseModel):
 
     changes: list[KeyChange]
     receipts: dict[_Key, _Key]
-    """What opens the receipts sealed with each earlier key."""
+    """The secrets that open the receipts sealed with each earlier key."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ChangedKey:
     """What a site sends its server about its changed key.
 
     Attributes:
-        changes: all changes so far, each from the key that the previous one led to.
+        changes: all changes so far; each begins with the key that the previous one ended with.
         digest: SHA-256 of the canonical bytes: 32 bytes.
     """
 
@@ -110,7 +110,7 @@ def read_changed_key(path: Path) -> ChangedKey | None:
     """Return the changes of a site's key in a file; None for another kind of document.
 
     Raises:
-        ConfigError: it cannot be read, is damaged, or was not signed by the keys it names.
+        ConfigError: it cannot be read, is damaged, or is not signed by the keys that it names.
     """
     content = read_file(path, "file")
     try:
@@ -132,7 +132,7 @@ def _check(changes: Sequence[KeyChange]) -> None:
         raise ConfigError("it was changed after the site signed it; ask for it again")
     keys = [changes[0].old, *(change.new for change in changes)] if changes else []
     if keys[:-1] != [change.old for change in changes] or len(set(keys)) < len(keys):
-        raise ConfigError("its keys do not follow one another; ask for it again")
+        raise ConfigError("its key changes do not form a chain; ask for it again")
 
 
 # At the site
@@ -144,7 +144,7 @@ class EarlierKeys:
 
     Attributes:
         changes: of its key, oldest first.
-        receipts: what opens the receipts of each earlier key, by that key.
+        receipts: by earlier key, the secret that opens its receipts.
     """
 
     changes: tuple[KeyChange, ...]
@@ -170,16 +170,16 @@ class EarlierKeys:
 
 
 def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
-    """Give a site another key in place of its own; its ledger goes on.
+    """Give a site a new key; its ledger goes on.
 
-    If this is interrupted at any point, the same call completes the change to the same new key.
+    If it is interrupted at any point, the same call completes the change to the same new key.
 
     Args:
         policy: of the site, whose agent must not be running.
 
     Returns:
-        What to send to the server's operator, the file that it is in, and the digests of the
-            agreements that this ends for the site.
+        The change to send to the server's operator, its file, and the digests of the agreements
+        that end for the site.
 
     Raises:
         FedldpError: the ledger was lost or set back, or a file cannot be read or written.
@@ -204,7 +204,7 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
     replace_secret(_earlier(policy), kept.model_dump_json(indent=1).encode())
     replace_file(file, for_people(document))
     replace_file(policy.key.with_suffix(".pub"), public_text(new))
-    next_key.replace(policy.key)  # last: until then the earlier key is still the site's
+    next_key.replace(policy.key)  # last: until then, the earlier key is still the site's
     return ChangedKey(tuple(changes), digest_of(document)), file, ended
 
 
@@ -230,10 +230,11 @@ def take_over(folder: Path, changed: ChangedKey) -> None:
 
     Args:
         folder: holds its runs' folders and their receipts.
-        changed: what the site sent.
+        changed: the document that the site sent.
 
     Raises:
-        ConfigError: one of the keys was changed to another key before, or a file cannot be written.
+        ConfigError: one of the keys was changed to a different key before, or a file cannot be
+            written.
     """
     place = folder / "receipts"
     try:
@@ -245,7 +246,7 @@ def take_over(folder: Path, changed: ChangedKey) -> None:
             if known is not None:
                 raise ConfigError(
                     f"key {change.old[:16]}: the site changed it to {known[:16]} before, not to "
-                    f"{change.new[:16]}: somebody else may have the earlier key; call the site"
+                    f"{change.new[:16]}; somebody else may have the earlier key: call the site"
                 )
             replace_file(changed_file(place, change.old), for_people(change.model_dump()))
     except OSError as error:
@@ -253,14 +254,14 @@ def take_over(folder: Path, changed: ChangedKey) -> None:
 
 
 def next_key_of(folder: Path, key: str) -> str | None:
-    """Return the key that a site changed ``key`` to, as the server was told; None if it did not.
+    """Return the key that replaced a site's ``key``, as the server was told; None if none did.
 
     Args:
-        folder: where the server's runs are.
-        key: public.
+        folder: the folder of the server's runs.
+        key: a public key.
 
     Raises:
-        RunError: the file that says so is damaged.
+        RunError: the file of the change is damaged.
     """
     path = changed_file(folder / "receipts", key)
     if not path.exists():
@@ -275,10 +276,10 @@ def next_key_of(folder: Path, key: str) -> str | None:
 
 
 def check_current(folder: Path, roster: Mapping[str, str]) -> None:
-    """Refuse a roster with a key that its site has changed.
+    """Refuse a roster with a key that its site changed.
 
     Args:
-        folder: where the server's runs are.
+        folder: the folder of the server's runs.
         roster: public keys by name.
 
     Raises:
@@ -287,6 +288,6 @@ def check_current(folder: Path, roster: Mapping[str, str]) -> None:
     for name, key in roster.items():
         if next_key_of(folder, key) is not None:
             raise ConfigError(
-                f"site {name}: it changed the key {key[:16]}, which nobody may use any more; let "
-                "it join with its present key"
+                f"site {name}: it changed the key {key[:16]}, which is no longer valid; let it "
+                "join with its present key"
             )

@@ -1,7 +1,7 @@
-"""The socket of a site agent: one request and one answer for each connection.
+"""The socket of a site agent: one request and one answer per connection.
 
-Only the agent's own user may connect, or a group that its operator names: the SuperNode's, because
-a SuperNode runs code that others sent and must not run as the agent's user.
+Only the agent's own user may connect, or the group that its operator names. That group is the
+SuperNode's, because a SuperNode runs code that others sent and must not run as the agent's user.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ log = logging.getLogger("fedldp.site")
 _MOST_CONNECTIONS = 32
 _SECONDS_TO_READ = 60.0
 _LOOKS = 5
-"""Seconds to wait for a lock that another process holds, before that is an error."""
+"""Seconds to wait for a lock that another process holds before raising an error."""
 
 
 class Listening:
-    """Answers whoever connects, until it is told to stop.
+    """Answers every connection until it is told to stop.
 
     Args:
-        path: of the socket.
-        group: may connect as well as the owner.
+        path: the socket's path.
+        group: a group that may connect, as well as the owner.
         answer: returns the answer to a message.
-        largest: returns how many bytes a message may have now.
+        largest: returns how many bytes a message may have at present.
 
     Raises:
         ConfigError: nothing can listen there, or the group is unknown.
@@ -83,7 +83,7 @@ class Listening:
                 write_frame(connection, self._answer(message), _SECONDS_TO_READ)
         except WireError as error:
             log.debug("a connection ended: %s", error)
-        except Exception as error:  # no answer means a lost message; the log never has its content
+        except Exception as error:  # the message counts as lost; the log never has its content
             self._rate_limited(f"a message could not be answered: {type(error).__name__}")
         finally:
             self._free.release()
@@ -91,10 +91,10 @@ class Listening:
 
 @contextmanager
 def alone(file: Path, what: str) -> Iterator[None]:
-    """Keep other processes from doing the same meanwhile; ``file`` is created as the lock.
+    """Keep other processes from doing the same; ``file`` is created as the lock.
 
     Raises:
-        RunError: another process is doing it.
+        RunError: another process holds the lock.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -108,15 +108,17 @@ def alone(file: Path, what: str) -> Iterator[None]:
                 break
             except OSError as error:
                 if not left:
-                    raise RunError(f"{file}: another {what} runs there; stop that first") from error
-                time.sleep(0.02)  # perhaps somebody is only checking the lock
+                    raise RunError(
+                        f"{file}: another {what} is running there; stop it first"
+                    ) from error
+                time.sleep(0.02)  # perhaps another process is only checking the lock
         yield
     finally:
         os.close(handle)
 
 
 def is_held(file: Path) -> bool:
-    """Return whether a process holds ``file`` by :func:`alone`; this does not create the file."""
+    """Return whether a process holds ``file`` through :func:`alone`, without creating the file."""
     try:
         handle = os.open(file, os.O_RDONLY)
     except OSError:

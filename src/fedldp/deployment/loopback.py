@@ -1,8 +1,8 @@
-"""All of Flower on this machine, for the demo and the tests: TLS and node authentication on.
+"""All of Flower on this machine, for the demo and tests, with TLS and node authentication.
 
-A SuperLink, SuperNodes with the sockets of their agents, and the app of pipes, each a process of
-its own that can be killed and started again. Everything lies in one folder, and nothing leaves the
-machine. Linux only: processes are found in /proc.
+It runs a SuperLink, SuperNodes with the sockets of their agents, and the app of pipes, each as a
+separate process that can be killed and restarted. All files are in one folder, and nothing leaves
+the machine. Linux only: processes are found in /proc.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ HOST = "127.0.0.1"
 CONNECTION = "loopback"
 DAYS = 2
 START_PATIENCE = 60.0
-"""Seconds for a process to start listening; about three on an idle machine."""
+"""Seconds that a process may take to start listening; about three on an idle machine."""
 NODE_PATIENCE = 120.0
-"""Seconds for a SuperNode to come back: the SuperLink refuses one that it still calls online."""
+"""Seconds for a SuperNode to return: the SuperLink refuses one that it still lists as online."""
 
 
 class Loopback:
-    """Flower with ``len(agents)`` SuperNodes, as a context manager: leaving ends every process.
+    """Flower with ``len(agents)`` SuperNodes, as a context manager: exit ends every process.
 
     The processes are called superlink, supernode-I, serverapp and clientapp-I, where I counts from
     0 in the order of ``agents``; also superexec and superexec-I, which Flower starts to start its
@@ -51,7 +51,7 @@ class Loopback:
         """Prepare.
 
         Args:
-            folder: a folder for all files; it is made, and must be new or empty.
+            folder: the folder for all files; it must be new or empty.
             agents: the Unix sockets of the sites' agents.
             server: the Unix socket of :class:`~fedldp.deployment.pipe.FlowerPipe`.
         """
@@ -79,7 +79,7 @@ class Loopback:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End every process, undisturbed by a second Ctrl-C."""
+        """End every process, even if Ctrl-C is pressed again."""
         for number in self._handlers:
             signal.signal(number, signal.SIG_IGN)
         try:
@@ -89,7 +89,7 @@ class Loopback:
                 signal.signal(number, handler)
 
     def start(self) -> None:
-        """Make keys, start the SuperLink, register the nodes, start the SuperNodes.
+        """Make keys, start the SuperLink, register the nodes and start the SuperNodes.
 
         Raises:
             RunError: flwr is not installed, or a process does not start; the message names its log.
@@ -112,7 +112,7 @@ class Loopback:
             self._must_come_up(name)
 
     def run_app(self) -> int:
-        """Run the app, again if it ended or was killed, and return Flower's id of the run.
+        """Run the app, or run it again, and return Flower's id of the run.
 
         The ServerApp connects some seconds later; see ``FlowerPipe.wait_connected``.
 
@@ -125,9 +125,10 @@ class Loopback:
         return int(self._result("to run the app", process)["run-id"])
 
     def processes(self) -> dict[str, int]:
-        """Return the process ids of the living processes, by name.
+        """Return the ids of the running processes, by name.
 
-        A second process of the same name (two runs' ServerApps) gets its process id in its name.
+        If two processes have one name (as two runs' ServerApps), the second name includes its
+        process id.
         """
         found: dict[str, int] = {}
         for process in self._find():
@@ -136,7 +137,7 @@ class Loopback:
         return found
 
     def without_clientapp(self) -> list[str]:
-        """Return the SuperNodes that took a message, did not reply yet, and have no ClientApp."""
+        """Return the SuperNodes that took a message, have not replied and have no ClientApp."""
         alive = self.processes()
         return [
             name
@@ -148,10 +149,10 @@ class Loopback:
         ]
 
     def kill(self, name: str) -> int:
-        """Send SIGKILL to a process, wait until it is gone, and return the id it had.
+        """Send SIGKILL to a process, wait until it is gone, and return its id.
 
         Raises:
-            RunError: there is no such process now.
+            RunError: no such process is running.
         """
         for process in self._find():
             if process.name == name:
@@ -159,21 +160,21 @@ class Loopback:
                 self._reap(process.pid)
                 return process.pid
         alive = ", ".join(sorted(self.processes()))
-        raise RunError(f"no process {name!r} to kill: there are {alive or 'none'}")
+        raise RunError(f"no process {name!r} is running to be killed; running: {alive or 'none'}")
 
     def restart(self, name: str) -> None:
-        """Start superlink or supernode-I again, after a kill or in place of the running one.
+        """Start superlink or supernode-I again, after a kill or to replace the running process.
 
-        The SuperLink refuses a SuperNode that was killed for as long as it calls it online, about a
-        minute: it is started again until it stays. When a SuperLink ends, its runs have failed for
-        good; :meth:`run_app` begins another.
+        The SuperLink refuses a killed SuperNode for as long as it lists it as online, about a
+        minute, so the SuperNode is started until it is let in. When a SuperLink ends, its runs have
+        failed for good; :meth:`run_app` begins another run.
 
         Raises:
             RunError: it does not start.
         """
         if name not in self._ports:
             raise RunError(
-                f"cannot restart {name!r}: superlink or supernode-I; Flower starts the others"
+                f"cannot restart {name!r}: give superlink or supernode-I; Flower starts the others"
             )
         if name in self.processes():
             self.kill(name)
@@ -188,14 +189,14 @@ class Loopback:
             time.sleep(2)
 
     def close(self) -> None:
-        """End every process that this started, and those started by them; calling it twice is fine.
+        """End every process that this started, and their child processes; may be called twice.
 
         Raises:
             RunError: a process cannot be ended.
         """
         give_up = time.monotonic() + 20
         while True:
-            # Flower's apps watch their parents, so some are gone before their turn.
+            # Flower's apps watch their parents, so some end before their turn.
             found = self._find()
             for process in found:
                 process.kill()
@@ -210,7 +211,7 @@ class Loopback:
         return find(self.folder, self._ports)
 
     def _reap(self, pid: int) -> None:
-        """Reap a child: until then Flower's programs believe that it lives."""
+        """Reap a child: until then, Flower's programs believe that it is running."""
         for process in self._own.values():
             if process.pid == pid:
                 process.wait(START_PATIENCE)
@@ -222,10 +223,10 @@ class Loopback:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if any(self.folder.iterdir()):
-                raise RunError(f"the folder {self.folder} is not empty: name a new one")
+                raise RunError(f"the folder {self.folder} is not empty: choose a new one")
         except OSError as error:
             raise RunError(
-                f"the folder {self.folder} cannot be used: {error.strerror}; name another"
+                f"the folder {self.folder} cannot be used: {error.strerror}; choose another"
             ) from error
         signer = certificates.authority("fedldp loopback", DAYS)
         server = certificates.server_certificate(signer, ["localhost", HOST], DAYS)
@@ -280,7 +281,7 @@ class Loopback:
                 stderr=log,
                 env=self._environment(name),
                 cwd=self.folder,
-                start_new_session=True,  # Ctrl-C is for this process, which then ends that one
+                start_new_session=True,  # Ctrl-C reaches only this process, which then ends it
             )
 
     def _environment(self, name: str) -> dict[str, str]:
@@ -341,7 +342,7 @@ class Loopback:
         return self._times_in(name) > self._times_in_before[name]
 
     def _times_in(self, name: str) -> int:
-        """Return how often the SuperLink let a SuperNode in, by the SuperNode's log."""
+        """Return from a SuperNode's log how often the SuperLink let it in."""
         log = self.folder / f"{name}.log"
         return log.read_bytes().count(NODE_IS_IN) if log.exists() else 0
 

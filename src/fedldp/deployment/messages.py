@@ -1,4 +1,4 @@
-"""What travels between a server and a site, around the requests and answers of ``wire``.
+"""The messages between a server and a site, around the requests and answers of ``wire``.
 
     server -> site   CHALLENGE  digest, challenge                    who are you, in this agreement?
                      ASK        digest, receipt, request
@@ -7,7 +7,7 @@
                      STRANGER   the agreement is not accepted here, or the message is malformed
 
 A digest is the agreement's. A receipt is 32 bytes that stand for a release in the site's ledger:
-the server shows the last one that it got, from whatever run, so that a site whose disk was restored
+the server shows the last receipt that it got in any run, so that a site whose disk was restored
 from an older copy notices. Only the site can make a receipt, or tell which release it stands for:
 see ``receipts``.
 
@@ -45,7 +45,7 @@ class Challenge:
 
     Attributes:
         digest: of the agreement.
-        challenge: fresh random bytes, to be signed.
+        challenge: fresh random bytes to sign.
     """
 
     digest: bytes
@@ -54,7 +54,7 @@ class Challenge:
 
 @dataclass(frozen=True)
 class Ask:
-    """The server asks a request.
+    """The server sends a request.
 
     Attributes:
         digest: of the agreement.
@@ -107,7 +107,7 @@ _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
 _START = len(_MAGIC) + 1
 """Where a message's content begins, in bytes."""
 ENVELOPE = _START + _ASK.size
-"""Bytes around a request; an answer has fewer around it."""
+"""The bytes around a request, which are more than those around an answer."""
 
 
 def to_sign(digest: bytes, challenge: bytes, index: int) -> bytes:
@@ -136,10 +136,10 @@ def pack(message: Challenge | Ask | Hello | Answered | Stranger) -> bytes:
 
 
 def read_by_site(body: bytes) -> Challenge | Ask:
-    """Return the message of a server.
+    """Return a server's message.
 
     Raises:
-        WireError: it is not such a message.
+        WireError: it is not a server's message.
     """
     kind, size = _split(body)
     if kind == MessageKind.CHALLENGE and size == _CHALLENGE.size:
@@ -151,10 +151,10 @@ def read_by_site(body: bytes) -> Challenge | Ask:
 
 
 def read_by_server(body: bytes) -> Hello | Answered | Stranger:
-    """Return the message of a site.
+    """Return a site's message.
 
     Raises:
-        WireError: it is not such a message.
+        WireError: it is not a site's message.
     """
     kind, size = _split(body)
     if kind == MessageKind.HELLO and size == _HELLO.size:
@@ -180,6 +180,6 @@ def _split(body: bytes) -> tuple[int, int]:
 
 def _malformed() -> WireError:
     return WireError(
-        "a malformed message: it was not sent by a fedldp site or server; install the same version "
-        "of fedldp on both sides"
+        "a malformed message: it is not from a fedldp site or server of this version; install "
+        "the same version of fedldp on both sides"
     )

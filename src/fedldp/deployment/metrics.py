@@ -1,6 +1,6 @@
 """Serves metrics for Prometheus in its text format, on the loopback interface by default.
 
-The format is written by hand, which saves a dependency: a few gauges, read when they are asked for.
+It writes the format itself, which saves a dependency: there are only a few gauges, read on request.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Ite
     """Answer ``GET /metrics`` while the context lasts; yield the port.
 
     Args:
-        address: PORT, of the loopback interface, or HOST:PORT; None: do nothing.
+        address: PORT, on the loopback interface, or HOST:PORT. None: do nothing.
         metrics: returns the current metrics.
 
     Raises:
@@ -85,11 +85,11 @@ def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Ite
         server = _server(host, port, metrics)
     except OSError as error:
         raise ConfigError(
-            f"metrics = {address}: {error.strerror or error}; find out who listens there, or take "
-            "another port"
+            f"metrics = {address}: {error.strerror or error}; find out which program uses it, or "
+            "choose another port"
         ) from error
     if not _is_local(host):
-        log.warning("metrics: whoever can reach %s can read them", address)
+        log.warning("metrics: everyone who can reach %s can read them", address)
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
@@ -104,7 +104,8 @@ def _parts(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ConfigError(
-            f"metrics = {address}: write it as PORT, as 9464, or HOST:PORT, as 127.0.0.1:9464"
+            f"metrics = {address}: write it as PORT, such as 9464, or HOST:PORT, such as "
+            "127.0.0.1:9464"
         )
     return host.strip("[]") or "127.0.0.1", int(port)
 
@@ -118,7 +119,7 @@ def _is_local(host: str) -> bool:
 
 def _server(host: str, port: int, metrics: Callable[[], Iterable[Metric]]) -> HTTPServer:
     class Handler(BaseHTTPRequestHandler):
-        timeout = _SECONDS_TO_ASK  # one client at a time: drop whoever stays silent
+        timeout = _SECONDS_TO_ASK  # one client at a time: drop a silent one
 
         def do_GET(self) -> None:
             found = self.path == "/metrics"
@@ -133,7 +134,7 @@ def _server(host: str, port: int, metrics: Callable[[], Iterable[Metric]]) -> HT
             return "fedldp"
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: anyone who asks could fill the log."""
+            """Log nothing: any client could fill the log."""
 
     class Server(HTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -162,17 +163,17 @@ def of_server(known: dict[str, Any]) -> list[Metric]:
         ),
         Metric(
             "missed_quorums_total",
-            "Tries of rounds in which too few sites took part.",
+            "Attempts at rounds in which too few sites took part.",
             _one(known["missed_ever"]),
         ),
         Metric(
             "site_takes_part",
-            "1: the site is there and has accepted the agreement.",
+            "1: the site is connected and has accepted the agreement.",
             each(lambda site: float(site["state"] in TAKES_PART)),
         ),
         Metric(
             "site_last_seen_seconds",
-            "When the site was heard of, in seconds since 1970.",
+            "When the site was last heard of, in seconds since 1970.",
             each(lambda site: _seconds(site["last_seen"])),
         ),
         Metric("site_rounds", "Rounds that the site answered.", each(lambda site: site["rounds"])),
@@ -192,7 +193,7 @@ def of_site(
 ) -> list[Metric]:
     """Return the content of ``SiteWatch.document`` and of the ledger as metrics.
 
-    The duration of training is left out: it depends on how many examples there are.
+    The duration of training is left out, because it depends on the number of examples.
     """
     budgets = list(budgets)
 
@@ -206,17 +207,17 @@ def of_site(
         )
 
     return [
-        Metric("connected", "1: the server is reached.", _one(known["connected"])),
+        Metric("connected", "1: the server can be reached.", _one(known["connected"])),
         Metric("refuses", "1: the agent refuses all requests.", _one(known["refuses"] is not None)),
         Metric(
             "server_last_seen_seconds",
-            "When the server was heard of, in seconds since 1970.",
+            "When the server was last heard of, in seconds since 1970.",
             _one(_seconds(known["last_seen"])),
         ),
         Metric("releases", "Releases in the site's ledger.", _one(releases)),
         Metric("budget_limit", "Limit of the site's budget.", each("limit")),
-        Metric("budget_spent", "What is spent of the site's budget.", each("spent")),
-        Metric("budget_left", "What is left of the site's budget.", each("left")),
+        Metric("budget_spent", "Spent part of the site's budget.", each("spent")),
+        Metric("budget_left", "Remaining part of the site's budget.", each("left")),
         Metric("sent_bytes_total", "Bytes of answers.", _one(known["sent_bytes"])),
         Metric("received_bytes_total", "Bytes of requests.", _one(known["received_bytes"])),
     ]

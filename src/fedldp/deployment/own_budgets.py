@@ -1,11 +1,11 @@
-"""A site's own budget: what a site states about it, signed, before an agreement is made.
+"""A site's own budget: the signed statement of it that a site makes before an agreement.
 
-The statement is public: an agreement that has a budget for each site shows all of them to all
-sites. By its signature the site consents to that and to nothing else. To take part, a site accepts
-an agreement, in which its budget must then equal the one in its policy.
+The statement is public: an agreement with a budget for each site shows all budgets to all sites. By
+its signature the site consents to that and to nothing else. To take part, the site accepts an
+agreement; the budget in it must equal the one in the site's policy.
 
-Where the server need not know the budgets (``stay_at_sites``), no agreement has them; it has only
-the largest that a site may choose.
+If the server need not know the budgets (``stay_at_sites``), the agreement has only the largest
+budget that a site may choose.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OwnBudget(FrozenConfig):
 
     Attributes:
         epsilon: the budget, against a server that sees all of the site's reports.
-        unit: what the budget protects; what a system proves about its ``epsilon`` must have the
+        unit: what the budget protects; what a system proves about its ``epsilon`` must be for the
             same unit.
         delta: the largest delta at which it may be spent.
     """
@@ -51,22 +51,22 @@ class OwnBudget(FrozenConfig):
         return f"epsilon {self.epsilon:g} per {self.unit} at delta {self.delta:g}"
 
     def check(self, config: RunConfig, epsilon: float) -> None:
-        """Refuse a configuration that would spend something else.
+        """Refuse a configuration that would not spend exactly this budget.
 
         Args:
             config: of the run.
             epsilon: the configuration's value for the site.
 
         Raises:
-            ConfigError: it would; the message says what is allowed.
+            ConfigError: it would spend something else; the message says what is allowed.
         """
         meaning = config.composition.calibration.meaning
         if meaning is None or meaning.standing != "proven" or meaning.adversary != "server":
             what = "has no such setting" if meaning is None else f"is {meaning}"
             raise ConfigError(
-                f"own budget {self}: epsilon of {config.name()} {what}, and a site's own must be "
-                "proven against the server itself; set system = personalized_sound, or leave own "
-                "budgets out"
+                f"own budget {self}: epsilon of {config.name()} {what}, but a site's own budget "
+                "must be proven against the server itself; set system = personalized_sound, or "
+                "leave own budgets out"
             )
         if meaning.unit != self.unit:
             raise ConfigError(
@@ -77,7 +77,7 @@ class OwnBudget(FrozenConfig):
         if epsilon != self.epsilon or delta > self.delta:
             raise ConfigError(
                 f"own budget {self}: the run would spend epsilon {epsilon:g} at delta {delta:g}; "
-                "ask for an agreement with the budget that the site states"
+                "ask for an agreement with the budget that the site stated"
             )
 
 
@@ -115,7 +115,7 @@ class SignedBudget(BaseModel):
 
 
 def to_sign(key: str, budget: OwnBudget) -> bytes:
-    """Return what a site signs to consent that all sites are told its budget."""
+    """Return what a site signs to consent to all sites being told its budget."""
     said = {"key": key, **budget.model_dump()}
     return _PURPOSE + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
 
@@ -128,7 +128,7 @@ def signed_budget(private: Ed25519PrivateKey, budget: OwnBudget) -> SignedBudget
 
 
 def read_budget(path: Path) -> SignedBudget:
-    """Return the budget in a file, if its signature is right.
+    """Return the budget in a file, if its signature is valid.
 
     Raises:
         ConfigError: the file has no budget, or its site did not sign it.
@@ -144,35 +144,35 @@ def read_budget(path: Path) -> SignedBudget:
         found = SignedBudget.model_validate(json.loads(content))
     except (ValueError, RecursionError, ValidationError) as error:
         raise ConfigError(
-            f"budget {path}: this file was not written by `fedldp deploy budget`, or is damaged; "
-            "ask for it again"
+            f"budget {path}: this file was not written by `fedldp deploy budget`, or it is "
+            "damaged; ask for it again"
         ) from error
     if not found.is_consent:
-        raise ConfigError(f"budget {path}: its site did not sign this; ask the site for it again")
+        raise ConfigError(f"budget {path}: it is not signed by its site; ask the site for it again")
     return found
 
 
 def stay_at_sites(config: RunConfig) -> bool:
-    """Return whether each site has a budget that stands in no agreement and in no message."""
+    """Return whether each site has a budget that is in no agreement and in no message."""
     return isinstance(config.composition.calibration, PerRunInSums)
 
 
 def largest_alone(config: RunConfig) -> dict[str, float]:
-    """Return the setting ``epsilon`` as everybody sees it where each site's own stays with it."""
+    """Return the setting ``epsilon`` that everybody sees if each site keeps its own to itself."""
     calibration = config.composition.calibration
     return {"epsilon": calibration.largest} if isinstance(calibration, PerRunInSums) else {}
 
 
 def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudget, ...]) -> None:
-    """Refuse values of each site's own that some site did not consent to show.
+    """Refuse values for single sites that a site did not consent to show.
 
     Args:
         config: of the run.
-        keys: of the roster, in its order.
-        budgets: likewise; none where all sites have one.
+        keys: the roster's keys, in order.
+        budgets: in the same order; none if all sites have one value.
 
     Raises:
-        ConfigError: some site did not consent.
+        ConfigError: a site did not consent.
     """
     if stay_at_sites(config):
         if budgets:
@@ -181,33 +181,32 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
             )
         if {"epsilon": config.model_dump()["epsilon"]} != largest_alone(config):
             raise ConfigError(
-                "epsilon: what a site chooses stays with the site; agree again, with "
+                "epsilon: each site keeps its choice to itself; make a new agreement, with "
                 "largest_epsilon alone"
             )
     own = [name for name in config.per_client if is_own(getattr(config, name))]
     for name in own:
         if name not in ("epsilon", "turns"):
             raise ConfigError(
-                f"{name} has a value for each client, and all sites would see them all without "
-                f"having consented: a site states its own budget, but no {name}; give one value "
-                "for all"
+                f"{name} has a value for each client, and no site consented to show its value to "
+                f"all: a site states its own budget, but not its {name}; give one value for all"
             )
     if "epsilon" not in own:
         if budgets:
-            raise ConfigError("budgets: epsilon is one for all sites; leave the budgets out")
+            raise ConfigError("budgets: epsilon is one value for all sites; leave the budgets out")
         return
     if not budgets:
         raise ConfigError(
-            "epsilon has a value for each client: all sites would see all of them, so each must "
-            "consent; give one value for all, or the file of each site's own (`fedldp deploy "
-            "budget` at the site, `fedldp deploy agree --budget FILE`)"
+            "epsilon has a value for each client, and all sites would see all values, so each "
+            "site must consent; give one value for all, or the file of each site's budget "
+            "(`fedldp deploy budget` at the site, `fedldp deploy agree --budget FILE`)"
         )
     if [each.key for each in budgets] != keys:
         raise ConfigError("budgets: they do not match the roster's sites; give one for each site")
     epsilons = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
     if not isinstance(epsilons, list) or len(epsilons) != len(keys):
         raise ConfigError(
-            "epsilon: it does not have one value for each site of the roster; agree again"
+            "epsilon: it does not have one value for each site of the roster; make a new agreement"
         )
     for each, epsilon in zip(budgets, epsilons, strict=True):
         if not each.is_consent:

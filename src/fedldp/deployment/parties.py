@@ -1,4 +1,4 @@
-"""The files of all parties of a demo, and their processes on this machine."""
+"""The files of all parties of a demo, and the parties' processes on this machine."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _DAYS = 2
 _LOOK = 5.0
 """Seconds between two checks of Flower's processes."""
 _GONE = 100.0
-"""Seconds after which a SuperNode whose ClientApp is gone is started again; Flower itself gives a
-ClientApp up after 60 s, where it notices."""
+"""Seconds after which a SuperNode whose ClientApp is gone is restarted; Flower itself gives up on a
+ClientApp after 60 s, if it notices."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class DemoEnvironment:
 
     Attributes:
         folder: holds the files.
-        agreement: of all parties.
+        agreement: the agreement of all parties.
         sites: the policy of each site, by its number.
-        test: file with the server's test set.
+        test: the file of the server's test set.
         data_dir: the data folder.
-        port: where the server listens, over HTTPS.
+        port: the server's port, over HTTPS.
     """
 
     folder: Path
@@ -91,13 +91,13 @@ class DemoEnvironment:
         *,
         seeded: bool = True,
     ) -> DemoEnvironment:
-        """Write keys, data, policies and the agreement, which every site accepts.
+        """Write keys, data, policies and the agreement, and have every site accept it.
 
         Args:
-            folder: where to write them.
+            folder: the folder for all files.
             config: of the run.
-            channel: of the reports.
-            link: carries the messages.
+            channel: how reports reach the server.
+            link: what carries the messages.
             data_dir: the data folder.
             seeded: whether all randomness comes from the configuration's seed.
         """
@@ -117,7 +117,7 @@ class DemoEnvironment:
             raw.problem,
             roster,
             channel=channel,
-            # All sites of a round; where the server selects sites, as many as it selects.
+            # All sites of a round, or as many as the server selects.
             quorum=None if config.composition.participation.told else config.fewest_in_sum,
             deadline_seconds=_DEADLINE,
             test_seed=config.seed if seeded else None,
@@ -133,7 +133,7 @@ class DemoEnvironment:
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
             sites.append(_policy(place, agreement, port, data_dir, own[index] if own else None))
             write_accepted(sites[-1], agreement)
-            # The server would wait for ever for a site that cannot read it.
+            # The server would wait forever for a site that cannot read it.
             accepted_agreement(sites[-1], agreement.digest)
         return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir, port)
 
@@ -154,7 +154,7 @@ def _write_certificates(folder: Path) -> None:
 
 
 def own_budgets_of(config: RunConfig) -> list[OwnBudget]:
-    """Return each client's own budget, as its site would state it; empty where all have one."""
+    """Return each client's own budget as its site would state it; empty if all have one."""
     epsilons = config.model_dump().get("epsilon")
     meaning = config.composition.calibration.meaning
     if not isinstance(epsilons, list) or meaning is None:
@@ -207,7 +207,8 @@ class Running:
         self._own: dict[str, subprocess.Popen[bytes]] = {}
         self._looked = -math.inf
         self._lost: dict[str, float] = {}
-        """The SuperNodes whose ClientApp is gone, by name, and since when they wait for it."""
+        """The SuperNodes whose ClientApp is gone, by name, and since when they have waited for
+        it."""
 
     def start_own(self) -> None:
         """Start agents and server."""
@@ -241,15 +242,15 @@ class Running:
         )
 
     def kill(self, name: str) -> None:
-        """Send SIGKILL to an agent, the server, or a process of Flower."""
+        """Send SIGKILL to an agent, the server or a process of Flower."""
         if name in self._own:
             self._own[name].kill()
             self._own[name].wait()
         else:
-            # Flower takes some time to start its apps.
+            # Flower needs some time to start its apps.
             self.await_that(lambda: self.ended or name in self.flower.processes(), _TO_START, name)
             if self.ended:
-                self._tell(f"did not kill {name}: the run was over")
+                self._tell(f"did not kill {name}: the run had ended")
                 return
             self.flower.kill(name)
         self._tell(f"killed {name}")
@@ -278,17 +279,17 @@ class Running:
                 told, since = self.rounds(), now
                 self._tell(f"round {told} is complete")
             if now - since > _LONGEST_ROUND:
-                raise RunError(f"round {told + 1} does not end; {self._log('server')}")
+                raise RunError(f"round {told + 1} did not end; {self._log('server')}")
             self._mend_flower(now)
             time.sleep(0.1)
         if self._own["server"].returncode != 0:
             raise RunError(f"the server failed; {self._log('server')}")
 
     def _mend_flower(self, now: float) -> None:
-        """Start SuperNodes again that wait for a ClientApp that is gone.
+        """Restart SuperNodes that wait for a ClientApp that is gone.
 
-        By its source, a SuperNode (of ``flower_app.TESTED``) waits for ever for the reply of a
-        ClientApp that ended before it fetched its message, or that could not deliver its reply.
+        By its source, a SuperNode (of ``flower_app.TESTED``) waits forever for the reply of a
+        ClientApp that ended before it fetched its message or that could not deliver its reply.
         """
         if now - self._looked < _LOOK:
             return
@@ -297,10 +298,10 @@ class Running:
         self._lost = {name: self._lost.get(name, now) for name in lost}
         for name, since in self._lost.items():
             if now - since > _GONE:
-                self._tell(f"{name} waits for a ClientApp that is gone: started it again")
+                self._tell(f"{name} was waiting for a ClientApp that is gone: restarted it")
                 self.flower.restart(name)
                 del self._lost[name]
-                return  # a restart takes a minute; then look again for others
+                return  # a restart takes a minute; look for others after that
 
     def check_answers(self) -> None:
         """Check that no site gave two answers to one request, as far as the server saw."""
@@ -340,7 +341,7 @@ class Running:
                 if process.poll() not in (None, 0):
                     raise RunError(f"{name} failed; {self._log(name)}")
             if time.monotonic() > until:
-                raise RunError(f"{what}: not there after {seconds:g} s; {self._log('server')}")
+                raise RunError(f"waited {seconds:g} s in vain for {what}; {self._log('server')}")
             self._mend_flower(time.monotonic())
             time.sleep(0.1)
 
@@ -351,7 +352,7 @@ class Running:
 
 @contextmanager
 def running_parties(world: DemoEnvironment, tell: Say) -> Iterator[Running]:
-    """Yield the processes of a demo, not yet started; on exit, end all that were started."""
+    """Yield the processes of a demo, not yet started; on exit, end all that are running."""
     agents = [policy.socket for policy in world.sites if policy.socket is not None]
     with Loopback(world.folder / "flower", agents, world.run / "server.sock") as flower:
         running = Running(world, tell, flower)

@@ -1,8 +1,8 @@
-"""The server's end of the pipe to Flower: asks sites, and takes what they answer.
+"""The server's end of the pipe to Flower: asks sites and takes their answers.
 
-Flower's ServerApp (``flower_app/server_app.py``, where the frames are described) connects to a Unix
-socket here. It may die and come back: then the messages under way have failed, and whoever wants an
-answer asks again. Nothing here knows what the bytes mean, and no log has any of them.
+Flower's ServerApp (``flower_app/server_app.py``, which describes the frames) connects to a Unix
+socket here. If it dies and comes back, the pending messages have failed and the caller asks again.
+Nothing here interprets the bytes, and no log contains any of them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ LIMIT = 1 << 30
 """The longest body in bytes, in either direction."""
 
 PATIENCE = 60.0
-"""Seconds for one frame once it began: the ServerApp is on the same machine."""
+"""Seconds for a frame that has begun: the ServerApp is on the same machine."""
 
 TICK = 0.2
-"""Seconds within which a closed pipe is noticed."""
+"""Seconds within which a closed pipe must be noticed."""
 
 _ASK = struct.Struct(">cQQI")
 _ANSWER = struct.Struct(">cQ")
@@ -39,21 +39,21 @@ _log = logging.getLogger(__name__)
 
 
 class FlowerPipe:
-    """The pipe, as a context manager: it listens from entering to leaving.
+    """The pipe, as a context manager: it listens from enter to exit.
 
-    Its methods may be called from any thread. Only the latest ServerApp is connected: after `flwr
-    run` was called again, the ServerApp of a killed SuperLink may still live for some seconds.
+    Its methods may be called from any thread. Only the latest ServerApp is connected: after a
+    second `flwr run`, the ServerApp of a killed SuperLink may live for some more seconds.
     """
 
-    absent = "nobody is behind the pipe: start `flwr run`; the round waits"
+    absent = "Flower is not connected: start `flwr run`; the round waits"
 
     def __init__(self, path: Path, limit: int = LIMIT, group: str | None = None) -> None:
         """Prepare a pipe.
 
         Args:
-            path: of the pipe's Unix socket.
-            limit: bytes of the longest body.
-            group: may connect as well as the owner; the group of the SuperLink's user.
+            path: the path of the pipe's Unix socket.
+            limit: the longest body in bytes.
+            group: the group of the SuperLink's user, which may connect as well as the owner.
         """
         self.path = path
         self._group = group
@@ -102,10 +102,11 @@ class FlowerPipe:
             return self._changed.wait_for(lambda: self.connected, timeout)
 
     def nodes(self, timeout: float) -> list[int]:
-        """Return the ids of the nodes that Flower calls online now, in ascending order.
+        """Return the ids of the nodes that are online by Flower's count, in ascending order.
 
         Raises:
-            ConnectionLost: no ServerApp is connected, or it did not answer in ``timeout`` seconds.
+            ConnectionLost: no ServerApp is connected, or it did not answer within ``timeout``
+                seconds.
         """
         with self._changed:
             self._nodes = None
@@ -113,29 +114,30 @@ class FlowerPipe:
         with self._changed:
             self._changed.wait_for(lambda: self._nodes is not None or not self.connected, timeout)
             if self._nodes is None:
-                raise ConnectionLost("Flower's ServerApp did not say which nodes there are")
+                raise ConnectionLost("Flower's ServerApp did not list its nodes")
             return sorted(self._nodes)
 
     def present(self) -> None:
         """Return None: Flower does not know which site a node belongs to."""
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
-        """Send ``body`` to a node's agent, and return the tag of its answer.
+        """Send ``body`` to a node's agent, and return the tag of the answer.
 
-        :meth:`take` returns every tag once; without a ServerApp it returns it at once, as failed.
+        :meth:`take` returns every tag once; without a ServerApp, it returns the tag at once, as
+        failed.
 
         Args:
             node: the id of a node.
-            body: what to send, at most ``limit`` bytes.
+            body: the message, at most ``limit`` bytes.
             ttl: seconds, from 1 to 2^32 - 1, after which Flower gives up.
 
         Raises:
-            WireError: the body is too long, or ``ttl`` out of range.
+            WireError: the body is too long, or ``ttl`` is out of range.
         """
         if len(body) > self.limit or not 0 < ttl < 1 << 32:
             raise WireError(
-                f"cannot ask with a body of {len(body)} bytes and ttl = {ttl}: give at most "
-                f"{self.limit} bytes, and from 1 to 2^32 - 1 seconds"
+                f"a body of {len(body)} bytes and ttl = {ttl} cannot be sent: give at most "
+                f"{self.limit} bytes and 1 to 2^32 - 1 seconds"
             )
         with self._changed:
             self._last_tag += 1
@@ -151,9 +153,9 @@ class FlowerPipe:
         """Return what came since the last call; wait at most ``timeout`` seconds for the first.
 
         Returns:
-            Pairs of a tag and the answer; None where none will come: the node or its ClientApp is
-                gone, the time to live is over, or the ServerApp is gone. An empty answer comes from
-                the pipe at the site, which found no agent.
+            Pairs of a tag and the answer. The answer is None if none will come: the node, its
+            ClientApp or the ServerApp is gone, or the time to live is over. It is empty if the pipe
+            at the site found no agent.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._taken, timeout)
@@ -178,14 +180,14 @@ class FlowerPipe:
                 raise
 
     def _hang_up(self) -> None:
-        """Let the reader find the end of the connection: only the reader closes it."""
+        """Make the reader find the end of the connection: only the reader closes it."""
         connection = self._connection
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _serve(self) -> None:
-        """Read frames and accept ServerApps, in a thread of its own."""
+        """Read frames and accept ServerApps, in a separate thread."""
         reader: socket.socket | None = None
         while not self._closing:
             ready = select.select([self._listener, *([reader] if reader else [])], [], [], TICK)[0]
@@ -206,14 +208,14 @@ class FlowerPipe:
     def _let_in(self, reader: socket.socket | None) -> socket.socket | None:
         try:
             newcomer, _address = self._listener.accept()
-        except OSError:  # it went away, or too many files are open: try again later
+        except OSError:  # it hung up, or too many files are open: try again later
             time.sleep(TICK)
             return reader
         if reader is not None:
-            _log.warning("a second ServerApp of Flower takes the place of the first")
+            _log.warning("a second ServerApp of Flower replaces the first")
             self._drop(reader)
-        # Two objects for one connection, because each has a timeout of its own; but never no
-        # timeout, because whether the system blocks is one property of both.
+        # Two objects for one connection, because reader and writer have different timeouts. Neither
+        # # may lack a timeout, because both share whether the system blocks.
         newcomer.settimeout(PATIENCE)
         with self._writing, self._changed:
             self._connection = newcomer.dup()
@@ -221,7 +223,7 @@ class FlowerPipe:
         return newcomer
 
     def _drop(self, reader: socket.socket) -> None:
-        """Close the connection: what was under way has failed."""
+        """Close the connection: all pending messages have failed."""
         self._hang_up()  # so that nobody is still writing
         reader.close()
         with self._writing:
@@ -243,7 +245,7 @@ class FlowerPipe:
             self._settle(_ANSWER.unpack_from(frame)[1], frame[_ANSWER.size :])
         elif kind == b"F" and len(frame) == _FAILURE.size:
             _kind, tag, code = _FAILURE.unpack(frame)
-            _log.info("Flower gave up a request: its error %d", code)
+            _log.info("Flower gave up on a request: its error %d", code)
             self._settle(tag, None)
         else:
             raise WireError(f"a frame of {len(frame)} bytes, which no pipe of fedldp sends")

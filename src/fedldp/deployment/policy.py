@@ -2,29 +2,29 @@
 
     data = "examples.npz"          its examples: .npz (features, labels), .csv or .parquet
     key = "keys/site.key"          its identity, from `fedldp deploy keys`
-    ledger = "ledger.sqlite"       what it has released, ever
-    state = "state"                a folder: its secret, what it keeps, what it accepted
+    ledger = "ledger.sqlite"       everything that it has released
+    state = "state"                its folder: its secrets, saved state, accepted agreements
     socket = "run/site.sock"       over Flower: where its SuperNode reaches it
-    channels = ["named", "sum"]    optional, as are all below
-    witness = "/net/log/north"     a line for each release, outside all back-ups
+    channels = ["named", "sum"]    optional, like everything below
+    witness = "/net/log/north"     a line for each release, excluded from all back-ups
 
-    [server]                       over HTTPS: where it finds the server, and whom it takes for it
+    [server]                       over HTTPS: the server's address and certificate authorities
     url = "https://server.example.org:8443"
     ca = "ca.pem"
 
-    [budget]                       of the ledger: of all runs together
+    [budget]                       the ledger's limit, for all runs together
     kind = "zcdp"
     limit = 2.0
 
-    [person_budget]                the same for each person, beside [budget] or in its place
+    [person_budget]                the same for each person, with [budget] or instead of it
     kind = "zcdp"
     limit = 0.5
 
-    [own]                          the one epsilon that it answers with; see ``own_budgets``
+    [own]                          the only epsilon that it answers with; see ``own_budgets``
     epsilon = 2.0
     unit = "client-run"
 
-    [largest]                      cost of one release, and of one run, under each of them
+    [largest]                      most that a release and a run may cost, under each budget
     release = 0.05
     run = 0.5
 
@@ -66,126 +66,155 @@ from fedldp.models import models
 
 Cost = Annotated[float, Field(ge=0)]
 URL = r"^https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?$"
-"""Of a server over HTTPS."""
+"""The pattern of a server's HTTPS address."""
 
 
 class BudgetTable(FrozenConfig):
     """The limit of a site's ledger."""
 
     kind: BudgetKind = "pure"
-    limit: Cost = Field(description="of all that the site ever releases; inf only counts")
+    limit: Cost = Field(
+        description="the most that all releases of the site may cost together, in units of kind; "
+        "inf counts without a limit"
+    )
 
 
 class PersonBudgetTable(BudgetTable):
-    """The limit of a site's ledger for each person, or each record."""
+    """The limit of a site's ledger for each person or each record."""
 
     unit: Part = "person"
 
 
 class SpendLimits(FrozenConfig):
-    """The most that a site pays, in the unit of its budget; with two budgets, under each."""
+    """The most that a release or a run may cost, in the unit of each of the site's budgets."""
 
     release: Cost = math.inf
     run: Cost = math.inf
 
 
 class ServerTable(FrozenConfig):
-    """The server that the site connects to, over HTTPS."""
+    """The server that the site connects to over HTTPS."""
 
     url: Annotated[str, Field(pattern=URL)]
-    ca: Path = Field(description="the authorities that may vouch for the server's certificate")
+    ca: Path = Field(
+        description="a PEM file of the authorities that the site trusts to sign the server's "
+        "certificate"
+    )
 
 
 class FlowerTable(FrozenConfig):
     """How the site's SuperNode reaches the server."""
 
     superlink: Annotated[str, Field(pattern=r"^[^:\s]+:\d+$")]
-    ca: Path = Field(description="the certificate that the server's is signed with")
+    ca: Path = Field(
+        description="the certificate of the authority that signed the SuperLink's certificate"
+    )
 
 
 class SitePolicy(FrozenConfig):
-    """A site's policy: frozen, checked when it is made."""
+    """A site's policy: immutable, and checked on creation."""
 
     data: Path = Field(description="the site's examples: a .npz, .csv or .parquet file")
     label_column: str = Field("label", description="of a .csv or .parquet file")
     person_column: str | None = Field(
         None,
-        description="of a .csv or .parquet file: whose a row is; the agreement's column if not set",
+        description="the column of a .csv or .parquet file that says which person a row belongs "
+        "to; the agreement's column if not set",
     )
     people: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="what the site states in public of how many persons it has, rounded down; with "
-        "fewer, its operator is told so before an agreement is accepted",
+        description="a public lower bound on how many persons the site has; if it has fewer, its "
+        "operator is told before accepting an agreement",
     )
-    key: Path = Field(description="the site's identity, from `fedldp deploy keys`")
-    ledger: Path = Field(description="the ledger's file")
+    key: Path = Field(description="the site's private key, written by `fedldp deploy keys`")
+    ledger: Path = Field(description="the file of the site's ledger")
     witness: Path | None = Field(
         None,
-        description="a file outside all back-ups, which gets one line for each release; make it "
+        description="a file that no back-up includes; each release adds a line to it; create it "
         "empty, once",
     )
-    state: Path = Field(description="a folder that is the site's own")
-    server: ServerTable | None = Field(None, description="the server, for runs over HTTPS")
+    state: Path = Field(
+        description="a folder for the site's secrets and saved state, used by this site only"
+    )
+    server: ServerTable | None = Field(
+        None, description="the server that the site connects to, for runs over HTTPS"
+    )
     socket: Path | None = Field(
-        None, description="for runs over Flower: the Unix socket that the SuperNode's pipe opens"
+        None, description="the Unix socket that the SuperNode connects to, for runs over Flower"
     )
     socket_group: str | None = Field(
-        None, description="the group of the SuperNode's user; else the socket is its owner's only"
+        None,
+        description="the group of the SuperNode's user, which may use the socket; if not set, "
+        "only the owner may",
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("cpu", description="where it trains")
-    data_dir: Path | None = Field(None, description="the folder of public data sets")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "cpu", description="the device that the site trains on"
+    )
+    data_dir: Path | None = Field(
+        None,
+        description="the folder of downloaded public data sets; fedldp's usual folder if not set",
+    )
     channels: tuple[Channel, ...] = ("named", "sum")
     systems: tuple[str, ...] | None = Field(
         None,
-        description='allowed systems; all of fedldp\'s own, and no "module:Class", if not set',
+        description="the systems that the site allows; if not set, all that fedldp includes and "
+        'no "module:Class"',
     )
     mechanisms: tuple[str, ...] | None = Field(
         None,
-        description='allowed mechanisms; all of fedldp\'s own, and no "module:Class", if not set',
+        description="the mechanisms that the site allows; if not set, all that fedldp includes "
+        'and no "module:Class"',
     )
     features: tuple[str, ...] | None = Field(
         None,
-        description='allowed features of examples; all of fedldp\'s own, and no "module:function" '
-        "and none of a file, if not set",
+        description="the feature maps that the site allows; if not set, all that fedldp "
+        'includes, and no "module:function" or file',
     )
     models: tuple[str, ...] | None = Field(
         None,
-        description="allowed models, files of weights and losses; all of fedldp's own, no "
-        '"module:callable" and no file, if not set',
+        description="the models, losses and files of weights that the site allows; if not set, "
+        'all that fedldp includes, and no "module:callable" or file',
     )
     allow_in_clear: bool = Field(
-        False, description="whether unprotected values may leave: they have no finite cost"
+        False, description="whether values may leave unprotected; such values have no finite cost"
     )
     answer_after_seconds: float = Field(
-        0.0, ge=0, le=1e6, description="no answer leaves earlier after its request"
+        0.0,
+        ge=0,
+        le=1e6,
+        description="the time from a request to its answer, at least, in seconds, so that the "
+        "timing reveals less; 0 answers at once",
     )
-    budget: BudgetTable | None = Field(None, description="of the site's whole input")
+    budget: BudgetTable | None = Field(
+        None, description="the limit of the site's ledger for the site's whole data"
+    )
     person_budget: PersonBudgetTable | None = Field(
-        None, description="of what any one person has there, or of any one record"
+        None, description="the limit of the site's ledger for each person or each record"
     )
     own: OwnBudget | None = Field(
         None,
-        description="the budget of a run that the site states to the others: it answers with no "
-        "other epsilon",
+        description="the site's own budget of a run; the site answers with no other epsilon",
     )
     largest: SpendLimits = SpendLimits()
-    flower: FlowerTable | None = Field(None, description="only looked at by --check")
+    flower: FlowerTable | None = Field(
+        None, description="the SuperLink, which only `fedldp deploy site --check` uses"
+    )
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """The budgets of the site's ledger: one at least."""
+        """The budgets of the site's ledger: at least one."""
         found = [] if self.budget is None else [Budget(self.budget.kind, self.budget.limit)]
         own = self.person_budget
         return each_of(found if own is None else [*found, Budget(own.kind, own.limit, own.unit)])
 
     @property
     def mark(self) -> Path:
-        """The file beside the key that says that a ledger was begun; see ``site_ledger``."""
+        """The file beside the key that records that a ledger exists; see ``site_ledger``."""
         return self.key.with_name(f"{self.key.name}.ledger")
 
     @property
     def own_code(self) -> frozenset[str]:
-        """Foreign systems, mechanisms, features and models, code or files, that may be read."""
+        """The code and files from outside fedldp that the policy's lists allow to be read."""
         lists = (self.systems, self.mechanisms, self.features, self.models)
         named = [name for each in lists for name in each or ()]
         return frozenset(name for name in named if is_address(name) or name.endswith(WEIGHTS))
@@ -196,16 +225,16 @@ class SitePolicy(FrozenConfig):
         return self.state / "accepted"
 
     def accepted_as(self, digest: bytes) -> Path:
-        """Return where an accepted agreement lies."""
+        """Return the path of an accepted agreement."""
         return self.accepted / f"{digest.hex()}.agreement"
 
     def costs(self, agreement: Agreement, budget: Budget | None = None) -> tuple[float, float]:
-        """Return ``costs_of`` this site under one of this policy's budgets; None: the first."""
+        """Return ``costs_of`` this site under one of its budgets; None: the first."""
         here = self.as_here(agreement)
         return costs_of(here, budget or self.budgets[0], self.place_in(agreement))
 
     def place_in(self, agreement: Agreement) -> int:
-        """Return the site's number where sites differ in what they release; otherwise 0.
+        """Return the site's number if sites differ in what they release; otherwise 0.
 
         Raises:
             FedldpError: the site is not in the agreement, or its key cannot be read.
@@ -215,7 +244,7 @@ class SitePolicy(FrozenConfig):
         return own_place(agreement, read_private(self.key).public_key().public_bytes_raw().hex())
 
     def as_here(self, agreement: Agreement) -> Agreement:
-        """Return an agreement with the site's own budget, where that budget stays at its site."""
+        """Return an agreement with the site's own budget, if sites keep theirs to themselves."""
         if self.own is None or not stay_at_sites(agreement.config):
             return agreement
         return agreement.with_own(self.own.epsilon)
@@ -223,8 +252,8 @@ class SitePolicy(FrozenConfig):
     def in_clear(self, agreement: Agreement) -> list[str]:
         """Return what an agreement sends unprotected, as seen by those whom this policy protects.
 
-        A policy with only a [person_budget] protects people: what a release reveals about the whole
-        site is not considered then.
+        A policy with only a [person_budget] protects people, so it ignores what a release reveals
+        about the site as a whole.
         """
         return [
             what
@@ -237,13 +266,13 @@ class SitePolicy(FrozenConfig):
         """Refuse an agreement that this policy does not allow.
 
         Raises:
-            PrivacyError: it does not; the message says what to change if it should be allowed.
+            PrivacyError: the policy does not allow it; the message says what to change to allow it.
         """
         system, (model, *own) = agreement.config.name(), models_in(agreement.config)
-        # The setting: some systems without one have a method of that name.
+        # Read the dumped setting: some systems that lack it have a method of that name.
         mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
         features = agreement.config.model_dump().get("features")  # none: left out
-        # Before anything that imports the model.
+        # Check these first: what follows imports the model.
         for name, value, allowed in (
             ("channels", agreement.channel, self.channels),
             ("systems", system, tuple(systems()) if self.systems is None else self.systems),
@@ -261,7 +290,8 @@ class SitePolicy(FrozenConfig):
             if value is not None and value not in allowed:
                 raise PrivacyError(
                     f"{name} = {', '.join(allowed) or 'none'}: the agreement has {value}, which "
-                    f"this site's policy does not allow; if you want that, add it to {name} there"
+                    f"this site's policy does not allow; to allow it, add it to {name} in the "
+                    "policy"
                 )
         agreement.check()
         check_stated(agreement)
@@ -272,15 +302,15 @@ class SitePolicy(FrozenConfig):
             what = clear[0]
             raise PrivacyError(
                 f"allow_in_clear = false: {system} sends {what} unprotected; set it to true only "
-                "if everybody may know them" + self._protects_people(agreement)
+                "if everybody may see those values" + self._protects_people(agreement)
             )
         for budget in self.budgets:
             release, run = self.costs(agreement, budget)
             if run == math.inf and budget.limit < math.inf:
                 name = "budget" if budget.unit == "client" else "person_budget"
                 raise PrivacyError(
-                    f"{name}.kind = {budget.kind}: no finite cost is proven under it for what "
-                    f"{system} sends, so no limit covers it; a site whose ledger is of kind zcdp "
+                    f"{name}.kind = {budget.kind}: what {system} sends has no proven finite cost "
+                    "of this kind, so no limit covers it; a site whose ledger is of kind zcdp "
                     "may take part"
                 )
             for name, cost, most in (
@@ -290,14 +320,14 @@ class SitePolicy(FrozenConfig):
                 if cost > most:
                     raise PrivacyError(
                         f"largest.{name} = {most:g}: the agreement costs {cost:g} "
-                        f"({budget.kind}{budget.of_one}); raise the limit only if you want that"
+                        f"({budget.kind}{budget.of_one}); refuse it, or raise the limit"
                     )
 
     def _check_own(self, agreement: Agreement) -> None:
-        """Refuse an agreement under which the site would answer with another epsilon than its own.
+        """Refuse an agreement under which the site would not answer with its own epsilon.
 
         Raises:
-            PrivacyError: it would.
+            PrivacyError: its epsilon would be another.
         """
         stays = stay_at_sites(agreement.config)
         if self.own is None:
@@ -331,12 +361,12 @@ class SitePolicy(FrozenConfig):
             ) from error
 
     def _check_link(self, agreement: Agreement) -> None:
-        """Refuse an agreement whose requests could not arrive, or could come from anyone."""
+        """Refuse one whose requests could not arrive, or could come from another server."""
         if agreement.link == "flower":
             if self.socket is None:
                 raise PrivacyError(
-                    "socket is not set: the agreement's link is flower; name the Unix socket that "
-                    "the SuperNode's pipe opens"
+                    "socket is not set: the agreement's link is flower; set it to the Unix "
+                    "socket that the SuperNode connects to"
                 )
             return
         if self.server is None:
@@ -346,31 +376,32 @@ class SitePolicy(FrozenConfig):
             )
         if agreement.server_ca and not set(fingerprints(self.server.ca)) <= {*agreement.server_ca}:
             raise PrivacyError(
-                f"server.ca = {self.server.ca}: it holds an authority that the agreement does not "
-                "name, so another server could answer there; ask for the right file"
+                f"server.ca = {self.server.ca}: it contains an authority that the agreement does "
+                "not name, which could sign the certificate of another server; ask for the right "
+                "file"
             )
 
     def _protects_people(self, agreement: Agreement) -> str:
-        """Return the remedy where a release protects only parts of a site."""
+        """Return a remedy to append to a refusal if a release protects only parts of a site."""
         part = protected_part(agreement)
         if part is None:
             return ""
         unit = ' with unit = "record"' if part == "record" else ""
         return (
-            f"; or, as it protects single {'records' if unit else 'people'}, give a "
-            f"[person_budget]{unit} in the place of [budget]"
+            f"; or, as it protects each {'record' if unit else 'person'}, give a "
+            f"[person_budget]{unit} instead of [budget]"
         )
 
 
 def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[float, float]:
-    """Return the most that one round, and the whole run, cost a site, in the unit of a budget.
+    """Return the most that one round and the whole run cost a site, in the unit of a budget.
 
-    What is drawn once costs something in the first round only.
+    What is drawn once costs only in the first round.
 
     Args:
-        agreement: of the run.
-        budget: gives the unit; its limit plays no part.
-        place: of the site in the roster.
+        agreement: the run's agreement.
+        budget: gives the unit; its limit does not matter.
+        place: the site's place in the roster.
     """
     events = agreement.events_of(place)
     first = total_of(budget.price(event) for event in events)
@@ -381,7 +412,7 @@ def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[floa
 
 
 def protected_part(agreement: Agreement) -> Part | None:
-    """Return the part of a site that a run protects although it does not protect the whole site."""
+    """Return the part of a site that a run protects, if it does not protect the whole site."""
     for part in reversed(PARTS):
         events = agreement.events_of(0)  # the same for all sites, except for their budgets
         if any(part in sides_of(event) for event in events) and not any(
@@ -402,7 +433,7 @@ def read_policy(path: Path) -> SitePolicy:
     except OSError as error:
         raise ConfigError(f"policy {path}: {error.strerror}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"policy {path}: this is no TOML: {error}") from error
+        raise ConfigError(f"policy {path}: this is not TOML: {error}") from error
     tables: dict[str, type[BaseModel]] = {
         "budget": BudgetTable,
         "person_budget": PersonBudgetTable,
@@ -419,18 +450,19 @@ def read_policy(path: Path) -> SitePolicy:
         raise ConfigError(f"policy {path}: {what}") from None
     if not policy.budgets:
         raise ConfigError(
-            f"policy {path}: budget is not set; add a table [budget], or [person_budget] for each "
-            "person, with a limit for all that the site ever releases"
+            f"policy {path}: budget is not set; add a table [budget] (or [person_budget], for "
+            "each person) with a limit for everything that the site ever releases"
         )
     if policy.allow_in_clear and policy.budgets[0].limit != math.inf:
         raise ConfigError(
-            f"policy {path}: allow_in_clear = true: what leaves unprotected has no finite cost, so "
-            "no budget covers it; set budget.limit = inf, and leave the protection to other ledgers"
+            f"policy {path}: allow_in_clear = true: what leaves unprotected has no finite cost, "
+            "so no budget covers it; set budget.limit = inf, which means that this ledger "
+            "protects nothing"
         )
     if policy.socket is None and policy.server is None:
         raise ConfigError(
             f"policy {path}: server is not set; add a table [server] with the url and ca of the "
-            "server that the site connects to (or socket, over Flower)"
+            "server that the site connects to, or set socket for runs over Flower"
         )
     here = path.absolute().parent
     places = ("data", "key", "ledger", "witness", "state", "socket", "data_dir")
@@ -444,16 +476,16 @@ def read_policy(path: Path) -> SitePolicy:
 
 
 def models_in(config: RunConfig) -> list[str]:
-    """Return what a policy lists as ``models``: the run's model, and files and code beside it."""
+    """Return what a policy must list as ``models``: the run's model, and its own files and code."""
     own = [config.initial, config.loss if is_address(config.loss) else None]
     return [config.model, *(name for name in own if name is not None)]
 
 
 def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
-    """Return the accepted agreement with a digest, if the policy still allows it.
+    """Return the accepted agreement with this digest, or None; refuse it if it is not allowed now.
 
     Raises:
-        ConfigError, PrivacyError: its file is damaged, or the policy does not allow it any more.
+        ConfigError, PrivacyError: its file is damaged, or the policy no longer allows it.
     """
     path = policy.accepted_as(digest)
     if not path.exists():
@@ -472,10 +504,10 @@ def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
 def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
     """Refuse an own budget that differs from the one that the operator saw on accepting the run.
 
-    Nobody else knows that budget, so no signature or agreement would show the change.
+    Nobody else knows that budget, so no signature or agreement would reveal a change.
 
     Raises:
-        PrivacyError: it differs, or nothing tells which one it was.
+        PrivacyError: it differs, or there is no record of the accepted one.
     """
     path = _own_as_accepted(policy, digest)
     try:
@@ -485,22 +517,22 @@ def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
     if accepted != policy.own:
         before = "" if accepted is None else f", and it was accepted with {accepted}"
         raise PrivacyError(
-            f"own: {policy.own} in this site's policy{before}; accept the agreement again if its "
-            "rounds should be answered with this from now on"
+            f"own: {policy.own} in this site's policy{before}; to answer its rounds with this "
+            "budget from now on, accept the agreement again"
         )
 
 
 def retire(policy: SitePolicy, digest: bytes) -> None:
-    """Mark an accepted agreement whose run is over, so that it is not loaded any more.
+    """Mark an accepted agreement whose run is over, so that it is no longer loaded.
 
-    The agreement is not removed: after a restore from an older copy its rounds are charged like
-    those of other runs. Accepting it again undoes this.
+    The agreement is not removed: after a restore from an older copy, its rounds are charged like
+    those of other runs. Accepting the agreement again undoes this.
 
     Raises:
-        ConfigError: it was not accepted here, or the file cannot be written.
+        ConfigError: it was not accepted here, or its mark cannot be written.
     """
     if not policy.accepted_as(digest).exists():
-        raise ConfigError(f"digest {digest.hex()}: no agreement with it is accepted here")
+        raise ConfigError(f"digest {digest.hex()}: no agreement with this digest is accepted here")
     try:
         _retired(policy, digest).touch(mode=0o600)
     except OSError as error:
@@ -508,12 +540,12 @@ def retire(policy: SitePolicy, digest: bytes) -> None:
 
 
 def is_retired(policy: SitePolicy, digest: bytes) -> bool:
-    """Return whether an accepted agreement must not be loaded any more."""
+    """Return whether an accepted agreement was retired: it is no longer loaded."""
     return _retired(policy, digest).exists()
 
 
 def _own_as_accepted(policy: SitePolicy, digest: bytes) -> Path:
-    """Return the path of the site's own budget as of when an agreement was accepted."""
+    """Return the path of the site's own budget as it was when an agreement was accepted."""
     return policy.accepted / f"{digest.hex()}.own"
 
 
@@ -531,19 +563,20 @@ def own_place(agreement: Agreement, public: str) -> int:
         if site.key == public:
             return index
     raise ConfigError(
-        "key: it is not in the agreement's roster; send its public half to whoever agrees"
+        "key: it is not in the agreement's roster; send its public half to the person who makes "
+        "the agreement"
     )
 
 
 def private_to_owner(path: Path) -> bool:
-    """Return whether only a file's owner may read it; True if there is no such file."""
+    """Return whether only a file's owner may read it; True if the file does not exist."""
     return not path.exists() or not stat.S_IMODE(path.stat().st_mode) & 0o077
 
 
 def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
     """Store an agreement that the site's operator accepts, and return its path.
 
-    A stored one that was damaged or changed in the meantime is replaced.
+    A stored copy that was damaged or changed in the meantime is replaced.
 
     Raises:
         ConfigError: it cannot be written, or another agreement of the same run was accepted.
@@ -570,7 +603,7 @@ def _run_of(path: Path, policy: SitePolicy) -> str | None:
     try:
         return read_agreement(path, policy.data_dir, own=policy.own_code).run
     except ConfigError:
-        return None  # damaged, or not allowed any more: it is not served
+        return None  # damaged, or no longer allowed: it is not served
 
 
 def make_accepted(policy: SitePolicy) -> None:

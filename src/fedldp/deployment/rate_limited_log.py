@@ -23,7 +23,7 @@ class RateLimitedLog:
         self._told: dict[str, tuple[float, int]] = {}
 
     def __call__(self, what: str, like: str | None = None, *, level: int = logging.WARNING) -> None:
-        """Log ``what``, unless it or a line marked as ``like`` it was logged in the last minute."""
+        """Log ``what`` unless it or a line with the same ``like`` was logged in the last minute."""
         now, kind = time.monotonic(), like or what
         with self._lock:
             since, count = self._told.get(kind, (now - _SECONDS, 0))

@@ -1,10 +1,10 @@
-"""Receipts: a site gives one for its last release; the server keeps it and shows it again.
+"""Receipts: a site gives the server one for its last release; the server shows it again later.
 
 Only the site can make a receipt, or tell which release it stands for: it is sealed with a key
-derived from the site's identity. So a server cannot invent a release that the site's ledger lacks,
-and shut the site out with it: the site can tell an invented receipt, and refuses only that server's
-request. What a server can do is show no receipt or an old one: then the site notices nothing, as
-if there were no receipts.
+derived from the site's identity. So a server cannot shut a site out by inventing a release that the
+ledger lacks: the site recognises an invented receipt, and refuses only that server's request. A
+server can show no receipt or an old one: the site then notices nothing, as if there were no
+receipts.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Receipts:
     """Makes and reads a site's receipts.
 
     Args:
-        key: the site's identity, which the site keeps even if its state is lost.
-        earlier: what opens the receipts that were sealed with earlier identities of the site.
+        key: the site's identity, which outlasts a loss of the site's state.
+        earlier: the secrets that open receipts sealed with earlier identities of the site.
 
     Attributes:
-        opens: what opens the site's own receipts: 32 bytes, with which nothing can be signed.
+        opens: the secret that opens the site's own receipts: 32 bytes, which cannot sign anything.
     """
 
     def __init__(self, key: Ed25519PrivateKey, earlier: Iterable[bytes] = ()) -> None:
@@ -50,7 +50,7 @@ class Receipts:
         self._seals = [self._seal, *map(AESSIV, earlier)]
 
     def of(self, entry: Release, restores: int) -> bytes:
-        """Return the receipt of a release that was made after this many restores."""
+        """Return the receipt of a release made after this many restores."""
         start = bytes.fromhex(entry.hash)[:10]
         content = _CONTENT.pack(min(restores, _MOST_RESTORES), entry.number, start)
         return self._seal.encrypt(content, None)
@@ -65,12 +65,12 @@ class Receipts:
 
 
 def changed_file(folder: Path, key: str) -> Path:
-    """Return the file, among a server's receipts, that says to which key a site changed ``key``."""
+    """Return a server's file that records to which key a site changed ``key``."""
     return folder / f"{key}{_CHANGED}"
 
 
 def _changed_to(path: Path) -> tuple[str, str]:
-    """Return a site's next key and its earlier one, from the file that notes the change."""
+    """Return a site's next key and its earlier one, from the file that records the change."""
     try:
         return str(json.loads(path.read_text())["new"]), path.stem
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -80,9 +80,9 @@ def _changed_to(path: Path) -> tuple[str, str]:
 class KeptReceipts:
     """The last receipt of each site that a server has, across all its runs.
 
-    There is one file for each site's key, in a folder beside the run folders. Receipts warn of a
-    ledger that was set back, and protect nothing else. For a site that changed its key, the last
-    receipt is the earlier key's until the site gives another; see ``key_changes``.
+    Each site's key has a file, in a folder beside the run folders. Receipts reveal a ledger that
+    was set back, and protect nothing else. For a site that changed its key, the last receipt is the
+    earlier key's until the site gives another; see ``key_changes``.
 
     Args:
         folder: of the run; the receipts are in ``receipts`` beside it.
@@ -119,13 +119,13 @@ class KeptReceipts:
                 raise ValueError("a receipt of another length")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(
-                f"{path} is damaged: restore it from a copy, or remove it; without it nobody tells "
-                f"site {self._sites[site].name} whether its ledger is an older copy"
+                f"{path} is damaged: restore it from a copy, or remove it; without it, site "
+                f"{self._sites[site].name} may not notice that its ledger is an older copy"
             ) from error
         return receipt
 
     def is_changed(self, site: int) -> bool:
-        """Return whether a site, by its number, has changed the key that this run's roster has."""
+        """Return whether a site, by its number, has changed its key in this run's roster."""
         return changed_file(self._folder, self._sites[site].key).exists()
 
     def keep(self, site: int, receipt: bytes) -> None:
@@ -134,13 +134,13 @@ class KeptReceipts:
             return
         found = self._sites[site]
         document = {"site": found.name, "run": self._run, "receipt": receipt.hex()}
-        # Servers of other runs may write the same site's receipt meanwhile.
+        # Meanwhile, servers of other runs may write the same site's receipt.
         own = self._folder / f"{found.key}.{self._run}"
         replace_file(own, json.dumps(document).encode())
         own.replace(self._folder / found.key)
 
     def _take_over(self, earlier: Path) -> None:
-        """Take over receipts that an earlier fedldp kept in the run folder, by site number."""
+        """Take over receipts that an earlier fedldp stored in the run folder by site number."""
         if not earlier.exists():
             return
         try:

@@ -1,6 +1,6 @@
-"""Checks whether some site of the agreement could have sent a given report.
+"""Checks whether a site of the agreement could have sent a given report.
 
-A site that lies may choose its bits. It may not choose how they are read, or stop a round for all
+A lying site may choose its bits. It must not choose how they are read, or stop a round for all
 sites.
 """
 
@@ -40,7 +40,7 @@ class ReportChecker:
     _like: dict[int, Report] = field(default_factory=dict)
 
     def check(self, request: RoundRequest, report: Report, client: int) -> None:
-        """Refuse a report that reads differently from an honest site's, or that cannot be read.
+        """Refuse a report whose form differs from an honest site's, or that cannot be read.
 
         Raises:
             WireError: the report is refused.
@@ -56,7 +56,7 @@ class ReportChecker:
                 raise WireError(f"its {name} is {found}, not {expected}")
         if (report.weight is None) != (like.weight is None):
             raise WireError(
-                "it has weights where others have none, or lacks weights that others have"
+                "it has weights where other reports have none, or lacks weights that they have"
             )
         if self.agreement.channel == "named" and not self._counts(report):
             raise WireError("it cannot be counted: it is malformed, or its numbers are too large")
@@ -79,7 +79,7 @@ class ReportChecker:
         return found
 
     def _counts(self, report: Report) -> bool:
-        """Return whether the server step accepts a report, taken alone."""
+        """Return whether the server step accepts this report by itself."""
         try:
             with np.errstate(all="ignore"):
                 weights = self.role.read(self.state, iter([report]), self.draws(report.round))

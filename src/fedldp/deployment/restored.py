@@ -1,10 +1,10 @@
-"""A site whose ledger, or whole disk, came back from an older copy.
+"""A site whose ledger or whole disk was restored from an older copy.
 
-What was released since the copy was made is not in its ledger, and cannot be determined: an
-untrusted server would say whatever suits it. So everything that may have been released is charged,
-in addition to what the runs still cost: for each accepted agreement, whether accepted before the
-copy or since, every round that the ledger lacks. What has left is charged whatever the limit is;
-once the limit is exceeded, nothing more is released with this ledger.
+The ledger lacks what was released since the copy was made, and nothing can prove what that was: an
+untrusted server may say anything. So everything that may have been released is charged, in addition
+to what the runs still cost: for each agreement accepted before or since the copy, every round that
+the ledger lacks. It is charged even beyond the limit; once the limit is exceeded, nothing more is
+released with this ledger.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fedldp.reporting.record import replace_file
 
 @dataclass(frozen=True)
 class UnrecordedSpend:
-    """What was charged for one run.
+    """The charge for one run.
 
     Attributes:
         run: its name.
@@ -56,16 +56,16 @@ def charge_lost(
 ) -> list[UnrecordedSpend]:
     """Charge what may have been released since an older copy of the ledger was made.
 
-    Secrets of unfinished rounds are removed: what they masked is never masked again.
+    Secrets of unfinished rounds are removed, so that they never mask a second value.
 
     Args:
         policy: of the site.
-        since: agreements that were accepted since, which the copy does not have. To go on with one
-            it is accepted again.
-        restores: how often that copy was restored: after each, all may have been released anew, and
-            what was charged then is not in the copy either.
-        anew: whether there is no copy: another ledger is begun, and ``since`` is all that was ever
-            accepted.
+        since: agreements that were accepted since then, which the copy lacks. To continue with such
+            an agreement, accept it again.
+        restores: how often this copy was restored: after each restore, everything may have been
+            released again, and the charges of that restore are not in the copy either.
+        anew: whether there is no copy: a new ledger is begun, and ``since`` has all agreements that
+            were ever accepted.
 
     Raises:
         FedldpError: the ledger or an accepted agreement cannot be used, or ``since`` cannot be
@@ -84,7 +84,7 @@ def charge_lost(
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
     begins = not policy.ledger.exists() and (anew or not was_begun(policy))
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
-    # Where budgets stay at their sites, by the largest one: nothing says what it was before.
+    # If sites keep budgets to themselves, charge the largest: nothing records the earlier one.
     placed = [_Placed.of(policy, each) for each in accepted.values()]
     _check_all_named(mark, placed, entries, restores)
     if begins:
@@ -102,7 +102,7 @@ def charge_lost(
 
 
 def moved_to(policy: SitePolicy, last: str) -> None:
-    """Mark the ledger at its present place: the ledger is complete, and the mark is a copy.
+    """Mark a ledger in a new place, if it is complete and only its mark is a copy.
 
     Args:
         policy: of the site.
@@ -110,7 +110,7 @@ def moved_to(policy: SitePolicy, last: str) -> None:
             if nothing was released.
 
     Raises:
-        FedldpError: it is not the ledger's last release, or something is lost.
+        FedldpError: this is not the ledger's last release, or something is lost.
     """
     kept, mark = SiteLedger(policy, look=True), _mark_of(policy)
     entries = kept.ledger.releases()
@@ -119,15 +119,15 @@ def moved_to(policy: SitePolicy, last: str) -> None:
     if not (hash.startswith(last) if named and entries else last == "none" and not entries):
         raise ConfigError(
             f"--moved {last!a:.80}: the ledger's last release does not have that hash; give at "
-            f"least {LEAST_HASH} digits of the last one that was noted where the site ran before; "
-            "if this copy is an older one, run fedldp deploy restored without --moved"
+            f"least {LEAST_HASH} digits of the last hash that was noted where the site ran "
+            "before; if this copy is older, run fedldp deploy restored without --moved"
         )
     kept.check(moved=True)
     kept.restored(mark)
 
 
 def _mark_of(policy: SitePolicy) -> Mark:
-    """Return what the mark says, even if it is a copy; an empty mark if none can be read."""
+    """Return the mark, even if it is a copy; an empty mark if none can be read."""
     mark, _ = read_mark(policy.mark)
     return Mark() if mark is None else mark
 
@@ -138,8 +138,8 @@ class _Placed:
 
     Attributes:
         agreement: of the run.
-        place: the number of a site in the roster that releases no less than this site.
-        rounds: the largest number of rounds in which the site can have taken part.
+        place: the number of a site in the roster that releases at least as much as this site.
+        rounds: the largest number of rounds that the site can have taken part in.
     """
 
     agreement: Agreement
@@ -148,13 +148,13 @@ class _Placed:
 
     @classmethod
     def of(cls, policy: SitePolicy, agreement: Agreement) -> _Placed:
-        """Return what holds for the site, by its present key or an earlier one.
+        """Return the most for a site, found by its present key or an earlier one.
 
-        If the site's key is not in the roster and nobody noted it here, the site may be any of the
-        roster, so it is taken to have released as much as each of them.
+        If the site's key is not in the roster and was not recorded here, the site may be any site
+        of the roster, so it is charged as much as each of them.
 
         Raises:
-            ConfigError: nobody can tell which of them released most.
+            ConfigError: it is unknown which site of the roster released most.
         """
         if not agreement.budgets:
             return cls(agreement, 0, agreement.rounds_of(0))
@@ -172,9 +172,9 @@ class _Placed:
             for cost, largest in zip(each, costs[most], strict=True)
         ):
             raise ConfigError(
-                f"run {agreement.run}: no key of this site is in its roster, and under the site's "
-                "two budgets no single site of the roster released most; put back the key that the "
-                "site had then"
+                f"run {agreement.run}: its roster has no key of this site, and no single site of "
+                "the roster released most under both of the site's budgets; put back the key "
+                "that the site had then"
             )
         return cls(agreement, most, max(map(agreement.rounds_of, everywhere)))
 
@@ -191,32 +191,33 @@ def _check_all_named(
         ConfigError: the ledger and the agreements have fewer.
     """
     if mark.restores or (mark.seen is not None and mark.seen.restores):
-        return  # some of these were charged by a restore
+        return  # a restore charged some of these
     charged = 0
     for each in agreements:
         of_run = sum(entry.run == each.agreement.run for entry in entries)
         whole = each.rounds * len(each.agreement.events_of(each.place))
         charged += max(0, whole - of_run) * restores
     often = renewals(entries)
-    # An earlier fedldp did not count renewals: then an entry that the ledger lacks may be a release
-    # unless the owner's renewal is in the copy. An entry that only a receipt proves may be one too.
+    # An earlier fedldp did not count renewals: an entry that the ledger lacks may then be a
+    # release, # unless the owner's renewal is in the copy. So may an entry that only a receipt
+    # proves.
     lost = 0 if mark.renewals is None else mark.renewals - often
     short = mark.number - lost - len(entries) - charged
     if mark.seen is not None:
         short = max(short, mark.seen.number - max(0, lost) - len(entries) - charged)
     if short > 0:
         raise ConfigError(
-            f"--since: by its mark or a receipt, the site made {short} "
-            f"release{'s' * (short > 1)} more than its ledger and the agreements that are known "
-            "explain: name the file of every agreement that was accepted since the copy was made; "
-            "if none is missing and the budget was renewed since, let its owner renew it in this "
-            "copy first (fedldp ledger renew), or give --restores 2, which charges all twice"
+            f"--since: a mark or receipt proves {short} release{'s' * (short > 1)} more than the "
+            "ledger and the known agreements explain; name the file of every agreement that was "
+            "accepted since the copy was made; if none is missing and the budget was renewed "
+            "since, let its owner renew it in this copy first (fedldp ledger renew), or give "
+            "--restores 2, which charges everything twice"
         )
 
 
 def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
     agreement = placed.agreement
-    # Values without a finite cost have not left: no limit ever allowed them.
+    # Values without a finite cost never left: no limit ever allowed them.
     events = [
         (phase, event)
         for phase, event in enumerate(agreement.events_of(placed.place))
@@ -240,7 +241,7 @@ def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
 
 
 class Restored:
-    """Which agreements a site's last restore charged.
+    """The agreements that a site's last restore charged.
 
     Args:
         policy: of the site.
@@ -250,23 +251,23 @@ class Restored:
         self._path = policy.state / "restored.json"
 
     def begin(self) -> None:
-        """Note that there was a restore; an earlier one's charges do not count for it."""
+        """Record a restore; the charges of an earlier restore do not count for it."""
         self._write({})
 
     def charged(self, agreement: Agreement) -> None:
-        """Note that an agreement was charged."""
+        """Record that an agreement was charged."""
         self._write({**self._read(), agreement.digest.hex(): agreement.run})
 
     def check_new(self, agreement: Agreement, *, new: bool) -> None:
         """Refuse an agreement that may have been accepted since the copy was made.
 
         Args:
-            agreement: the one to be accepted.
-            new: whether the site's operator says that it was never accepted.
+            agreement: the agreement to accept.
+            new: whether the site's operator states that it was never accepted.
 
         Raises:
-            ConfigError: there was a restore, and no charge covers what this run may have released;
-                or another agreement of its run was charged.
+            ConfigError: there was a restore, and no charge covers what this run may have released,
+                or another agreement of the run was charged.
         """
         if not self._path.exists():
             return
@@ -281,7 +282,7 @@ class Restored:
         if not new:
             raise ConfigError(
                 f"run {agreement.run}: this site was restored from an older copy, and may have "
-                "accepted this agreement since the copy was made: if so, run fedldp deploy "
+                "accepted this agreement since the copy was made; if it did, run fedldp deploy "
                 "restored again, with --since and the file of each such agreement; if it never "
                 "did, accept it with --new"
             )
@@ -297,8 +298,8 @@ class Restored:
                 raise ValueError("not the name of a run")
         except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
             raise RunError(
-                f"{self._path} is damaged: run fedldp deploy restored again, which charges "
-                "everything that may be lost once more"
+                f"{self._path} is damaged: run fedldp deploy restored again, which again charges "
+                "everything that may be lost"
             ) from error
         return known
 

@@ -1,4 +1,4 @@
-"""Runs a site's agent and a server as processes: their logs, their locks, and how they end."""
+"""Runs a site's agent and a server as processes: their logs, locks and exits."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     from fedldp.deployment.https.server import HttpsPipe
 
 _FILES, _FILES_OF_SITE = 512, 2
-"""How many files a server may need open: for strangers, for itself, and for each site."""
+"""How many open files a server may need: for strangers, for itself and for each site."""
 
 
 def run_site(
     policy: SitePolicy, *, test_keys: bool, metrics: str | None = None, json_log: bool = False
 ) -> None:
-    """Run a site's agent until it is told to stop, by SIGTERM or Ctrl-C.
+    """Run a site's agent until SIGTERM or Ctrl-C stops it.
 
     Args:
         policy: of the site.
         test_keys: see ``Agent``.
         metrics: see ``metrics.serving``.
-        json_log: whether the log has one JSON object a line.
+        json_log: whether the log has one JSON object per line.
 
     Raises:
-        EndedForGood: the ledger or the secret is gone, and the operator must say what that costs.
+        EndedForGood: the ledger or the secret is gone, and the operator must have that charged.
         FedldpError: it cannot start.
     """
     _log_to_stderr(json_log)
@@ -77,7 +77,7 @@ def run_site(
 
 
 def _serve_links(policy: SitePolicy, agent: Agent, stop: threading.Event) -> None:
-    """Answer messages over the links that a policy has, until ``stop`` is set."""
+    """Answer messages over the policy's links until ``stop`` is set."""
     serve_all: list[Callable[[threading.Event], None]] = []
     if policy.server is not None:
         check_extra("deploy", "a site over HTTPS")
@@ -111,7 +111,7 @@ def _serve_links(policy: SitePolicy, agent: Agent, stop: threading.Event) -> Non
 
 @dataclass(frozen=True)
 class OverFlower:
-    """How a server is reached over Flower: a Unix socket, and a group that may open it."""
+    """How sites reach a server over Flower: a Unix socket, and a group that may open it."""
 
     socket: Path
     group: str | None
@@ -122,7 +122,7 @@ class OverFlower:
 
 @dataclass(frozen=True)
 class OverHttps:
-    """How a server is reached over HTTPS: an address, HOST:PORT, and files for TLS."""
+    """How sites reach a server over HTTPS: an address, HOST:PORT, and files for TLS."""
 
     listen: str
     certificate: Path
@@ -144,18 +144,18 @@ class OverHttps:
 
 
 def _allow_files(needed: int) -> None:
-    """Raise this process's limit of open files, which include connections.
+    """Raise this process's limit of open files, which includes connections.
 
     Raises:
-        ConfigError: its user may not.
+        ConfigError: its user is not allowed to.
     """
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if now == resource.RLIM_INFINITY or now >= needed:
         return
     if most != resource.RLIM_INFINITY and most < needed:
         raise ConfigError(
-            f"sites: this many may need {needed} open files, and this process may have {most}; "
-            f"raise the limit (LimitNOFILE={needed} in its unit, or ulimit -n {needed})"
+            f"sites: this many may need {needed} open files, but this process may have only "
+            f"{most}; raise the limit (LimitNOFILE={needed} in its unit, or ulimit -n {needed})"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
 
@@ -177,7 +177,7 @@ def run_server(
     found = read_agreement(agreement, own=None)
     examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
-        reach = reached.pipe(found, folder)  # reports problems before anything is created
+        reach = reached.pipe(found, folder)  # reports errors before anything is created
         server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
         text.print_statement(console, server.privacy, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
@@ -219,12 +219,12 @@ def _log_to_stderr(as_json: bool) -> None:
         root.removeHandler(other)
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.getLogger("fedldp").setLevel(logging.INFO)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it has a line for every request
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs a line for every request
 
 
 @contextmanager
 def _until_told() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set, so that an answer under way is finished."""
+    """Yield an event that SIGTERM and Ctrl-C set, so that a pending answer is finished."""
     stop = threading.Event()
 
     def told(number: int, frame: FrameType | None) -> None:

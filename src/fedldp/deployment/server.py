@@ -1,18 +1,17 @@
-"""The server of a run with real sites: the round loop, its folder, and what it may say.
+"""The server of a run with real sites: the round loop, its folder, and what it may state.
 
-The folder is a run folder like a simulation's (see ``reporting.record``), and also holds
+The folder is a run folder like a simulation's (see ``reporting.record``), and also contains
 
-agreement          what was agreed
-secret             of the server: first weights, who takes part
-journal/           what was asked in the current round (see ``journal``)
-sums.json          how many clients were in the sum of each round, of several in the smallest
-status.json        what the server sees of its sites (see ``watch``)
+agreement          the agreement
+secret             the server's: it draws the first weights and who takes part
+journal/           the requests of the current round (see ``journal``)
+sums.json          how many clients were in the (smallest) sum of each round
+status.json        what the server knows of its sites (see ``watch``)
 
-Beside the run folders lies ``receipts``: the last receipt of each site in any run (see
-``receipts``).
+Beside the run folders is ``receipts``: the last receipt of each site in any run (see ``receipts``).
 
-It holds no report of a complete round. When the server is started again on its folder, it goes on
-after the last complete round, and asks in the next round what it asked before.
+The folder holds no report of a complete round. A server that is started again on its folder
+continues after the last complete round, and sends the same requests in the next round.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ log = logging.getLogger("fedldp.server")
 _CPU = torch.device("cpu")
 _SUMS = "sums.json"
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
-"""Seconds before a round that too few sites answered is tried again: at first, and at most."""
+"""Seconds before retrying a round that too few sites answered: the first and longest pause."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +80,13 @@ class Served:
         agreement: of the run.
         rounds: one record for each round.
         weights: the final model by name: its trained parameters, float32, and the frozen ones.
-        privacy: the statement about what was really released.
+        privacy: the statement about what was in fact released.
         run_dir: the server's folder.
         most_frequent: the share of the most frequent class among the server's own test examples, 0
             to 1; None without a test set.
-        confusion: of the final model on these; see ``simulation.result.Result``. Also None if the
-            server was restarted after the last test.
-        doubts: what makes its metrics doubtful, in words.
+        confusion: of the final model on these examples; see ``simulation.result.Result``. Also None
+            if the server was restarted after the last test.
+        doubts: in words, what makes its metrics doubtful.
     """
 
     agreement: Agreement
@@ -123,13 +122,13 @@ class Server:
 
     Args:
         folder: of the run.
-        agreement: content of the agreement's file.
-        test: labelled examples for testing the model, before standardisation; None for no tests.
-        initial: file of the agreed initial weights, if there are any.
+        agreement: the content of the agreement's file.
+        test: labelled examples for testing the model, before standardisation. None: no tests.
+        initial: the file of the agreed initial weights, if there are any.
 
     Raises:
-        FedldpError: the agreement cannot be deployed, or the folder belongs to another one or is
-            damaged.
+        FedldpError: the agreement cannot be deployed, or the folder is damaged or belongs to
+            another agreement.
     """
 
     def __init__(
@@ -156,7 +155,7 @@ class Server:
 
     @property
     def privacy(self) -> dict[str, Any]:
-        """The statement about what may have been released; before the first round, as agreed."""
+        """The statement about what may have been released; before round 1, the agreed one."""
         if self._journal.begun(self._state.round):
             return self._of_round_under_way()
         if not self.rounds:
@@ -164,10 +163,10 @@ class Server:
         return self._stated(self._ledger, self._in_sum)
 
     def _of_round_under_way(self) -> dict[str, Any]:
-        """Return the statement that holds if all who take part in the next round send a report.
+        """Return the statement that holds if all participants of the next round send a report.
 
-        The server may die within the round and never come back: until the round is complete, all
-        are taken to have sent a report, and the sum to have as few as it may have.
+        The server may die within the round and never come back. So until the round is complete, all
+        are assumed to have sent a report, and the sum to be as small as it may be.
         """
         round = self._state.round
         ledger = MemoryLedger.from_record(self._ledger.to_record())
@@ -192,20 +191,19 @@ class Server:
         """Run the remaining rounds.
 
         Args:
-            pipe: to the sites' nodes.
-            after_round: is called with every record, also those of earlier rounds.
-            tries: how often a round is tried that too few sites answer, with the same request: a
-                site that answered before gives the same bytes and pays nothing. None: until enough
-                sites answer; then the deadline runs only while the quorum is there and has
-                accepted.
+            pipe: the pipe to the sites' nodes.
+            after_round: is called with every record, including those of earlier rounds.
+            tries: how often to try a round that too few sites answer, with the same request: a site
+                that answered before gives the same bytes and pays nothing. None: until enough sites
+                answer; the deadline then runs only while the quorum is present and has accepted.
 
         Raises:
-            EndedForGood: sites refuse, and would again; all ``tries`` failed; or the weights are
-                useless. Complete rounds are kept.
+            EndedForGood: sites refuse and would refuse again, all ``tries`` failed, or the weights
+                are useless. Complete rounds are kept.
             RunError: something else ended the run.
         """
         config = self.agreement.config
-        if self.rounds:  # of the last round, perhaps only the checkpoint was written
+        if self.rounds:  # perhaps only the checkpoint of the last round was written
             self.folder.write_metrics(self.rounds)
             self._journal.forget_before(self._state.round)
         for record in self.rounds:
@@ -269,14 +267,14 @@ class Server:
                 missed = missed + 1 if self._state.round == round else 1
                 round = self._state.round
                 self.watch.missed()
-                if tries is not None and missed >= tries:  # as its operator asked
+                if tries is not None and missed >= tries:  # the operator's choice
                     raise EndedForGood(str(error)) from error
                 pause = min(_FIRST_PAUSE * 2.0 ** min(missed - 1, 30), _LONGEST_PAUSE)
-                log.warning("%s; it is tried again in %g s", error.what, pause)
+                log.warning("%s; trying again in %g s", error.what, pause)
                 self.watch.goes_on(f"tries again soon: {error.what}")
                 self.watch.write(now=True)
                 time.sleep(pause)
-            except Diverged as error:  # the same answers would lead to the same weights
+            except Diverged as error:  # the same answers would give the same weights
                 raise EndedForGood(str(error)) from error
 
     def _first(self, initial: Path | None) -> State:
@@ -289,11 +287,11 @@ class Server:
         if self.agreement.initial is None:
             return drawn
         if initial is None:
-            raise ConfigError("initial is not set: give the weights that were agreed on")
+            raise ConfigError("initial is not set: give the agreed weights")
         return replace(drawn, weights=agreed_initial(self.agreement, initial))
 
     def _begin(self, round: int) -> Sequence[int]:
-        """Return who takes part in a round, once the statement covers what it may release."""
+        """Return who takes part in a round, after the statement covers what it may release."""
         self.folder.write_json("privacy.json", self._of_round_under_way())
         return self._asked(round)
 
@@ -307,7 +305,7 @@ class Server:
             log.warning("round %d: left out: %s", outcome.round, ", ".join(parts))
 
     def _reported(self, sites: Sites) -> Sequence[int]:
-        """Return who sent a report in the round that ends; store how many are in its sum."""
+        """Return who sent a report in the round; store how many are in its sum."""
         if self.agreement.channel == "named":
             return sites.released(0)
         document = {str(each): count for each, count in sorted(self._in_sum.items())}
@@ -320,7 +318,7 @@ class Server:
         place = Place(self.agreement.run, round, 0, lost)
         alike: dict[Event, list[int]] = {}
         groups = [(client, [client]) for client in clients]
-        if not self.agreement.budgets:  # then all release the same
+        if not self.agreement.budgets:  # all release the same
             groups = [(0, list(clients))]
         for site, group in groups:
             for event in self.agreement.events_of(site):
@@ -360,14 +358,14 @@ def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     if file.exists():
         if parse_agreement(file.read_bytes(), own=None).digest != agreement.digest:
             raise EndedForGood(
-                f"{path}: it belongs to another agreement; give that, or another folder"
+                f"{path}: it belongs to another agreement; give that agreement, or another folder"
             )
         return RunFolder(path)
     return _begun(path, agreement, content)
 
 
 def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
-    """Create a server's folder whole or not at all: no server could go on with half of one."""
+    """Create a server's folder in one step: no server could continue with half of one."""
     check_new(path)
     partial = path.with_name(f"{path.name}.partial")
     features = noted_features(agreement.config, agreement.problem)
@@ -401,7 +399,7 @@ def _read_sums(path: Path) -> dict[int, int]:
 
 
 def _schema(agreement: Agreement) -> Schema:
-    """Return what is stored beside the model: only public facts, as no example is seen here."""
+    """Return what is stored with the model: only public facts, because no example is seen here."""
     problem, classes = agreement.problem, agreement.config.columns.classes
     return Schema(
         input_shape=problem.input_shape,
@@ -413,11 +411,12 @@ def _schema(agreement: Agreement) -> Schema:
 
 
 class _Test:
-    """Tests the model on the server's own examples, where that is possible.
+    """Tests the model on the server's own examples, if that is possible.
 
     Attributes:
-        counts: examples of each class, shape (num_classes,); None if the model is not tested.
-        confusion: of the last test, in the form of ``Result``; None before the first.
+        counts: the number of examples of each class, shape (num_classes,); None if the model is not
+            tested.
+        confusion: of the last test, in the form of ``Result``; None before the first test.
     """
 
     def __init__(self, agreement: Agreement, test: Examples | None) -> None:
@@ -429,8 +428,8 @@ class _Test:
             return
         if test.features.shape[1:] != problem.input_shape:
             raise ConfigError(
-                f"test: an example has the shape {test.features.shape[1:]}, and the agreement says "
-                f"{problem.input_shape}; give other examples"
+                f"test: an example has the shape {test.features.shape[1:]}, but the agreement "
+                f"says {problem.input_shape}; give other examples"
             )
         if config.standardise:
             test = standardised(test, config.dataset)
@@ -454,11 +453,11 @@ class _Test:
 
     @property
     def most_frequent(self) -> float | None:
-        """The share of the test set's most frequent class, 0 to 1; None without a test."""
+        """The share of the test set's most frequent class, 0 to 1; None without a test set."""
         return None if self.counts is None else most_frequent(self.counts)
 
     def doubts(self, last: Round) -> list[str]:
-        """Return what makes the metrics of the last round doubtful, in words."""
+        """Return in words what makes the metrics of the last round doubtful."""
         if self.counts is None or last.accuracy is None:
             return []
         tested = final_of(last, self.most_frequent)

@@ -1,13 +1,13 @@
-"""The site agent: the only program at a site that sees examples; it decides what leaves.
+"""The site agent: the only program at a site that sees examples. It decides what leaves.
 
     socket -> CHALLENGE: who am I in this agreement?
            -> ASK:   is the agreement accepted, does the ledger hold all that mark, witness and
                      receipt know of (see ``site_ledger``)?
                      -> client runtime: policy, ledger, training, encoder, ledger -> answer
 
-It does not matter who asks, or how: whatever is not in an accepted agreement is refused in a
+Who asks, and how, does not matter: anything that is not in an accepted agreement is refused in a
 message that depends on no example. The log says in plain words what was released and what it cost;
-it never has a weight, a report or an example.
+it never contains a weight, a report or an example.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from fedldp.training.tensors import one_thread
 log = logging.getLogger("fedldp.site")
 
 _MOST_UNKNOWN = 2
-"""How many agreements that are not accepted the log names one by one."""
+"""How many agreements that are not accepted the log names individually."""
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
 _BYTES_OF_SITE = 256
@@ -83,7 +83,7 @@ class _Run:
 
 
 class Agent:
-    """A site's agent: bytes in, bytes out; safe for several threads.
+    """A site's agent: bytes in, bytes out; thread-safe.
 
     Args:
         policy: the site's.
@@ -101,7 +101,7 @@ class Agent:
         self._public = self._key.public_key().public_bytes_raw().hex()
         make_accepted(policy)
         if not private_to_owner(policy.state):
-            raise PrivacyError(f"state {policy.state}: it is open to others; run chmod 700 on it")
+            raise PrivacyError(f"state {policy.state}: others may read it; run chmod 700 on it")
         self.watch = SiteWatch(policy.state)
         self._kept = SiteLedger(policy)
         self._ledger = self._kept.ledger
@@ -113,15 +113,17 @@ class Agent:
         self._left: dict[bytes, bytes] = {}  # receipts of the latest answers, by agreement
         self._beginning, self._answering = threading.Lock(), threading.Lock()
         self._unknown: set[bytes] = set()
-        """Agreements that are not served, and that the log has named."""
+        """Agreements that are not served and that the log has named."""
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
         self.shown: list[Release] = []
-        """The ledger's entries when the latest answer left, for metrics: a later look would tell
+        """The ledger's entries when the latest answer left, for metrics: newer entries would reveal
         when training ended."""
         try:
             self.shown = self._kept.keep()
-        except LedgerUnusable as error:  # the server is told, and need not wait for this site
+        except (
+            LedgerUnusable
+        ) as error:  # the server is told, so that it need not wait for this site
             self._refuses(error)
         for path in sorted(policy.accepted.glob("*.agreement")):
             with suppress(ValueError):
@@ -142,8 +144,8 @@ class Agent:
 
         Args:
             body: the message.
-            link: over which it came. An agreement for another link is unknown here, because each
-                link has its own way to know the server. None: there is no link between the two.
+            link: the link that it came over. Agreements for another link count as unknown, because
+                each link authenticates the server in its own way. None: there is no link.
         """
         self.watch.reached()
         try:
@@ -164,8 +166,8 @@ class Agent:
         if isinstance(message, Challenge):
             return pack(self._hello(run, message))
         with self._answering:
-            # Each answer is timed and held on its own until it leaves: if requests came together
-            # and shared a time, the last one's wait would tell how long all the others took.
+            # Each answer has its own timer: if requests that arrive together shared one, the wait
+            # for the # last answer would reveal how long the others took.
             asked = time.monotonic()
             answered, left, entries = self._answered(run, message)
             answer = pack(answered)
@@ -175,23 +177,24 @@ class Agent:
         return answer
 
     def _tell_unknown(self, digest: bytes) -> None:
-        """Log once that an agreement is not served; its server keeps asking."""
+        """Log once that an agreement is not served, because its server keeps asking."""
         if digest in self._unknown:
             return
         if len(self._unknown) < _MOST_UNKNOWN:
             self._unknown.add(digest)
             log.warning(
-                "a server asks for agreement %s, which is not accepted here: refused, and it waits",
+                "a server asks for agreement %s, which is not accepted here: refused; the server "
+                "waits",
                 digest.hex()[:16],
             )
             return
         self._rate_limited("a request of an agreement that is not accepted here was refused")
 
     def _run(self, digest: bytes) -> _Run | None:
-        """Return the run of an accepted agreement; it is looked up once."""
+        """Return the run of an accepted agreement, which is looked up only once."""
         with self._beginning:
             there = self.policy.accepted_as(digest).exists()
-            if not there or is_retired(self.policy, digest):  # or not any more
+            if not there or is_retired(self.policy, digest):  # or no longer accepted
                 self._runs.pop(digest, None)
                 self._refused.discard(digest)
                 return None
@@ -204,7 +207,7 @@ class Agent:
                         return None
                     self._runs[digest] = begun = self._begun(agreement)
                     self._left[digest] = self._receipt(begun, self._ledger.releases())
-                except LedgerUnusable as error:  # perhaps only for a while
+                except LedgerUnusable as error:  # perhaps only temporarily
                     self._runs.pop(digest, None)
                     self._rate_limited(f"the ledger cannot be used: {error}")
                     return None
@@ -258,8 +261,8 @@ class Agent:
 
     def _hello(self, run: _Run, message: Challenge) -> Hello:
         signed = to_sign(message.digest, message.challenge, run.index)
-        # The ledger is not read here: its content, and whether it is being written, would tell when
-        # training ended.
+        # The ledger is not read here: its content, or a lock on it, would reveal when training
+        # ended.
         return Hello(run.index, self._key.sign(signed), self._left[message.digest])
 
     def _answered(self, run: _Run, message: Ask) -> tuple[Answered, bytes, list[Release]]:
@@ -276,7 +279,7 @@ class Agent:
             self.watch.refuses(None)
         except LedgerUnusable as error:
             self._refuses(error)
-            # The receipt that the server showed: the server goes on to show it.
+            # The receipt that the server showed, and will show again.
             return Answered(shown, self._refused_for_ledger(run, message)), left, self.shown
         answered = Answered(self._later(shown, own, entries), answer)
         return answered, self._later(left, own, entries), entries
@@ -288,7 +291,7 @@ class Agent:
     def _tell(self, run: _Run, answer: bytes, entries: list[Release], before: int) -> None:
         name, _exchange, content = read_reply(answer)
         if isinstance(content, Refusal):
-            # A server can ask for as many rounds as it likes: each reason gets one line.
+            # A server can ask for any number of rounds, so each reason gets one line.
             reason = content.reason.value
             what = f"round {content.round} of run {name[:8]}: refused: {reason}"
             self._rate_limited(what, f"refused {run.agreement.run} {reason}")
@@ -318,18 +321,18 @@ class Agent:
 
     def _failed(self, error: Exception) -> None:
         what = f"training or encoding failed: {type(error).__name__}"
-        self._rate_limited(f"{what}; something public is sent, or a refusal")
+        self._rate_limited(f"{what}; a public value or a refusal is sent instead")
 
     def _wait_since(self, asked: float) -> None:
-        """Let an answer leave at a time that does not reveal how long it took."""
+        """Delay an answer so that its time does not reveal how long it took."""
         fixed = self.policy.answer_after_seconds
         left = asked + fixed - time.monotonic()
         if left > 0:
             time.sleep(left)
         elif fixed:
             self._rate_limited(
-                f"answer_after_seconds = {fixed:g}: an answer took longer, and its time revealed "
-                "that; raise it"
+                f"answer_after_seconds = {fixed:g}: an answer took longer, which its time "
+                "revealed; raise the setting"
             )
 
     # Receipts
@@ -338,20 +341,20 @@ class Agent:
         """Refuse if the server saw a release that the ledger lacks.
 
         Raises:
-            LedgerUnusable: it did; or the receipt is not one of this site's.
+            LedgerUnusable: it did, or this site never gave the receipt.
         """
         if receipt == NO_RECEIPT:
             return
         seen = self._receipts.read(receipt)
         if seen is None:
             if not self._is_earlier_receipt(run, receipt, entries):
-                # For this server only: whatever it invents, other servers are still answered.
+                # Refuse only this server: it must not be able to stop answers to others.
                 raise LedgerUnusable(
-                    f"run {run.agreement.run[:8]}: its server shows a receipt that was never given "
-                    "with this site's key; tell whoever runs it"
+                    f"run {run.agreement.run[:8]}: its server shows a receipt that this site's "
+                    "key never made; tell the server's operator"
                 )
         elif not seen.known_in(entries) and seen.restores >= self._kept.restores:
-            # What was given before the last declared restore is charged: this release was not.
+            # Releases from before the last declared restore are charged; this release is not.
             self._kept.refuse_for(seen)
 
     def _is_earlier_receipt(self, run: _Run, receipt: bytes, entries: list[Release]) -> bool:
@@ -364,7 +367,7 @@ class Agent:
         )
 
     def _receipt(self, run: _Run, entries: list[Release]) -> bytes:
-        """Return the receipt of the run's last release; it reveals nothing about other runs."""
+        """Return the receipt of the run's last release, which reveals nothing about other runs."""
         of_run = [entry for entry in entries if entry.run == run.agreement.run]
         return self._receipts.of(of_run[-1], self._kept.restores) if of_run else NO_RECEIPT
 
@@ -393,9 +396,9 @@ class OpenedRun:
     Attributes:
         index: its place in the roster.
         role: the role that computes its answers.
-        examples: as the agreement wants them.
-        store: what the site keeps for the run.
-        noted: whether the examples are the ones that the run was begun with.
+        examples: in the form that the agreement requires.
+        store: what the site stores for the run.
+        noted: whether the examples are those that the run began with.
     """
 
     index: int
@@ -413,7 +416,7 @@ def open_run(
     keys: Keys,
     entries: list[Release],
 ) -> OpenedRun:
-    """Return what a site needs to take part in a run; nothing is written.
+    """Return what a site needs to take part in a run, without writing anything.
 
     Raises:
         FedldpError: it cannot take part.
@@ -432,12 +435,12 @@ def check_randomness(agreement: Agreement) -> None:
     """Refuse an agreement whose randomness comes from a seed.
 
     Raises:
-        PrivacyError: it does.
+        PrivacyError: it comes from a seed.
     """
     if agreement.test_seed is not None:
         raise PrivacyError(
-            "the agreement draws all randomness from a seed, which protects nothing; it is for "
-            "`fedldp deploy demo` alone"
+            "the agreement draws all randomness from a seed, which protects nothing; only "
+            "`fedldp deploy demo` may do that"
         )
 
 
@@ -445,7 +448,7 @@ def _secret(policy: SitePolicy, entries: list[Release]) -> bytes:
     """Return the site's secret; it is created if nothing was released yet.
 
     Raises:
-        LedgerLost: it is gone: what was drawn from it and paid for once would be drawn again.
+        LedgerLost: it is gone, so what was drawn from it and paid for once would be drawn again.
     """
     check_secret(policy, entries)
     return read_secret(policy.state / "secret")
@@ -460,12 +463,12 @@ def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
     drawn = any(entry.request != LOST.hex() for entry in entries)
     if drawn and not (policy.state / "secret").exists():
         raise LedgerLost(
-            f"state {policy.state}: the secret is gone, and ledger {policy.ledger} has releases "
-            "that were drawn from it; restore the folder from a copy"
+            f"state {policy.state}: the secret is missing, but ledger {policy.ledger} has "
+            "releases that were drawn from it; restore the folder from a copy"
         )
 
 
 def largest_message(agreement: Agreement) -> int:
-    """Return the largest size of a message in bytes: weights, ranges and masks, keys and boxes."""
+    """Return the largest message in bytes: weights, ranges, masks, keys and encrypted shares."""
     sites, weights = len(agreement.sites), agreement.layout.size
     return _LEAST_BYTES + _BYTES_OF_WEIGHT * weights + _BYTES_OF_SITE * sites

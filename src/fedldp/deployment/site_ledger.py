@@ -1,14 +1,14 @@
-"""A site's ledger, and what shows that it was lost or set back: a mark, and a witness.
+"""A site's ledger, and what shows that it was lost or set back: a mark and a witness.
 
     release -> ledger, synced -> witness, synced -> mark, synced -> the bytes leave
 
-The mark is a file beside the site's key. It says that a ledger was begun with that key, and which
-release was the last. So the site notices if the ledger is gone while the key is not, and if the
-ledger is an older copy. The mark is bound to the machine and to its own file, so a copy of the mark
-is recognised as one, and the site also notices if the whole folder is a copy.
+The mark is a file beside the site's key. It records that a ledger was begun with this key, and the
+last release. So the site notices if the ledger is gone but the key is not, or if the ledger is an
+older copy. The mark is bound to the machine and to its own file, so that a copy of the mark is
+recognised, and with it a copy of the whole folder.
 
-The witness is a file that only grows, on another disk or machine, and that no back-up of the site
-contains. Only the witness shows that everything was set back together, as by a snapshot of the
+The witness is an append-only file on another disk or machine, which no back-up of the site
+includes. Only the witness shows that everything was set back together, as by a snapshot of the
 machine.
 """
 
@@ -41,18 +41,18 @@ LEAST_HASH = 16
 """How many digits of a hash name a release."""
 
 _RESTORED = (
-    "put the newest one back, or stop the agent and run fedldp deploy restored, which charges what "
-    "may be lost"
+    "put the newest copy back, or stop the agent and run fedldp deploy restored, which charges "
+    "what may be lost"
 )
 _BEGUN = b"The site's ledger was begun, and is marked beside its key. Do not remove this file.\n"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A release that a receipt of this site proves, and that its ledger lacks.
+    """A release that a receipt of this site proves but its ledger lacks.
 
     Attributes:
-        restores: as in ``Mark``, at the time when the receipt was given.
+        restores: as in ``Mark``, when the receipt was given.
         number: the release's number.
         hash: the first digits of its hash.
     """
@@ -71,13 +71,13 @@ class Mark:
     """The content of a mark.
 
     Attributes:
-        restores: how often the site was restored from a copy, as its operator declared.
-        number: of the last release; 0 for none.
+        restores: how many restores from a copy the site's operator has declared.
+        number: the number of the last release; 0 if there is none.
         hash: of that release, in hexadecimal.
         date: when it was made, by the site's clock; None if unknown.
-        seen: the latest release that a receipt proves and the ledger lacked.
-        renewals: how many of the entries up to that release renewed the budget and released
-            nothing; None if an earlier fedldp wrote the mark.
+        seen: the latest release that a receipt proved and the ledger lacked.
+        renewals: how many of the entries up to that release only renewed the budget; None if an
+            earlier fedldp wrote the mark.
     """
 
     restores: int = 0
@@ -101,21 +101,21 @@ def last_of(entries: list[Release]) -> tuple[int, str]:
 
 
 class SiteLedger:
-    """A site's ledger, which is begun once, with its mark and its witness.
+    """A site's ledger, which is begun only once, with its mark and its witness.
 
-    Guarantee: the mark and the witness know every release that has left. So if ``check`` passes,
-    the ledger has all releases that they know; if no back-up set them back, nothing is charged too
-    little.
+    Guarantee: the mark and the witness know every release that has left. If ``check`` passes, the
+        ledger has all releases that they know; so if no back-up set them back, nothing is
+        undercharged.
 
-    What it cannot know: that ledger, state, key and mark were set back together by a snapshot of
-    their file system, if there is no witness, or the witness was set back too.
+    It cannot detect that a snapshot of the file system set back ledger, state, key and mark
+    together, if there is no witness or the witness was set back too.
 
     Args:
         policy: of the site.
-        look: whether to write nothing: the ledger must exist, and is not marked.
+        look: whether to write nothing; the ledger must then exist, and is not marked.
 
     Raises:
-        LedgerLost: the ledger was begun and is gone.
+        LedgerLost: the ledger was begun but is gone.
         LedgerUnusable: it cannot be used.
     """
 
@@ -124,9 +124,9 @@ class SiteLedger:
         self._witness = None if policy.witness is None else Witness(policy.witness)
         if not policy.ledger.exists() and was_begun(policy):
             raise LedgerLost(
-                f"ledger {policy.ledger}: it was begun, and is gone; restore it from a copy, and "
-                "run fedldp deploy restored (with --anew if there is no copy), or correct its path "
-                "in the policy. A ledger for other data needs a key and a state folder of its own"
+                f"ledger {policy.ledger}: it was begun but is gone; restore it from a copy and "
+                "run fedldp deploy restored (with --anew if there is no copy), or correct its "
+                "path in the policy. A ledger for other data needs another key and state folder"
             )
         begins = not look or policy.ledger.exists()
         self.ledger = SqliteLedger(policy.ledger, policy.budgets if begins else None)
@@ -140,7 +140,7 @@ class SiteLedger:
         return self._policy.mark.exists() or (flag.exists() and flag.read_bytes() == _BEGUN)
 
     def _begin(self) -> None:
-        """Mark a ledger that is new, or that comes from a fedldp without marks."""
+        """Mark a ledger that is new or that an earlier fedldp began without a mark."""
         flag = _flag(self._policy)
         if not self.marked:
             entries = self.ledger.releases()
@@ -158,23 +158,24 @@ class SiteLedger:
             replace_file(flag, _BEGUN)
 
     def check(self, *, moved: bool = False) -> list[Release]:
-        """Return the entries of the ledger, unless something shows that it was set back.
+        """Return the ledger's entries; refuse if something shows that it was set back.
 
         Args:
             moved: whether the mark may be a copy, or missing.
 
         Raises:
-            LedgerUnusable: something shows it, or the ledger, its mark or its witness cannot be
-                read.
+            LedgerUnusable: it was set back, or the ledger, its mark or its witness cannot be read.
         """
         policy = self._policy
         mark, amiss = read_mark(policy.mark)
         witnessed = None if self._witness is None else self._witness.last()
-        entries = self.ledger.releases()  # last: during a release it is ahead of the other two
+        entries = (
+            self.ledger.releases()
+        )  # read last: during a release, it is ahead of the other two
         if mark is None:
             if not moved:
                 raise LedgerUnusable(
-                    f"mark {policy.mark}: {amiss}; put it back, with the key, or stop the agent "
+                    f"mark {policy.mark}: {amiss}; put it back with the key, or stop the agent "
                     "and run fedldp deploy restored"
                 )
             mark = Mark()
@@ -190,13 +191,13 @@ class SiteLedger:
         if amiss is not None and not moved:
             raise LedgerUnusable(
                 f"mark {policy.mark}: {amiss}, so ledger {policy.ledger} may be an older copy; "
-                "stop the agent and run fedldp deploy restored: with --moved HASH if the site was "
-                "moved and nothing is lost"
+                "stop the agent and run fedldp deploy restored, with --moved HASH if the site "
+                "was moved and nothing is lost"
             )
         return entries
 
     def look(self) -> list[Release]:
-        """Return the entries like ``check``, also of a ledger that is not marked yet.
+        """Return the entries like ``check``, even of a ledger that is not marked yet.
 
         Raises:
             LedgerUnusable: as ``check``.
@@ -222,8 +223,8 @@ class SiteLedger:
     def refuse_for(self, seen: Seen) -> NoReturn:
         """Refuse because of a release that a receipt proves and the ledger lacks.
 
-        The release is noted, so that everything is refused until a restore is declared, or the
-        newest ledger is back.
+        The release is noted, so that everything is refused until a restore is declared or the
+        newest ledger is put back.
 
         Raises:
             LedgerUnusable: always.
@@ -237,12 +238,12 @@ class SiteLedger:
 
     @property
     def restores(self) -> int:
-        """How often the site was restored from a copy, as its operator declared."""
+        """How many restores from a copy the site's operator has declared."""
         mark, _ = read_mark(self._policy.mark)
         return 0 if mark is None else mark.restores
 
     def last_words(self, entries: list[Release]) -> str:
-        """Return the last release in words, for people to note, and to compare with notes."""
+        """Return the last release in words, for people to note and compare."""
         if not entries:
             return "no release yet"
         mark, _ = read_mark(self._policy.mark)
@@ -252,12 +253,12 @@ class SiteLedger:
         return f"release {number}{date}, hash {hash}{self.ledger.renewed_words(entries)}"
 
     def restored(self, mark: Mark) -> None:
-        """Restart the checks, once what is lost is charged or known to be nothing.
+        """Restart the checks, once lost releases are charged, or if none were lost.
 
         Raises:
             LedgerUnusable: the mark or the witness cannot be written.
         """
-        self._write(mark)  # until this is done, the site refuses everything
+        self._write(mark)  # until then, the site refuses everything
         replace_file(_flag(self._policy), _BEGUN)
 
     def _write(self, mark: Mark) -> None:
@@ -282,14 +283,14 @@ class SiteLedger:
 
 
 def was_begun(policy: SitePolicy) -> bool:
-    """Return whether a ledger was begun with the site's key, or its state."""
+    """Return whether a ledger was begun with the site's key or state."""
     return policy.mark.exists() or _flag(policy).exists()
 
 
 def left_of(policy: SitePolicy) -> tuple[tuple[float, ...], str]:
     """Return what each of the site's budgets has left, and the last release in words.
 
-    This begins no ledger.
+    This creates no ledger.
 
     Raises:
         LedgerUnusable: see ``SiteLedger``.
@@ -306,7 +307,7 @@ def _flag(policy: SitePolicy) -> Path:
 
 
 def now() -> str:
-    """Return the time by this machine's clock, for people: no decision depends on it."""
+    """Return the time by this machine's clock, for people only: no decision depends on it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -314,7 +315,7 @@ def now() -> str:
 
 
 def read_mark(path: Path) -> tuple[Mark | None, str | None]:
-    """Return the content of a mark, None if it is unknown; and what is wrong with the file."""
+    """Return a mark's content, None if unknown, and what is wrong with the file, if anything."""
     try:
         found = json.loads(path.read_text())
         seen = found["seen"]
@@ -342,7 +343,7 @@ def read_mark(path: Path) -> tuple[Mark | None, str | None]:
 
 
 def write_mark(path: Path, mark: Mark) -> None:
-    """Replace a mark by a new file, synced, and bound to this machine and to that file.
+    """Replace a mark with a new, synced file, bound to this machine and to the file itself.
 
     Raises:
         LedgerUnusable: it cannot be written.
@@ -389,9 +390,9 @@ def _hash(found: Any) -> str:
 
 
 def _machine() -> str | None:
-    """Return a hash that identifies this machine: systemd asks not to show its id itself.
+    """Return a hash that identifies this machine: systemd asks not to reveal the machine's id.
 
-    The number of the file's device is not part of it: that may change when a machine starts.
+    The device number of the file is not part of it: it may change when a machine starts.
     """
     try:
         found = Path("/etc/machine-id").read_bytes().strip()
@@ -421,9 +422,9 @@ def _born(path: Path) -> str | None:
 
 
 class Witness:
-    """A file that gets one line for each release, and is never overwritten.
+    """A file to which each release adds a line; no line is ever overwritten.
 
-    This class never creates it: if its disk is missing, a new file would know nothing.
+    This class never creates the file: if its disk is missing, a new file would know nothing.
 
     Args:
         path: of the file.
@@ -436,12 +437,12 @@ class Witness:
         self._path = path
 
     def last(self) -> tuple[int, str] | None:
-        """Return the number and the hash of the last release that it knows; None if it is empty.
+        """Return the number and the hash of the last release in the file; None if it is empty.
 
         An unfinished last line belongs to a release that has not left.
 
         Raises:
-            LedgerUnusable: it is missing, cannot be read, or fedldp did not write its last line.
+            LedgerUnusable: it is missing or cannot be read, or fedldp did not write its last line.
         """
         try:
             with self._path.open("rb") as file:
@@ -450,8 +451,8 @@ class Witness:
                 lines = file.read().split(b"\n")[:-1]
         except OSError as error:
             raise LedgerUnusable(
-                f"witness {self._path}: {error.strerror}; see to its disk, or make it, once, by: "
-                f"touch {self._path}"
+                f"witness {self._path}: {error.strerror}; check its disk, or, for a new site, "
+                f"create it once: touch {self._path}"
             ) from error
         if not lines:
             if size > self._TAIL:
@@ -473,20 +474,20 @@ class Witness:
             try:
                 size = os.fstat(handle).st_size
                 torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-                # The rest of a torn line is not the last line, so it is not read.
+                # The rest of an incomplete line is not the last line, so it is not read.
                 line = (b"\n" if torn else b"") + f"{date} {number} {hash}\n".encode()
-                if os.write(handle, line) < len(line):  # which raises no error on a full disk
+                if os.write(handle, line) < len(line):  # on a full disk, without an error
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(handle)
             finally:
                 os.close(handle)
         except OSError as error:
             raise LedgerUnusable(
-                f"witness {self._path}: it cannot be written: {error.strerror}; see to its disk"
+                f"witness {self._path}: it cannot be written: {error.strerror}; check its disk"
             ) from error
 
     def _malformed(self) -> LedgerUnusable:
         return LedgerUnusable(
-            f"witness {self._path}: its last line is none that fedldp writes; take out what else "
-            "wrote there"
+            f"witness {self._path}: fedldp did not write its last line; remove what another "
+            "program wrote there"
         )

@@ -2,15 +2,15 @@
 
     request -> journal -> nodes that said who they are -> answers, until all are in or the deadline
 
-A site that does not answer, or cannot, is asked the same request again until the deadline; it
-gives the same bytes. An answer counts once, for the site whose identity signed for its node.
+A site that does not or cannot answer gets the same request again until the deadline, and gives the
+same bytes. An answer counts once, for the site whose identity signed for its node.
 
-Before the first request, and after a round that too few sites answered, nobody is asked until the
-quorum is there and has accepted the agreement: a report costs its site something, and would be
+Before the first request, and after a round that too few sites answered, no site is asked until the
+quorum is present and has accepted the agreement: otherwise sites would pay for reports that are
 wasted. Once the quorum has answered, the round does not wait for a site that was silent in the last
-rounds; that site is asked all the same, and waited for again as soon as it says who it is or
-answers, even if its answer comes too late. A site that withdrew its acceptance is neither asked nor
-waited for until it accepts again.
+rounds. That site is still asked, and is waited for again as soon as it identifies itself or
+answers, even too late. A site that withdrew its acceptance is neither asked nor waited for until it
+accepts again.
 """
 
 from __future__ import annotations
@@ -61,33 +61,33 @@ log = logging.getLogger("fedldp.server")
 _PAUSE = 2.0
 """Seconds before a site that could not be reached is asked again."""
 _AGAIN = 60.0
-"""Seconds after which an unanswered request is asked again while the first still waits; a third of
-the deadline, where that is shorter."""
+"""Seconds after which an unanswered request is sent again while the first is still pending; a third
+of the deadline, if that is shorter."""
 _LOOK = 2.0
-"""Seconds between looks for nodes."""
+"""Seconds between two searches for nodes."""
 _SEE = 1.0
-"""Seconds between checks of who is there, where the pipe knows it; with very many sites a check
-takes long, and ``_SEE_SHARE`` sets the pause to a multiple of its duration."""
+"""Seconds between checks of which sites are present, if the pipe knows; with very many sites a
+check takes long, so ``_SEE_SHARE`` makes the pause a multiple of its duration."""
 _SEE_SHARE = 20
 _NAMED = 20
-"""The most sites that one line names."""
+"""The most sites that one log line names."""
 _TELL = 0.25
 """Seconds between two updates of what a phase waits for."""
 _GREET_AGAIN = 15.0
-"""Seconds after which a node that did not say who it is is greeted again while the first greeting
-still waits: a SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a
+"""Seconds after which a node that did not identify itself is greeted again while the first greeting
+is pending. A SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a
 message delivers each later answer only when the next message comes."""
 _GREETED_AGAIN_AT_ONCE = 32
-"""The most nodes for which one check does so: with thousands, an answer may just be slow."""
+"""The most nodes that one check greets again: with thousands, an answer may just be slow."""
 
 _GIVEN_UP = 2
-"""How many rounds in a row a site may leave a phase unanswered before it is not waited for."""
+"""How many rounds in a row a site may leave a phase unanswered and still be waited for."""
 
 _STRANGER_AGAIN = 5.0
-"""Seconds before a node is greeted again whose site had not accepted the agreement."""
+"""Seconds before greeting a node again whose site had not accepted the agreement."""
 
 RELEASED_TWICE = "it may have released twice"
-"""What a log says of a site that gave two different answers to one request."""
+"""What the log says about a site that gave two different answers to one request."""
 
 
 _NOTHING_RELEASED = {
@@ -119,7 +119,7 @@ class QuorumMissed(RunError):
     """
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; what was complete is kept: run the same command again")
+        super().__init__(f"{what}; all complete rounds are kept: run the same command again")
         self.what = what
 
 
@@ -128,12 +128,12 @@ class Pipe(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether anybody is connected."""
+        """Whether any site is connected."""
         ...
 
     @property
     def absent(self) -> str:
-        """The message for as long as nobody is connected."""
+        """The message to log while no site is connected."""
         ...
 
     def nodes(self, timeout: float) -> list[int]:
@@ -141,7 +141,7 @@ class Pipe(Protocol):
         ...
 
     def present(self) -> Sequence[Presence] | None:
-        """Return what is known of each site, by the number of its node; None: nothing is known."""
+        """Return what is known of each site, by its node's number, or None if nothing is."""
         ...
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
@@ -149,7 +149,7 @@ class Pipe(Protocol):
         ...
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
-        """Return what came in, by tag; None for a reply that will not come."""
+        """Return what arrived, by tag; None for a reply that will not arrive."""
         ...
 
 
@@ -159,7 +159,7 @@ class _Waiting:
 
     request: RoundRequest
     message: bytes | None
-    """The packed request; None where each site gets its own."""
+    """The packed request; None if each site gets its own."""
     open: set[int]
     answers: dict[int, bytes] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
@@ -169,9 +169,9 @@ class _Waiting:
     tags: dict[int, int] = field(default_factory=dict)
     due: dict[int, float] = field(default_factory=dict)
     next_due: float = -math.inf
-    """When the next site that has a node is due to be asked."""
+    """When to ask the next site that has a node."""
     told: float = -math.inf
-    """When the log last said what the phase waits for."""
+    """When the log last said what the phase is waiting for."""
 
 
 class Sites:
@@ -181,11 +181,11 @@ class Sites:
         agreement: of the run.
         pipe: carries messages to nodes.
         journal: of the server.
-        receipts: the last one of each site; this class keeps them up to date.
-        check: refuses a report that no site would send, with a WireError.
-        watch: is told what happens.
-        patient: whether the deadline runs only once the quorum is there, at first and after a
-            round that was missed; otherwise it runs at once.
+        receipts: the last receipt of each site, which this class keeps up to date.
+        check: raises WireError for a report that no site would send.
+        watch: is told about events.
+        patient: whether the deadline starts only once the quorum is present, in the first round and
+            after a round that missed the quorum; otherwise it starts at once.
     """
 
     def __init__(
@@ -211,36 +211,36 @@ class Sites:
         self._greet_again: dict[int, float] = {}
         """When each silent node is greeted again."""
         self._known_by: dict[int, int] = {}
-        """The tag of the greeting that located each site; earlier greetings do not override it."""
+        """The tag of the greeting that located each site; older greetings do not override it."""
         self._met_some = False
         """Whether a site has a new node since sites were last asked."""
         self._looked, self._see_again = -_LOOK, -math.inf
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
-        """Which site each request of a finished phase went to, by the request's tag."""
+        """Which site each request of a finished phase was sent to, by the request's tag."""
         self._released: dict[int, set[int]] = {}
         self._round = 0
         self._gathers = True
-        """Whether the next request waits until the quorum is there."""
+        """Whether the next request waits until the quorum is present."""
         self.waited = 0.0
-        """Seconds in which nobody was asked, because the quorum was not there."""
+        """Seconds in which no site was asked because the quorum was not present."""
         self._unfit: set[int] = set()
         """Connected sites whose version of fedldp differs from the agreement's."""
         self._left: set[int] = set()
-        """Sites that accepted the agreement and withdrew that."""
+        """Sites that withdrew their acceptance of the agreement."""
         self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)
         """How many rounds in a row a site left a phase unanswered, by site and phase."""
 
     def released(self, phase: int) -> list[int]:
-        """Return who may have answered in a phase of the last round, in ascending order.
+        """Return the sites that may have answered in a phase of the last round, in ascending order.
 
-        An answer that comes late, or is lost, was still released: so these are all sites that the
-        request was sent to, except those that say that they released nothing.
+        An answer that is late or lost was still released, so these are all sites that the request
+        was sent to, except those that say that they released nothing.
         """
         return sorted(self._released.get(phase, ()))
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Ask sites; yield their answers as they come, once for each site.
+        """Ask sites, and yield their answers as they arrive, one for each site.
 
         Raises:
             RunError: fewer than the quorum sent a report before the deadline.
@@ -252,7 +252,7 @@ class Sites:
         message = None if request.own else pack_request(request)
         asked_before = self._journal.begun(round, phase)
         self._journal.ask(round, phase, _kept(request) if message is None else message)
-        # Before a restart, nobody knows who was asked.
+        # After a restart, nobody knows who was asked before.
         self._released.setdefault(phase, set(clients) if asked_before else set())
         waiting = _Waiting(request, message, set(clients))
         closed = self._journal.closed(round, phase)
@@ -271,7 +271,7 @@ class Sites:
             if not self._agreement.is_enough(waiting.reported):
                 error = self._too_few(waiting, len(clients))
                 self._gathers = True
-                for client in waiting.open:  # connected sites say so again
+                for client in waiting.open:  # connected sites identify themselves again
                     self._nodes.pop(client, None)
                 raise error
             if self._agreement.channel == "sum":
@@ -285,7 +285,7 @@ class Sites:
             self._look_at_sites(now)
             if self._pipe.connected:
                 if not (self._gathers and self._patient):
-                    left -= now - last  # no site is to blame for time without a connection
+                    left -= now - last  # time without a connection does not count against the sites
                 self._look_for_nodes(waiting, now)
                 self._gathers &= not self._has_quorum(waiting)
                 if not self._gathers:
@@ -309,7 +309,7 @@ class Sites:
                         yield client, content
 
     def _look_at_sites(self, now: float) -> None:
-        """Note who is connected, and with which version, where the pipe knows it."""
+        """Note which sites are connected, and their versions, if the pipe knows."""
         if now < self._see_again:
             return
         agreed = self._agreement.version
@@ -321,7 +321,7 @@ class Sites:
             (self._unfit.add if unfit else self._unfit.discard)(client)
             if unfit:
                 self._nodes.pop(client, None)
-                detail = f"{found.version}; the agreement has {agreed}, and it waits for that"
+                detail = f"{found.version}; the agreement requires {agreed}"
                 self._watch.is_now(client, "other-version", detail)
             elif not found.there:
                 self._watch.is_now(client, "away")
@@ -342,17 +342,17 @@ class Sites:
             return f"round {round}: waits for {self._named(waiting.open)}"
         there = waiting.open & self._nodes.keys()
         return (
-            f"round {round}: waits until {quorum} sites are there and have accepted; {len(there)} "
-            f"have, and {self._named(waiting.open - there)} not"
+            f"round {round}: waits until {quorum} sites are present and have accepted; "
+            f"{len(there)} have, but not {self._named(waiting.open - there)}"
         )
 
     def _named(self, clients: set[int]) -> str:
-        """Return the names of sites; of very many, the first ones."""
+        """Return the names of sites, or of the first ones if there are very many."""
         names = [self._agreement.sites[c].name for c in heapq.nsmallest(_NAMED, clients)]
         return ", ".join(names) + _and_more(len(clients))
 
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
-        """Return whether the quorum is there, and every open site has been silent for long."""
+        """Return whether the quorum has answered and all other sites have been silent for long."""
         phase = waiting.request.phase
         given_up = all(
             client in self._left or self._unanswered[client][phase] >= _GIVEN_UP
@@ -366,14 +366,14 @@ class Sites:
         self._left.discard(client)
 
     def _look_for_nodes(self, waiting: _Waiting, now: float) -> None:
-        """Greet unknown nodes, as long as some awaited site has no node."""
+        """Greet unknown nodes while some awaited site has no node."""
         if now - self._looked < _LOOK or waiting.open <= self._nodes.keys():
             return
         self._looked = now
         try:
             there = self._pipe.nodes(timeout=5.0)
         except WireError:
-            return  # the pipe is gone; the round waits until it is back
+            return  # the pipe broke; the round waits until it is back
         known = set(self._nodes.values())
         due = [
             n
@@ -404,9 +404,7 @@ class Sites:
         if isinstance(hello, Stranger):
             self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
             if self._pipe.present() is None:
-                self._rate_limited(
-                    f"node {node}: its site has not accepted the agreement, or not this one"
-                )
+                self._rate_limited(f"node {node}: its site has not accepted this agreement")
             else:
                 self._watch.is_now(node, "not-accepted")
         if not isinstance(hello, Hello) or hello.index >= len(self._agreement.sites):
@@ -414,13 +412,13 @@ class Sites:
         site = self._agreement.sites[hello.index]
         signed = to_sign(self._agreement.digest, challenge, hello.index)
         if not is_signed(site.key, hello.signature, signed):
-            self._rate_limited(f"node {node}: says it is {site.name}, and did not sign for that")
+            self._rate_limited(f"node {node}: claims to be {site.name}, but its signature is wrong")
             return
         if self._receipts.is_changed(hello.index):
             self._has_other_key(hello.index)
             return
         if hello.index not in self._known_by and self._receipts.last(hello.index) == NO_RECEIPT:
-            # From the first greeting only: a request is repeated unchanged.
+            # Only at the first greeting, because a request is repeated unchanged.
             self._receipts.keep(hello.index, hello.receipt)
         self._heard_of(hello.index)
         if tag < self._known_by.get(hello.index, tag):
@@ -434,20 +432,20 @@ class Sites:
             self._watch.is_now(hello.index, "ready")
 
     def _has_other_key(self, client: int) -> None:
-        """Stop asking a site: whoever answers with its earlier key may be somebody else."""
+        """Stop asking a site: somebody else may answer with its earlier key."""
         name = self._agreement.sites[client].name
         node = self._nodes.pop(client, None)
         if node is not None:
             self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
         self._watch.is_now(client, "refused", "its key was changed")
         self._rate_limited(
-            f"site {name} changed its key, and this run's agreement has the earlier one: it is not "
-            "asked any more",
+            f"site {name} changed its key, and this run's agreement has the earlier one: it is no "
+            "longer asked",
             f"changed key {name}",
         )
 
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
-        """Ask the sites that are due; otherwise only check that none is."""
+        """Ask the sites that are due."""
         if now < waiting.next_due and not self._met_some:
             return
         self._met_some = False
@@ -483,10 +481,10 @@ class Sites:
         waiting.due[client] = time.monotonic() + _PAUSE
         waiting.next_due = min(waiting.next_due, waiting.due[client])
         if not body:
-            # Its node may have come back under another number.
+            # Its node may have returned under another number.
             self._nodes.pop(client, None)
             self._watch.is_now(client, "away")
-            self._rate_limited(f"site {name} could not be reached; it is asked again")
+            self._rate_limited(f"site {name} could not be reached; it will be asked again")
             return None
         try:
             message = read_by_server(body)
@@ -504,11 +502,11 @@ class Sites:
         if node is not None:  # greet it again: it may accept again
             self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
         self._watch.is_now(client, "not-accepted")
-        self._rate_limited(f"site {name} does not accept the agreement any more; it is not asked")
+        self._rate_limited(f"site {name} no longer accepts the agreement; it is not asked")
         return None
 
     def _came_late(self, client: int, body: bytes | None) -> None:
-        """Store the receipt of an answer that is not used any more."""
+        """Store the receipt of an answer that is no longer used."""
         try:
             message = read_by_server(body) if body else None
         except WireError:
@@ -519,7 +517,7 @@ class Sites:
             self._heard_of(client)
 
     def _compare(self, waiting: _Waiting, client: int, body: bytes | None) -> None:
-        """Report a site that answers a request a second time, and differently."""
+        """Report a site that answers a request a second time and differently."""
         try:
             message = read_by_server(body) if body else None
         except WireError:
@@ -529,8 +527,8 @@ class Sites:
         if isinstance(message, Answered) and message.answer != waiting.answers[client]:
             name = self._agreement.sites[client].name
             self._rate_limited(
-                f"site {name} gave another answer to a request that it had answered: the first "
-                f"counts, and {RELEASED_TWICE}"
+                f"site {name} gave a second, different answer to a request: the first counts, and "
+                f"{RELEASED_TWICE}"
             )
 
     def _counted(self, waiting: _Waiting, client: int, answer: bytes) -> Report | Refusal:
@@ -545,7 +543,7 @@ class Sites:
             if content.reason == Reason.LEDGER:
                 self._rate_limited(
                     f"site {self._agreement.sites[client].name} refuses: its ledger cannot be "
-                    "used, or is an older copy; its operator's log says what to do"
+                    "used, or is an older copy; the site's log says what to do"
                 )
             if content.reason in _NOTHING_RELEASED:
                 self._released[waiting.request.phase].discard(client)
@@ -562,11 +560,11 @@ class Sites:
         for client in sorted(waiting.open):
             what = "did not answer"
             if client in waiting.strangers | self._left:
-                what = "does not accept the agreement any more"
+                what = "no longer accepts the agreement"
             elif client in waiting.unused:
-                what = "gave no answer that can be used"
+                what = "gave no usable answer"
             elif self._gathers and client in self._nodes:
-                what = "was not asked, as too few were there"
+                what = "was not asked, because too few sites were present"
             why.append(f"{names[client]} {what}")
         must = "must" if self._agreement.config.committee is None else "of one committee must"
         within = f" within {self._agreement.deadline_seconds:g} s" if waiting.open else ""
@@ -578,25 +576,25 @@ class Sites:
         for_good = [each.reason for each in waiting.refused.values() if each.reason in _FOR_GOOD]
         if asked - len(for_good) >= self._agreement.quorum:
             return QuorumMissed(what)
-        remedy = "these sites go on to refuse: agree on another run"
+        remedy = "these sites will keep refusing: agree on another run"
         if Reason.OVER_BUDGET in for_good:
             remedy = (
-                "the budgets of sites are used up: agree on a run that costs less, with fewer "
-                "rounds or a smaller epsilon"
+                "the budgets of some sites are used up; agree on a run that costs less, with "
+                "fewer rounds or a smaller epsilon"
             )
         return EndedForGood(
-            f"{what}; what was complete is kept, and the same command would end here too, for "
+            f"{what}; all complete rounds are kept, but the same command would fail here again: "
             f"{remedy}"
         )
 
 
 def _and_more(sites: int) -> str:
-    """Return how a line ends that names only the first of many sites."""
+    """Return the end of a line that names only the first of many sites."""
     return f", and {sites - _NAMED:,} more" if sites > _NAMED else ""
 
 
 def _kept(request: RoundRequest) -> bytes:
-    """Return what a journal stores of a request that differs by site, with a digest of that."""
+    """Return what a journal stores of a request that differs by site: with a digest of the rest."""
     own = hashlib.sha256()
     for client in sorted(request.own):
         parts = request.own[client]

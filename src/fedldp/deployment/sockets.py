@@ -1,4 +1,4 @@
-"""Unix sockets that only their owner (and, where it is asked for, one group) can reach."""
+"""Unix sockets that only their owner, and one group if requested, can reach."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ LONGEST_PATH = 107
 
 
 def listen(path: Path, group: str | None = None) -> socket.socket:
-    """Return a listening Unix socket at ``path``; whoever closes it must remove the file.
+    """Return a listening Unix socket at ``path``; the caller must remove the file after closing it.
 
-    The socket's file has mode 0600. Its folder (created with mode 0700 if missing) must belong to
-    the owner only, and nobody else may be able to replace a folder above it. A socket file that a
-    dead process left behind is replaced.
+    The socket's file has mode 0600. Its folder (created with mode 0700 if missing) must be
+    accessible to its owner only, and nobody else may be able to replace a folder above it. A socket
+    file that a dead process left behind is replaced.
 
     Args:
         path: at most 107 bytes.
-        group: a group whose members may connect too, such as the SuperNode's: the file has mode
-            0660 and the group, and the folder may let the group in (0710), but not write.
+        group: a group whose members may connect too, such as the SuperNode's: the file then has
+            mode 0660 and this group, and the folder may let the group in (0710) but not write.
 
     Raises:
-        ConfigError: the path is too long, others could write there, something else lies or listens
-            there, the group does not exist, or the system refuses.
+        ConfigError: the path is too long, others could write there, the path is in use, the group
+            does not exist, or the system refuses.
     """
     path = Path(os.path.abspath(path))
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise ConfigError(
-            f"the socket's path {path} has more than {LONGEST_PATH} bytes: choose a shorter one"
+            f"the socket's path {path} has more than {LONGEST_PATH} bytes: choose a shorter path"
         )
     try:
         group_id = None if group is None else grp.getgrnam(group).gr_gid
     except KeyError:
-        raise ConfigError(f"there is no group {group!r} for the socket {path}: make it") from None
+        raise ConfigError(
+            f"the group {group!r} of the socket {path} does not exist: create it"
+        ) from None
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_folders(path.parent, group_id)
@@ -68,7 +70,9 @@ def _check_folders(folder: Path, group_id: int | None) -> None:
     found = folder.resolve().stat()
     others = stat.S_IMODE(found.st_mode) & 0o077
     if found.st_uid != os.geteuid():
-        raise ConfigError(f"the socket's folder {folder} belongs to another user: use one's own")
+        raise ConfigError(
+            f"the socket's folder {folder} belongs to another user: use a folder of this user"
+        )
     lets_in = group_id is not None and found.st_gid == group_id and not others & ~0o050
     if others and not lets_in:
         raise ConfigError(
@@ -91,10 +95,10 @@ def _remove_what_is_dead(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise ConfigError(f"{path} is there and no socket: remove it, or name another path")
+        raise ConfigError(f"{path} exists and is not a socket: remove it, or choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         refused = probe.connect_ex(str(path))
     if refused != errno.ECONNREFUSED:
-        raise ConfigError(f"another process listens at {path}: end it, or name another path")
+        raise ConfigError(f"another process listens at {path}: end it, or choose another path")
     path.unlink(missing_ok=True)

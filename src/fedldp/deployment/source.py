@@ -1,4 +1,4 @@
-"""A site's file of examples: as it is on disk, and as an agreement wants it."""
+"""A site's file of examples, as stored on disk and as an agreement requires them."""
 
 from __future__ import annotations
 
@@ -46,15 +46,14 @@ class SiteData:
     def examples(
         self, agreed: Columns, features: Sequence[str] | None = None, *, leave_out: bool = True
     ) -> Examples:
-        """Return the examples; of a table, by the agreed ranges, categories and classes.
+        """Return the examples; a table is encoded by the agreed ranges, categories and classes.
 
         Args:
-            agreed: the agreement's columns; each site names its columns of labels and people
-                itself.
-            features: the agreed names of a table's features, in order; None if none are agreed:
-                then the file's order counts, and must be the same at all sites.
-            leave_out: whether to leave out what does not fit, because whether a site takes part
-                must not reveal what examples it has; otherwise it is refused.
+            agreed: the agreement's columns; each site names its own columns of labels and people.
+            features: the agreed names of a table's features, in order; None if none are agreed: the
+                order is then the file's, which must be the same at all sites.
+            leave_out: whether to leave out examples that do not fit, because whether a site takes
+                part must not reveal its examples; otherwise such examples are refused.
 
         Raises:
             DataError, ConfigError: the table does not contain what was agreed.
@@ -71,14 +70,14 @@ class SiteData:
         return self._columns(agreed).person is not None
 
     def check_people(self, agreed: Columns) -> None:
-        """Refuse wrong entries of rows' persons; only the site's operator is told.
+        """Refuse invalid entries in the person column; only the site's operator is told.
 
         A round leaves such rows out instead: a refusal would reveal them to others.
 
         Raises:
             DataError, ConfigError: a row has no person, or the person column is missing.
         """
-        if not isinstance(self.found, Examples):  # those were checked when they were read
+        if not isinstance(self.found, Examples):  # these were checked on reading
             check_people(self.found, self._columns(agreed))
 
     def _columns(self, agreed: Columns) -> Columns:

@@ -1,4 +1,4 @@
-"""The privacy statement of a deployed run: what was agreed, and what was really released."""
+"""The privacy statement of a deployed run: what was agreed, and what was in fact released."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMED = (
     "programs on its machine{} still see how busy it is)"
 )
 TIMED, TIMED_OVER_FLOWER = _TIMED.format(""), _TIMED.format(", the SuperNode's among them,")
-"""What the statement does not cover; over Flower, a site runs another program beside the agent."""
+"""What the statement does not cover; over Flower, a site runs another program as well."""
 
 
 def stated(
@@ -32,10 +32,10 @@ def stated(
 
     Args:
         config: of the run.
-        releases: who released what in which round; where reports are summed, who is in each sum.
-        summed: the secure sum between the clients and the server, where there is one.
+        releases: who released what in which round, and, if reports are summed, who is in each sum.
+        summed: the secure sum between the clients and the server, if there is one.
         simulated: whether all randomness comes from a seed.
-        timed: what the statement does not cover about the times of answers.
+        timed: what the statement does not cover about the timing of answers.
         delta: of approximate guarantees; None: the configuration's.
     """
     found = statement(
@@ -48,7 +48,7 @@ def stated(
         assumed=assumed(config),
         persons_at_sites=config.persons_at_sites,
     )
-    # What a simulation's noise guarantees in real arithmetic is not about what is sent here.
+    # What a simulation's noise guarantees in real arithmetic does not apply to what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]
     warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
     warnings += [*config.composition.notes, timed]

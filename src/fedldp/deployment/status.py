@@ -1,7 +1,7 @@
-"""The state of a run, at its server or at a site: read from their files, at any time.
+"""The state of a run at its server or at a site, read from files at any time.
 
 Each side shows only its own state. A server does not know what is left of a site's budget: the
-largest cost of a run is public, but a site's limit and its other releases are the site's own.
+largest cost of a run is public, but only the site knows its limit and its other releases.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def status_of_server(folder: Path) -> dict[str, Any]:
     file = folder / "agreement"
     if not file.is_file():
         raise ConfigError(
-            f"{folder}: not a server's folder, which has a file named agreement; give the folder "
-            "that fedldp deploy server was given, or a site's policy"
+            f"{folder}: not a server's folder, because it has no file named agreement; give the "
+            "folder of fedldp deploy server, or a site's policy"
         )
     agreement = parse_agreement(file.read_bytes(), own=None)
     known, done = read_status(folder), _lines(folder / "metrics.jsonl")
@@ -60,7 +60,9 @@ def status_of_server(folder: Path) -> dict[str, Any]:
     elif runs:
         following = str(known.get("next", "begins"))
     else:
-        following = "start fedldp deploy server again, which goes on after the last complete round"
+        following = (
+            "start fedldp deploy server again, which continues after the last complete round"
+        )
     return {
         "rounds": {"done": done, "of": of},
         "sites": sites,
@@ -84,7 +86,7 @@ def _of_server(runs: bool, known: dict[str, Any], sites: Iterable[dict[str, Any]
             yield ended
     missed = known.get("missed", 0)
     if missed:
-        yield f"the round under way was tried {missed} times, and too few sites took part"
+        yield f"the current round was tried {missed} times, but too few sites took part"
     for site in sites:
         detail = f" ({site['detail']})" if site["detail"] else ""
         if site["state"] in _AMISS:
@@ -101,7 +103,7 @@ _AMISS = {
 
 
 def status_of_site(policy: SitePolicy) -> dict[str, Any]:
-    """Return a site's state, in the same form; it shows its own parts of its ledger."""
+    """Return a site's state, in the same form, with what its ledger shows only to the site."""
     runs, known = is_held(policy.state / "lock"), read_status(policy.state)
     warnings = [] if runs else ["the agent does not run"]
     budgets: list[dict[str, Any]] | None = None
@@ -123,7 +125,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         warnings.append(f"the agent refuses: {known['refuses']}")
     connected = bool(runs and known.get("connected"))
     if runs and policy.server is not None and not connected:
-        warnings.append(f"the server is not reached: {known.get('amiss')}")
+        warnings.append(f"the server cannot be reached: {known.get('amiss')}")
     found, names, own = list[dict[str, Any]](), list[str](), _own(policy)
     for path in sorted(policy.accepted.glob("*.agreement")):
         try:
@@ -166,10 +168,10 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
 def check_can_pay(
     ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
 ) -> None:
-    """Refuse if the ledger cannot pay for another round that the run may still have.
+    """Refuse if the ledger cannot pay for another possible round of the run.
 
     Raises:
-        FedldpError: it cannot; the message says what a round costs, and what is left.
+        FedldpError: it cannot; the message says what a round costs and what is left.
     """
     of_run = [entry for entry in entries if entry.run == agreement.run]
     if len({entry.round for entry in of_run}) >= agreement.rounds_of(index):
@@ -181,13 +183,13 @@ def check_can_pay(
         cost = budget.spent([total_of(budget.price(event, paid) for event in events)])
         if cost > left:
             raise FedldpError(
-                f"run {agreement.run[:8]}: its next round costs {budget.amount(cost)}, and "
+                f"run {agreement.run[:8]}: its next round costs {budget.amount(cost)}, but only "
                 f"{number(left, up=False)} is left: the agent refuses it"
             )
 
 
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
-    """Return limit, spent and left of each budget of a ledger; None for infinity.
+    """Return limit, spent and left of each budget of a ledger; None means infinity.
 
     ``left`` counts since the owner's last renewal, ``spent`` since the beginning.
     """
@@ -244,7 +246,7 @@ def _next_of_site(runs: bool, under_way: list[dict[str, Any]], found: list[dict[
         return "answers " + ", ".join(f"run {each['run'][:8]}" for each in under_way)
     done = [each["digest"][:16] for each in found if each["state"] != "retired"]
     if done:
-        return f"all is answered; once the server is done: fedldp deploy retire {done[0]}"
+        return f"all rounds are answered; once the server is done: fedldp deploy retire {done[0]}"
     return "accept an agreement: fedldp deploy accept run.agreement"
 
 

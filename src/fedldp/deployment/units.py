@@ -1,6 +1,6 @@
-"""Units for systemd: an agent or a server, over HTTPS, that systemd restarts by itself.
+"""Units for systemd: an agent or a server over HTTPS, which systemd restarts.
 
-Each runs as the user who owns its folder, can write nowhere else, and has no further rights.
+Each runs as the user who owns its folder, and can write only there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Description={description}
 After=network-online.target
 Wants=network-online.target
 RequiresMountsFor={folders}
-# It is tried again for ever.
+# Restart it without a limit.
 StartLimitIntervalSec=0
 
 [Service]
@@ -31,12 +31,12 @@ WorkingDirectory={folder}
 ExecStart={command}
 Restart={restart}
 RestartSec={pause}
-# What would end so again until a person has done something.
+# Statuses that need a person: a restart would end the same way.
 RestartPreventExitStatus={ended_for_good}
 TimeoutStopSec=60
 UMask=0077
 
-# Nothing of its memory gets onto a disk, and it cannot take the whole machine's.
+# Its memory is never written to a disk, and it cannot take all of the machine's memory.
 LimitCORE=0
 MemoryMax=80%
 MemorySwapMax=0
@@ -89,15 +89,15 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
     terms, place = read_policy(policy), policy.absolute()
     if terms.server is None:
         raise ConfigError(
-            f"policy {policy}: server is not set: over Flower an agent and a SuperNode need two "
-            "users; their units are in docs/systemd"
+            f"policy {policy}: server is not set: over Flower, the agent and the SuperNode run as "
+            "two users; use the units in docs/systemd"
         )
-    read_private(terms.key)  # another user could not read it
+    read_private(terms.key)  # refuses a key that others may read
     user = _owner(place.parent)
     if _closed_to(place.parent, terms.data):
         raise ConfigError(
-            f"data {terms.data}: {user}, as whom the agent will run, may not read it; give it to "
-            f"that user, by chown {user}"
+            f"data {terms.data}: the agent will run as {user}, who may not read this file; run "
+            f"chown {user} on it"
         )
     writable = {terms.ledger.parent, terms.state.parent, terms.key.parent}
     _check_lasts({terms.data, place.parent, *writable})
@@ -119,11 +119,11 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
 
 
 def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
-    """Return the name and the text of the unit of a run's server; it ends with the run.
+    """Return the name and the text of the unit of a run's server, which ends with the run.
 
     Args:
         agreement: of the run; the run folder will be beside it, with the same name.
-        options: further options of ``fedldp deploy server``.
+        options: more options of ``fedldp deploy server``.
 
     Raises:
         FedldpError: the agreement is invalid or over Flower, root owns its folder, or a reboot
@@ -132,8 +132,8 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
     found, place = read_agreement(agreement, own=None), agreement.absolute()
     if found.link == "flower":
         raise ConfigError(
-            f"agreement {agreement}: link = flower: its server needs a SuperLink of another user; "
-            "their units are in docs/systemd"
+            f"agreement {agreement}: link = flower: its server needs a SuperLink that runs as "
+            "another user; use the units in docs/systemd"
         )
     _check_lasts({place.parent})
     text = _UNIT.format(
@@ -152,27 +152,30 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
 
 
 def _check_lasts(places: set[Path]) -> None:
-    """Refuse places that a reboot empties: a site that lost its ledger there could spend again."""
+    """Refuse places that a reboot empties: a site that loses its ledger could spend twice."""
     for place in sorted(places):
         if (why := _passing(place.resolve())) is not None:
             raise ConfigError(
-                f"path {place}: {why}; move it to a folder that stays, as one in /var/lib "
-                "(docs/site_backups.md says how a site moves that has a ledger)"
+                f"path {place}: {why}; move it to a folder that survives a reboot, such as one in "
+                "/var/lib (docs/site_backups.md says how to move a site that has a ledger)"
             )
 
 
 def _passing(place: Path) -> str | None:
-    """Return why a reboot, or a unit, loses a place; None if it stays."""
+    """Return why a place does not outlast a reboot or a unit; None if it does."""
     for folder in (Path("/tmp"), Path("/var/tmp")):
         if place.is_relative_to(folder.resolve()):
-            return f"a unit does not see the machine's {folder}, which is emptied now and then"
+            return (
+                f"a unit does not see the machine's {folder}, and its content is deleted from "
+                "time to time"
+            )
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:
         return None
     around = [(Path(each[1]), each[2]) for each in mounts if place.is_relative_to(each[1])]
     mount, kind = max(around, key=lambda each: len(each[0].parts), default=(place, ""))
-    return f"{mount} is in memory, and empty after a reboot" if kind in _IN_MEMORY else None
+    return f"{mount} is in memory and empty after a reboot" if kind in _IN_MEMORY else None
 
 
 def _owner(folder: Path) -> str:
@@ -184,8 +187,8 @@ def _owner(folder: Path) -> str:
         name = str(uid)
     if uid == 0:
         raise ConfigError(
-            f"folder {folder}: root owns it, so this would run as root; give it to a user of its "
-            "own, by chown -R"
+            f"folder {folder}: root owns it, so this would run as root; give it to a separate "
+            "user with chown -R"
         )
     return name
 
@@ -199,7 +202,9 @@ def _closed_to(folder: Path, data: Path) -> bool:
 def _command(*words: str) -> str:
     program = Path(sysconfig.get_path("scripts")) / "fedldp"
     if not os.access(program, os.X_OK):
-        raise ConfigError(f"{program}: it is not there; run this by an installed fedldp")
+        raise ConfigError(
+            f"{program}: it does not exist; run this command from an installed fedldp"
+        )
     return " ".join(map(_quoted, [str(program), "deploy", *words]))
 
 
@@ -216,13 +221,15 @@ def _writable(folders: set[Path], optional: set[Path]) -> str:
 
 
 def _path(path: Path) -> str:
-    """Return a path for a setting of a unit that takes only paths."""
+    """Return a path for a unit's setting that takes only paths."""
     text = str(path)
     if not text.isprintable() or any(each in text for each in " \\\"'%:"):
-        raise ConfigError(f"path {text!r}: it has characters with a meaning in a unit; rename it")
+        raise ConfigError(
+            f"path {text!r}: it has characters that mean something in a unit; rename it"
+        )
     return text
 
 
 def _plain(name: str) -> str:
-    """Return a name without the characters that have a meaning in a unit."""
+    """Return a name without the characters that mean something in a unit."""
     return "".join(each if each.isalnum() or each in "-_." else "-" for each in name)

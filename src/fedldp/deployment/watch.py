@@ -1,8 +1,8 @@
-"""What a server, or a site's agent, knows of the current state; for its operator only.
+"""What a server or a site's agent knows of the current state, for its operator only.
 
-Nothing here makes a decision, or asks the other side for anything. A server notes what it sees
-anyway: who was there when, who has accepted, who was asked and answered, and how many bytes passed.
-An agent notes when it reached its server. Dates are by the local clock.
+Nothing here makes decisions or asks the other side for anything. A server records what it sees
+anyway: who was connected when, who has accepted, who was asked and answered, and how many bytes
+    passed. An agent records when it reached its server. Dates are by the local clock.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from fedldp.deployment.rate_limited_log import RateLimitedLog
 log = logging.getLogger("fedldp.server")
 
 FILE = "status.json"
-"""The file's name in a server's folder, and in a site's state."""
+"""The file's name in a server's folder and in a site's state."""
 
 State = Literal[
     "unseen", "away", "not-accepted", "other-version", "ready", "asked", "answered", "refused"
 ]
-"""State of a site: ``away`` was there before; ``ready`` has accepted, and was not asked yet."""
+"""A site's state: ``away`` was connected before; ``ready`` has accepted but was not asked yet."""
 
 _IN_WORDS: dict[State, str] = {
-    "unseen": "was never there",
-    "away": "is not there any more",
-    "not-accepted": "is there, and has not accepted the agreement",
-    "other-version": "is there with another version",
-    "ready": "is there, and has accepted the agreement",
+    "unseen": "was never connected",
+    "away": "is no longer connected",
+    "not-accepted": "is connected, but has not accepted the agreement",
+    "other-version": "is connected with another version",
+    "ready": "is connected and has accepted the agreement",
     "asked": "was asked",
     "answered": "has answered",
     "refused": "refused",
 }
 TAKES_PART = frozenset[State]({"ready", "asked", "answered", "refused"})
-"""States of a site that is there and has accepted."""
+"""The states of a site that is connected and has accepted."""
 _SECONDS, _IDLE_SECONDS = 1.0, 10.0
-"""Seconds between two versions of the file, if something changed and if nothing did."""
+"""Seconds between two versions of the file: if something changed, and if nothing did."""
 _LARGEST_SHARE = 0.05
-"""The largest share of the time spent on writing it; with many sites that takes long."""
+"""The largest share of time spent on writing the file, which takes long with many sites."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Presence:
 
     Attributes:
         there: whether it is connected.
-        silent: seconds since it was last heard of; None: it never was.
-        version: of its fedldp, as the site says; "" if it has not said it yet.
+        silent: seconds since it was last heard of. None: it never was.
+        version: of its fedldp, as the site states; "" if it has not stated it yet.
     """
 
     there: bool
@@ -66,7 +66,7 @@ class Presence:
 
 @dataclass
 class WatchedSite:
-    """What is known of one site."""
+    """What is known about one site."""
 
     name: str
     state: State = "unseen"
@@ -78,12 +78,12 @@ class WatchedSite:
 
 
 class Watch:
-    """Collects what a server knows; safe for several threads.
+    """Collects what a server knows; thread-safe.
 
     Args:
-        folder: of the run; the file is written there, and an earlier one is read.
-        sites: their names, in the order of the roster.
-        rounds: of the run.
+        folder: the run's folder, where the file is written, and an earlier file is read.
+        sites: the sites' names, in the order of the roster.
+        rounds: the number of rounds of the run.
     """
 
     def __init__(self, folder: Path, sites: Sequence[str], rounds: int) -> None:
@@ -98,7 +98,7 @@ class Watch:
         self._remember(read_status(folder))
 
     def _remember(self, before: dict[str, Any]) -> None:
-        """Take over what an earlier server on this folder knew."""
+        """Take over what an earlier server in this folder knew."""
         for site, known in zip(self._sites, before.get("sites", []), strict=False):
             with suppress(KeyError, TypeError, ValueError):
                 if known["name"] == site.name:
@@ -107,7 +107,7 @@ class Watch:
                         site.last_seen = datetime.fromisoformat(known["last_seen"])
                         site.state = "away"
 
-    # What is told
+    # Events
 
     def heard(self, site: int, seconds_ago: float = 0.0) -> None:
         """Note when a site was last heard of."""
@@ -139,13 +139,13 @@ class Watch:
             self._sites[site].received_bytes += received
 
     def goes_on(self, what: str) -> None:
-        """Note what the server does next, or waits for."""
+        """Note what the server does next or waits for."""
         with self._lock:
             self._changed |= self._next != what
             self._next = what
 
     def complete(self, round: int, seconds: float | None = None, sites: Sequence[int] = ()) -> None:
-        """Note a complete round, and who took part in it."""
+        """Note a complete round and who took part in it."""
         with self._lock:
             self._done, self._missed, self._changed = round, 0, True
             self._seconds = seconds
@@ -153,13 +153,13 @@ class Watch:
                 self._sites[site].rounds += 1
 
     def missed(self) -> None:
-        """Note that too few sites took part in the round under way."""
+        """Note that too few sites took part in the current round."""
         with self._lock:
             self._missed += 1
             self._missed_ever += 1
             self._changed = True
 
-    # What is known
+    # The collected state
 
     def document(self) -> dict[str, Any]:
         """Return all of it as JSON-ready values."""
@@ -175,17 +175,17 @@ class Watch:
             }
 
     def write(self, *, now: bool = False) -> None:
-        """Update the file: now, or if it is due."""
+        """Update the file, now or if it is due."""
         changed, self._changed = self._changed, False
         if not self._file.write(self.document, changed=changed, now=now):
             self._changed |= changed
 
 
 class SiteWatch:
-    """Collects what a site's agent knows of its link; safe for several threads.
+    """Collects what a site's agent knows about its link; thread-safe.
 
     Args:
-        folder: the site's state.
+        folder: the site's state folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -206,7 +206,7 @@ class SiteWatch:
         self._set(amiss=why)
 
     def refuses(self, why: str | None) -> None:
-        """Note why the agent refuses all requests; None: it does not."""
+        """Note why the agent refuses all requests; None if it does not."""
         self._set(refuses=why)
 
     def passed(self, *, sent: int, received: int) -> None:
@@ -240,7 +240,7 @@ class SiteWatch:
 
 
 class _File:
-    """Writes a status file, without syncing; if that fails, everything goes on without it."""
+    """Writes a status file, without syncing; if that fails, everything else goes on."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -249,7 +249,7 @@ class _File:
         self._took = 0.0
 
     def write(self, document: Callable[[], dict[str, Any]], *, changed: bool, now: bool) -> bool:
-        """Write it, now or if it is due; return whether it was written."""
+        """Write the file, now or if it is due; return whether it was written."""
         began = time.monotonic()
         apart = max(_SECONDS if changed else _IDLE_SECONDS, self._took / _LARGEST_SHARE)
         if not now and began - self._written < apart:
@@ -264,7 +264,7 @@ class _File:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Return what was written last; empty if the file does not exist or is damaged."""
+    """Return the status that was written last; empty if the file is missing or damaged."""
     try:
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,9 +1,8 @@
 """Ten words in place of a SHA-256 digest, for two people to compare by telephone.
 
-A word stands for 10 bits, so ten words stand for 100. Whoever wants another file with the same
-words has to try 2^100 files, or 2^50 to make two such files of one's own; and each try takes 2^19
-steps of SHA-256, because the words are taken from the digest after PBKDF2: 2^69 steps for the
-second.
+A word stands for 10 bits, so ten words stand for 100. To find another file with the words of a
+given one takes 2^100 tries; to make two files with equal words takes 2^50. Each try takes 2^19
+steps of SHA-256, because PBKDF2 is applied to the digest first: 2^69 steps for the two files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The app that Flower runs: two pipes, which carry bytes and know nothing of what they mean.
+"""The app that Flower runs: two pipes, which carry bytes without interpreting them.
 
-Flower ships its operator's app to every SuperNode and runs it there. So nothing that matters may
-be in it: these files import the standard library and flwr, nothing of fedldp, and touch neither
-data nor models. They are package data here: :func:`write` makes an app directory of them.
+Flower ships its operator's app to every SuperNode and runs it there, so it may contain nothing that
+matters: these files import only the standard library and flwr, not fedldp, and touch neither data
+nor models. They are package data here; :func:`write` makes an app directory of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from fedldp.core.errors import ConfigError
 
 TESTED = ("1.41", "1.42")
-"""The oldest and the newest version of Flower that all of this was tested with."""
+"""The oldest and the newest tested version of Flower."""
 
 _MAJOR, _MINOR = map(int, TESTED[1].split("."))
 REQUIREMENT = f"flwr>={TESTED[0]},<{_MAJOR}.{_MINOR + 1}"
-"""The same for an installer; ``pyproject.toml`` has it as the extra ``flower``."""
+"""The same range for an installer, as in the extra ``flower`` in ``pyproject.toml``."""
 
 FILES = ("pyproject.toml", "server_app.py", "client_app.py")
 
@@ -26,7 +26,7 @@ def write(folder: Path) -> None:
     """Write a ready app directory for ``flwr run``; existing files of the same names are replaced.
 
     Args:
-        folder: where to; it is made if it is missing.
+        folder: the directory, created if missing.
 
     Raises:
         ConfigError: ``folder`` cannot be written.
@@ -38,5 +38,5 @@ def write(folder: Path) -> None:
             (folder / name).write_text(text.replace("FLOWER", REQUIREMENT), encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"the app's folder {folder} cannot be written: {error.strerror}; name another"
+            f"the app's folder {folder} cannot be written: {error.strerror}; choose another"
         ) from error

@@ -1,13 +1,13 @@
-"""Flower's end at a site: hands the server's bytes to the site's agent, and its answer back.
+"""Flower's end at a site: passes the server's bytes to the site's agent, and its answer back.
 
-Flower starts it for every message, as the SuperNode's user, with whatever code the ServerApp's
-operator sent. So it holds nothing: data, keys, policy and ledger belong to the agent, another
-process, which decides what is answered. No byte of content is logged or kept.
+Flower starts it for every message, as the SuperNode's user, with the code that the ServerApp's
+operator sent. So it has access to nothing: data, keys, policy and ledger belong to the agent,
+another process, which decides the answers. No byte of content is logged or stored.
 
-Node configuration: ``socket``, the path of the agent's Unix socket; ``timeout``, the seconds that
-the agent may take (3600 if not given; never more than the message's time to live).
+Node configuration: ``socket`` is the path of the agent's Unix socket; ``timeout`` is how many
+seconds the agent may take (3600 if not given; never more than the message's time to live).
 
-An empty answer means: there is no agent now. (An agent's own answers are never empty.)
+An empty answer means that no agent is running. (An agent's own answers are never empty.)
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def pass_on(message: Message, context: Context) -> Message:
 
 
 def ask(path: str, body: bytes, timeout: float) -> bytes:
-    """Return what the agent at ``path`` answers to ``body``; nothing, if there is no agent."""
+    """Return the answer of the agent at ``path`` to ``body``; empty if there is no agent."""
     deadline = time.monotonic() + timeout
     missing_since = None
     while True:
         began = time.monotonic()
         try:
             return exchange(path, body, deadline)
-        except PermissionError:  # for the operator: this does not mend itself
+        except PermissionError:  # the operator must correct this
             raise
-        except TimeoutError:  # it is there, and too slow: to ask again would not make it faster
+        except TimeoutError:  # it is running but too slow: asking again would not help
             return b""
-        except OSError:  # it is not there, or went away in the middle
+        except OSError:  # it is not running, or ended meanwhile
             now = time.monotonic()
             if missing_since is None or now - began > PATIENCE:
                 missing_since = now
@@ -60,7 +60,7 @@ def ask(path: str, body: bytes, timeout: float) -> bytes:
 
 
 def exchange(path: str, body: bytes, deadline: float) -> bytes:
-    """Send one frame and return the next; a frame is eight bytes of length, then the body."""
+    """Send one frame and return the next: eight bytes with the length, then the body."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
         agent.settimeout(max(deadline - time.monotonic(), 0.001))
         agent.connect(path)
@@ -72,7 +72,7 @@ def exchange(path: str, body: bytes, deadline: float) -> bytes:
 
 
 def read(agent: socket.socket, size: int, deadline: float) -> bytes:
-    """Return the next ``size`` bytes; they must be there at the deadline."""
+    """Return the next ``size`` bytes, which must arrive before the deadline."""
     parts = bytearray()
     while len(parts) < size:
         left = deadline - time.monotonic()

@@ -1,17 +1,17 @@
 """Flower's end at the server: carries frames between ``fedldp deploy server`` and the sites.
 
-It decides nothing and keeps nothing: who is asked what, how often and for how long is up to the
-process behind the Unix socket (run configuration: ``socket``). A frame is eight bytes of length,
-big-endian, one byte that says what it is, and its content:
+It decides and stores nothing: the process behind the Unix socket (run configuration: ``socket``)
+decides which nodes to ask, how often and for how long. A frame is eight big-endian bytes with the
+length, one byte with the kind, and the content:
 
     from the server: A  ask: a tag of 8 bytes, a node's id of 8, its time to live of 4, the body
                      N  which nodes are there?        E  end: this run is over
     to the server:   N  the nodes' ids, 8 bytes each
                      R  an answer: its tag, the body  F  a failure: its tag, Flower's code of 4
 
-Nothing waits for one node: a message is pushed at once, and one thread after the other pulls what
-is there. Flower's pull can hang on one answer whose node died while it sent it, so a pull that
-takes too long is left alone and a new one begun; what was in it counts as failed.
+No node holds up another: a message is pushed at once, and one thread at a time pulls the answers.
+Flower's pull can hang on the answer of a node that died while sending, so a pull that takes too
+long is abandoned and a new one begun; the messages in the old pull count as failed.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Carry frames until the server says that it is over."""
+    """Carry frames until the server ends the run."""
     path = str(context.run_config["socket"])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         try:
             server.connect(path)
         except OSError as error:
             raise ConnectionError(
-                f"no server at the socket {path!r} ({error.strerror}): start fedldp deploy server"
+                f"no server listens at the socket {path!r} ({error.strerror}): start fedldp "
+                "deploy server"
             ) from None
         Pipe(grid, server).run()
 
 
 class Pipe:
-    """The messages under way: ``waiting`` has the server's tag by Flower's message id."""
+    """The pending messages: ``waiting`` maps Flower's message id to the server's tag."""
 
     def __init__(self, grid: Grid, server: socket.socket) -> None:
         self.grid, self.server = grid, server
@@ -62,7 +63,7 @@ class Pipe:
         self.pull_began = 0.0
 
     def run(self) -> None:
-        """Carry frames until E."""
+        """Carry frames until the frame E."""
         while True:
             if select.select([self.server], [], [], TICK)[0]:
                 (length,) = struct.unpack(">Q", self.read(8))
@@ -85,7 +86,7 @@ class Pipe:
             self.pull()
 
     def push(self, tag: bytes, node: int, ttl: int, body: bytes) -> None:
-        """Push a message to one node; what Flower does not take has failed at once."""
+        """Push a message to one node; if Flower refuses it, it has failed at once."""
         content = RecordDict({RECORD: ConfigRecord({BODY: body})})
         message = Message(content, node, MessageType.QUERY, ttl=float(ttl))
         name = (list(self.grid.push_messages([message])) or [""])[0]
@@ -95,31 +96,31 @@ class Pipe:
             self.write(b"F", tag + struct.pack(">I", UNAVAILABLE))
 
     def pull(self) -> None:
-        """Begin a pull of what is there, if there is something to wait for and none under way."""
+        """Begin a pull if messages are pending and no pull is running."""
         since = time.monotonic() - self.pull_began
         busy = self.puller is not None and self.puller.is_alive() and since < PULL_PATIENCE
         if not self.waiting or busy or since < POLL:
             return
         names = list(self.waiting)[:PULL_AT_ONCE]
-        for name in names:  # to the end of the row: the others are next
+        for name in names:  # to the end of the queue: the others are next
             self.waiting[name] = self.waiting.pop(name)
         self.pull_began = time.monotonic()
         self.puller = threading.Thread(target=self.pull_now, args=(names,), daemon=True)
         self.puller.start()
 
     def pull_now(self, names: list[str]) -> None:
-        """Pull, in a thread of its own."""
+        """Pull, in a separate thread."""
         try:
             self.pulled.put(list(self.grid.pull_messages(names)))
         except Exception as error:
             self.pulled.put(error)
 
     def deliver(self, pulled: list[Message] | Exception) -> None:
-        """Hand what was pulled to the server; an answer that nobody waits for is dropped."""
+        """Pass pulled answers to the server; an answer that is no longer expected is dropped."""
         if isinstance(pulled, Exception):
             raise pulled
         for message in pulled:
-            # Not by its sender: an error that the SuperLink reports bears the SuperLink's own id.
+            # Not by its sender: an error that the SuperLink reports has the SuperLink's own id.
             tag = self.waiting.pop(message.metadata.reply_to_message_id, None)
             if tag is None:
                 continue
@@ -152,5 +153,5 @@ class Pipe:
 
 
 def gone() -> ConnectionError:
-    """Return the error of a server that went away before it said that the run is over."""
+    """Return the error for a server that hung up before the end of the run."""
     return ConnectionError("the server hung up: start fedldp deploy server again, then flwr run")

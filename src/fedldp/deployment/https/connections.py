@@ -1,10 +1,9 @@
-"""Who may hold a connection to the server: a few strangers for a short time, and each site a few.
+"""Limits connections to the server: a few strangers for a short time, and a few for each site.
 
-A connection belongs to a stranger, from the moment that TCP accepts it, until it has carried a
-hello or a session's token. Nobody is turned away because the server is full: the oldest stranger is
-dropped, so that idle connections, however many, keep no site out. Of those that come at once a few
-are served at a time, and the others wait in the system's queue: a TLS handshake is expensive, and
-too many of them would leave no time for rounds.
+A connection counts as a stranger's until it has carried a hello or a session's token. A full server
+turns nobody away but drops the oldest stranger, so that no number of idle connections keeps a site
+out. Of connections that arrive together, a few are served at a time, and the others wait in the
+system's queue: a TLS handshake is expensive, and too many would leave no time for rounds.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ MOST_OF_A_SITE = 4
 SECONDS_AS_STRANGER = 20.0
 MOST_AT_ONCE = 8
 SECONDS_AS_NEW = 0.1
-"""Seconds after which a silent stranger no longer keeps the next one waiting."""
+"""Seconds after which a silent stranger no longer delays the next connection."""
 _PAUSE = 0.001
-"""Seconds before the next check whether somebody can be let in."""
+"""Seconds before checking again whether a connection can be accepted."""
 
 
 class Connections:
     """The connections of a server; used only in its event loop's thread.
 
     Args:
-        sites: how many there are. After a restart all come at once, so the limit of strangers grows
-            by this number.
+        sites: the number of sites. After a restart all connect at once, so the limit of strangers
+            grows by this number.
         crowded: is called when a stranger is dropped.
     """
 
@@ -44,31 +43,31 @@ class Connections:
         self._sites, self._crowded = sites, crowded
         self._strangers: OrderedDict[socket.socket, Connection | None] = OrderedDict()
         self._new: dict[socket.socket, float] = {}
-        """Strangers that are being served, and since when."""
+        """Strangers that are being served, and when that began."""
         self._numbered: dict[int, socket.socket] = {}
-        """The strangers, by the number of their file."""
+        """The strangers, by file descriptor."""
         self._of_sites: dict[int, deque[Connection]] = {}
 
     def listener(self, listening: socket.socket) -> socket.socket:
-        """Return the same listening socket, made to count connections from their first byte."""
+        """Return the same listening socket, which then counts connections from their first byte."""
         counted = _Listener(listening.family, listening.type, fileno=listening.detach())
         counted.connections = self
         return counted
 
     def is_busy(self) -> bool:
-        """Return whether so many strangers are being served that no other may come in now."""
+        """Return whether too many strangers are being served to accept another."""
         if len(self._new) >= MOST_AT_ONCE:
             old = time.monotonic() - SECONDS_AS_NEW
             self._new = {s: at for s, at in self._new.items() if at > old and s.fileno() >= 0}
         return len(self._new) >= MOST_AT_ONCE
 
     def accepted(self, connection: socket.socket) -> None:
-        """Count a new connection, which has not even begun a TLS handshake."""
+        """Count a new connection, before its TLS handshake."""
         self._strangers[connection] = None
         self._new[connection] = time.monotonic()
         self._numbered[connection.fileno()] = connection
         most = MOST_STRANGERS + self._sites
-        # Looking for connections that went away takes time with many: it is done now and then.
+        # With many connections, finding the closed ones takes long, so this happens now and then.
         if len(self._strangers) <= most + most // 4:
             return
         for each in [one for one in self._strangers if one.fileno() < 0]:
@@ -83,14 +82,14 @@ class Connections:
                     oldest.shutdown(socket.SHUT_RDWR)
 
     def secured(self, connection: Connection, number: int) -> None:
-        """Note a successful TLS handshake, by the number of the connection's file."""
+        """Note a successful TLS handshake, by the connection's file descriptor."""
         found = self._numbered.pop(number, None)
         if found is not None and found in self._strangers:
             self._strangers[found] = connection
             connection.stranger = found
 
     def known(self, connection: Connection, site: int) -> None:
-        """Note that a connection is a site's."""
+        """Note that a connection belongs to a site."""
         self.lost(connection)
         own = self._of_sites.setdefault(site, deque())
         own.append(connection)
@@ -113,13 +112,13 @@ class Connections:
 
 
 class _Listener(socket.socket):
-    """A listening socket that reports whom it accepts, and accepts a few at a time."""
+    """A listening socket that reports accepted connections, and accepts a few at a time."""
 
     connections: Connections
 
     def accept(self) -> tuple[socket.socket, Any]:
         if self.connections.is_busy():
-            time.sleep(_PAUSE)  # the system keeps saying that somebody waits
+            time.sleep(_PAUSE)  # the system keeps reporting a waiting connection
             raise BlockingIOError
         connection, address = super().accept()
         self.connections.accepted(connection)
@@ -140,9 +139,9 @@ class Connection(H11Protocol):
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
         self._all = connections
         self.stranger: socket.socket | None = None
-        """The socket's file, until it is known whose connection it is."""
+        """The socket's file descriptor, until the connection's site is known."""
         self.site: int | None = None
-        """The site that it belongs to, as far as that is known."""
+        """The site that it belongs to, once known."""
         self._stranger_until: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -1,7 +1,7 @@
-"""How a site proves who it is: it signs the server's nonce and certificate with its identity key.
+"""How a site authenticates: it signs the server's nonce and certificate with its identity key.
 
-The certificate is the one that the site's own TLS connection showed. So a server that a site trusts
-cannot pass the signature on to another server and pose as the site there.
+It signs the certificate that its own TLS connection showed. So a server that the site trusts cannot
+use the signature to pose as the site at another server.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class SignedHello:
     """A site's hello.
 
     Attributes:
-        nonce: the server's.
+        nonce: the server's nonce.
         public: the site's key, 64 hexadecimal digits.
-        signature: by that key.
-        version: of the site's fedldp.
+        signature: the signature by that key.
+        version: the version of the site's fedldp.
     """
 
     nonce: bytes
@@ -64,7 +64,7 @@ class SignedHello:
         return is_signed(self.public, self.signature, signed)
 
     def pack(self) -> bytes:
-        """Return it as bytes."""
+        """Return the hello as bytes."""
         head = self.nonce + bytes.fromhex(self.public) + self.signature
         return head + self.version.encode()
 
@@ -85,7 +85,7 @@ class SignedHello:
 
 
 class Nonces:
-    """Nonces that are valid once, for a minute; one is stored only after a successful use.
+    """Nonces that are valid once and for a minute; a nonce is stored only after a successful use.
 
     Args:
         clock: returns seconds that never decrease.
@@ -102,7 +102,7 @@ class Nonces:
         return _NONCE.pack(made, random, self._mac(made, random))
 
     def is_good(self, nonce: bytes) -> bool:
-        """Return whether it is one of these, from the last minute, and unused."""
+        """Return whether a nonce was made here in the last minute and is unused."""
         made, random, mac = _NONCE.unpack(nonce)
         known = hmac.compare_digest(mac, self._mac(made, random))
         return known and self._clock() - made <= _SECONDS and nonce not in self._used

@@ -1,4 +1,4 @@
-"""The server's end: lets sites in, hands them round requests, and takes their answers.
+"""The server's end: lets sites in, sends them round requests, and takes their answers.
 
 It runs in its own thread, beside the round loop, which uses it as a pipe to nodes: a node is a
 site's number in the roster. A round request waits until its site answers it, its time is over, or
@@ -52,19 +52,20 @@ _TLS_BUFFER = 1 << 14
 """Bytes of a connection's buffer: one TLS record."""
 _HELLO_SECONDS = 10.0
 _GIVE_UP_SECONDS = 0.5
-"""Seconds between two checks for round requests whose time is over."""
+"""Seconds between two checks for expired round requests."""
 _IDLE_SECONDS = 75
 _LOOK_AT_TLS_SECONDS = 2.0
-"""Seconds between two checks whether the certificate was renewed."""
+"""Seconds between two checks for a renewed certificate."""
 _LONGEST_HEAD = 16_384
 _PIECE = 1 << 18
 
 
 @dataclass
 class _PendingRequest:
-    """A round request that a site has not answered; ``tags`` wait for it, each until its own time.
+    """A round request that a site has not answered.
 
-    A long one has two parts; requests with equal ends share the second.
+    Each of ``tags`` waits for the answer until its own time. A long request has two parts; requests
+    with equal ends share the second.
     """
 
     number: int
@@ -86,7 +87,7 @@ class _Site:
     version: str = ""
 
     def is_there(self, now: float) -> bool:
-        """Return whether it was heard of lately, or is working on a round request."""
+        """Return whether the site was heard of lately or is working on a round request."""
         return self.token is not None and (self.at_work or now - self.heard < _ALIVE_SECONDS)
 
 
@@ -97,7 +98,7 @@ class HttpsPipe:
 
     Attributes:
         address: where it listens: host and port.
-        absent: the message for as long as no site is connected.
+        absent: the message to log while no site is connected.
     """
 
     absent = "no site is connected; the round waits"
@@ -116,13 +117,13 @@ class HttpsPipe:
 
         Args:
             listening: a TCP socket that listens; closed at the end.
-            tls: the server's certificate, which sites sign, and its key; both are read again when
+            tls: the server's certificate, which sites sign, and its key; both are read again after
                 they are renewed.
             sites: name and public key (hexadecimal) of each, by its number.
             largest: the largest answer, in bytes.
-            version: of this fedldp; the log names sites with another version.
-            agreement: of the run; sites of the roster may fetch it.
-            changed: returns whether a site changed that key, which is then refused.
+            version: the version of this fedldp; the log names sites with another version.
+            agreement: the run's agreement, which sites of the roster may fetch.
+            changed: returns whether a site changed a key, which is then refused.
         """
         self.address = listening.getsockname()[:2]
         self._tls, self._largest, self._version = tls, largest, version
@@ -190,7 +191,7 @@ class HttpsPipe:
 
     @property
     def connected(self) -> bool:
-        """Whether any site is there."""
+        """Whether any site is connected."""
         now = time.monotonic()
         with self._changed:
             return any(site.is_there(now) for site in self._sites)
@@ -213,12 +214,12 @@ class HttpsPipe:
             ]
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
-        """Put a round request to a site; return a tag, which comes back once from :meth:`take`.
+        """Send a site a round request; return a tag, which :meth:`take` returns once.
 
         Args:
-            node: its number.
+            node: the site's number.
             body: the round request.
-            ttl: seconds after which it is given up.
+            ttl: seconds after which the request expires.
         """
         site = self._sites[node]
         with self._changed:
@@ -238,7 +239,8 @@ class HttpsPipe:
             return body, b""
         if not (self._rest and body.endswith(self._rest)):
             alike = _alike(self._rest, body)
-            # If less than half is shared, the round is another, or sharing is not worth the search.
+            # If less than half is shared, this is another round, or the search is not worth its
+            # time.
             self._rest = body[-alike:] if 2 * alike >= len(body) else body[_HEAD:]
         return body[: -len(self._rest)], self._rest
 
@@ -246,7 +248,7 @@ class HttpsPipe:
         """Return what came since the last call; wait at most ``timeout`` seconds for the first.
 
         Returns:
-            Pairs of a tag and the answer; None if its time is over.
+            Pairs of a tag and the answer, or None if the request expired.
         """
         with self._changed:
             self._give_up(time.monotonic())
@@ -256,7 +258,7 @@ class HttpsPipe:
             return taken
 
     def end(self) -> None:
-        """End the run: there is nothing to tell the sites."""
+        """End the run; sites need not be told."""
 
     def _give_up(self, now: float) -> None:
         if now < self._given_up + _GIVE_UP_SECONDS:
@@ -274,11 +276,11 @@ class HttpsPipe:
         """Make sites' waiting requests check again, from any thread."""
         loop = self._loop
         if loop is not None:
-            with suppress(RuntimeError):  # the loop ended meanwhile
+            with suppress(RuntimeError):  # the loop has ended
                 for site in sites:
                     loop.call_soon_threadsafe(site.wake.set)
 
-    # For the sites: HTTP, in a thread of its own
+    # For the sites: HTTP, in a separate thread
 
     def _run(self) -> None:
         # asyncio's buffer for each connection, used or not; its default is 256 KiB.
@@ -294,12 +296,12 @@ class HttpsPipe:
         asyncio.run(serve())
 
     async def _look_at_tls(self) -> None:
-        """Use a renewed certificate for new connections; existing ones go on."""
+        """Use a renewed certificate for new connections; existing connections go on."""
         while True:
             await asyncio.sleep(_LOOK_AT_TLS_SECONDS)
             try:
                 if self._tls.look():
-                    log.info("shows a renewed certificate from now on")
+                    log.info("uses a renewed certificate from now on")
             except ConfigError as error:
                 self._rate_limited(f"a renewed certificate is not used: {error}")
 
@@ -316,7 +318,7 @@ class HttpsPipe:
         )
 
     def _crowded(self) -> None:
-        self._rate_limited("many connect and do not say who they are: the oldest are closed")
+        self._rate_limited("many connections do not authenticate: the oldest are closed")
 
     def _failed(self, what: str) -> None:
         self._rate_limited(f"a connection failed: {what:.200}")
@@ -333,12 +335,12 @@ class HttpsPipe:
         return found if isinstance(found, Response) else _bytes(self._session(*found))
 
     async def _hand_agreement(self, request: Request) -> Response:
-        """Hand the agreement to a site of the roster; its agent's session goes on."""
+        """Send the agreement to a site of the roster; its agent's session goes on."""
         found = await self._said_who(request)
         return found if isinstance(found, Response) else _bytes(self._agreement)
 
     async def _said_who(self, request: Request) -> tuple[int, str] | Response:
-        """Return a site's number and version from the hello in a request; otherwise a refusal."""
+        """Return a site's number and version from the hello in a request, or a refusal."""
         length = _length(request)
         if length is None or length > LONGEST:
             return _refused(413)
@@ -349,17 +351,19 @@ class HttpsPipe:
             return _refused(400)
         index = self._index.get(hello.public)
         if index is None:
-            self._rate_limited("somebody whose key is not in the roster was turned away")
+            self._rate_limited("a connection with a key that is not in the roster was refused")
             return _refused(403)
         if self._changed_key(hello.public):
             name = self._names[index]
-            self._rate_limited(f"site {name}: its earlier key, which it changed, was turned away")
+            self._rate_limited(
+                f"site {name}: a connection with its earlier key, which it changed, was refused"
+            )
             return _refused(403)
         if not self._nonces.is_good(hello.nonce):
             return _refused(401)
         if not hello.is_for(self._tls.certificate):
             self._rate_limited(
-                f"somebody says it is site {self._names[index]}, and did not sign for that"
+                f"a connection claims to be site {self._names[index]}, but its signature is wrong"
             )
             return _refused(403)
         self._nonces.use(hello.nonce)
@@ -367,7 +371,7 @@ class HttpsPipe:
         return index, hello.version
 
     def _session(self, index: int, version: str) -> bytes:
-        """Begin a site's session, which ends the previous one; return its token."""
+        """Begin a site's session, which ends its previous session; return the token."""
         token, site, name = os.urandom(TOKEN_BYTES), self._sites[index], self._names[index]
         with self._changed:
             if site.token is not None:
@@ -376,11 +380,12 @@ class HttpsPipe:
             self._tokens[site.token] = index
             site.heard, site.at_work, site.receiving = time.monotonic(), False, False
             site.version = version
-        site.wake.set()  # for a request of the previous session that still waits
+        site.wake.set()  # for a pending request of the previous session
         self._rate_limited(f"site {name} is connected", level=logging.INFO)
         if not fits_version(self._version, version):
             self._rate_limited(
-                f"site {name} has fedldp {version}, and this is {self._version}: install the same"
+                f"site {name} has fedldp {version}, but this is {self._version}: install the same "
+                "version"
             )
         return token
 
@@ -404,9 +409,9 @@ class HttpsPipe:
             return _refused(413)
         site = self._sites[index]
         site.polls += 1
-        site.at_work = False  # it would not ask otherwise
+        site.at_work = False  # otherwise it would not ask
         poll, token, until = site.polls, site.token, time.monotonic() + POLL_SECONDS
-        site.wake.set()  # ends an earlier request of the site, which nobody waits for any more
+        site.wake.set()  # ends an earlier request of the site, which nobody waits for
         while not self._over and poll == site.polls and token == site.token:
             site.wake.clear()
             with self._changed:
@@ -428,7 +433,7 @@ class HttpsPipe:
             return _refused(401)
         site, number, length = self._sites[index], request.path_params["number"], _length(request)
         if length is None or length > self._largest or "content-encoding" in request.headers:
-            self._rate_limited(f"site {self._names[index]}: an answer that is too long was refused")
+            self._rate_limited(f"site {self._names[index]}: an answer was too long and was refused")
             return _refused(413)
         if site.receiving:
             return _refused(409)
@@ -466,15 +471,17 @@ def listen(address: str) -> socket.socket:
         if not host or not 0 <= int(port) < 1 << 16:
             raise ValueError
     except ValueError:
-        raise ConfigError(f"listen = {address}: write it as HOST:PORT, as 0.0.0.0:8443") from None
+        raise ConfigError(
+            f"listen = {address}: write it as HOST:PORT, such as 0.0.0.0:8443"
+        ) from None
     host = host.strip("[]")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, int(port)), family=family, backlog=512)
     except OSError as error:
         raise ConfigError(
-            f"listen = {address}: {error.strerror}; find out who listens there, or take another "
-            "port"
+            f"listen = {address}: {error.strerror}; find out which program uses it, or choose "
+            "another port"
         ) from error
 
 
@@ -492,7 +499,7 @@ async def _body(request: Request, length: int) -> bytes | None:
 
 
 def _alike(one: bytes, other: bytes) -> int:
-    """Return how many bytes two messages share at their ends."""
+    """Return how many bytes two messages share at the end."""
     least, most = 0, min(len(one), len(other))
     while least < most:
         size = (least + most + 1) // 2
@@ -518,7 +525,7 @@ def _bytes(body: bytes) -> Response:
 
 
 class _InPieces(Response):
-    """A long body that is copied only as fast as its reader takes it."""
+    """A long body that is copied only as fast as the client reads it."""
 
     media_type = "application/octet-stream"
 
@@ -538,5 +545,5 @@ class _InPieces(Response):
 
 
 def _refused(status: int) -> Response:
-    """Return a refusal, after which nothing more is read from the connection."""
+    """Return a refusal, after which nothing else is read from the connection."""
     return Response(status_code=status, headers={"connection": "close"})

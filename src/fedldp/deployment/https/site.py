@@ -1,8 +1,7 @@
-"""The site's end: asks the server for round requests, without end, and returns the agent's answers.
+"""The site's end: polls the server for round requests, and returns the agent's answers.
 
-Only the site opens connections, through the environment's proxy if there is one. After any failure
-it starts again, soon at first and then ever later: a server that is away for a weekend is found
-again.
+Only the site opens connections, through the environment's proxy if there is one. After a failure it
+tries again, with growing pauses, and never gives up: it finds a server that was off for a weekend.
 """
 
 from __future__ import annotations
@@ -27,22 +26,23 @@ from fedldp.deployment.rate_limited_log import RateLimitedLog
 log = logging.getLogger("fedldp.site")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
-"""Seconds before the first and before later attempts to reach a server again, roughly."""
+"""About how many seconds to wait before the first and before later attempts to reconnect."""
 _SECONDS = httpx.Timeout(60.0, connect=30.0)
 _KEPT = httpx.Limits(keepalive_expiry=None)
-"""Seconds for which a connection is kept, as long as an answer takes: otherwise all sites of a
-fleet that trains for some seconds would open new ones at the same moment."""
+"""Seconds to keep an idle connection, as long as an answer takes: otherwise all sites of a fleet
+that trains for some seconds would reconnect at the same moment."""
 _TRIES = 5
 """How often to send an answer whose connection breaks, before polling for the request again."""
 _NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
-"""Status: the answer came in part, or the server still waits for the rest of an earlier try."""
-_OTHER = "it is not a fedldp server, or has another version"
+"""Statuses: only part of the answer arrived, or the server still waits for the rest of an earlier
+try."""
+_OTHER = "it is not a fedldp server, or it has another version"
 _REFUSED = {
-    401: "it does not know this session (any more): it was started again, or another agent has "
-    "this site's key",
-    403: "it does not know this site's key, or knows that it was changed, or has another "
-    "certificate than it shows",
-    413: "what this site sent is too long for it",
+    401: "it does not know this session: the server was restarted, or another agent has this "
+    "site's key",
+    403: "it does not know this site's key, knows that the key was changed, or has a certificate "
+    "other than the one it shows",
+    413: "what this site sent is too long",
 }
 
 
@@ -50,13 +50,13 @@ class HttpsLink:
     """A site's link to its server.
 
     Args:
-        url: of the server: https://HOST:PORT.
-        ca: PEM: the authorities that may vouch for the server's certificate.
+        url: the server's address, https://HOST:PORT.
+        ca: a PEM file of the authorities that may vouch for the server's certificate.
         key: the site's identity.
         answer: returns the site's answer to a round request.
-        largest: returns how many bytes a round request may have now.
-        tell: is called with None each time the server was heard of, or with why it cannot be
-            reached.
+        largest: returns how many bytes a round request may have at present.
+        tell: is called with None each time the server is heard of, or with the reason why it cannot
+            be reached.
 
     Raises:
         ConfigError: the authorities cannot be read.
@@ -80,7 +80,7 @@ class HttpsLink:
         self._state = ""
 
     def serve(self, stop: threading.Event) -> None:
-        """Serve until ``stop`` is set; an answer that is still under way then is not sent."""
+        """Serve until ``stop`` is set; a pending answer is then not sent."""
         thread = threading.Thread(target=self._go, name="https", daemon=True)
         thread.start()
         stop.wait()
@@ -98,11 +98,9 @@ class HttpsLink:
                         self._one(client, token)
                         pause = _FIRST_PAUSE
             except (httpx.HTTPError, OSError, WireError, ConfigError) as error:
-                self._tell(f"no connection to {self._url}: {_in_words(error)}; it is tried again")
-            except Exception as error:  # the agent goes on; the log never has any content
-                self._tell(
-                    f"no connection to {self._url}: {type(error).__name__}; it is tried again"
-                )
+                self._tell(f"no connection to {self._url}: {_in_words(error)}; trying again")
+            except Exception as error:  # the agent goes on; the log never contains content
+                self._tell(f"no connection to {self._url}: {type(error).__name__}; trying again")
             self._stop.wait(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -116,7 +114,7 @@ class HttpsLink:
             request = _read(response, self._largest())
             number = response.headers.get(TAG, "")
         if not (number.isascii() and number.isdigit()):
-            raise WireError("a round request without its number")
+            raise WireError("a round request without a number")
         try:
             answer = self._answer(request)
         except Exception as error:  # the log never has its content
@@ -132,7 +130,7 @@ class HttpsLink:
         for left in reversed(range(_TRIES)):
             try:
                 with client.stream("POST", place, headers=shown, content=answer) as response:
-                    # NOT_FOUND: it was given up meanwhile, or an earlier try got through
+                    # NOT_FOUND: it expired meanwhile, or an earlier try succeeded
                     if response.status_code == httpx.codes.NO_CONTENT:
                         response.read()  # otherwise its connection is closed
                     if response.status_code in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
@@ -154,13 +152,13 @@ class HttpsLink:
 
 
 def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> bytes:
-    """Return the file of the agreement that a server runs; sites of the roster may fetch it.
+    """Return the file of the agreement that a server runs, which sites of the roster may fetch.
 
     Args:
         url: of the server: https://HOST:PORT.
         ca: PEM: the authorities that may vouch for the server's certificate.
         key: the site's identity.
-        limit: the most bytes that it may have.
+        limit: the most bytes that the file may have.
 
     Raises:
         ConfigError: there is no connection, or the server does not know the site.
@@ -176,11 +174,11 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> b
 
 
 def seconds_ahead(url: str, ca: Path) -> float | None:
-    """Reach a server as the agent does, and send nothing; return how far its clock is ahead.
+    """Connect to a server as the agent does, and return how far its clock is ahead.
 
     Returns:
-        Seconds, to about a second, by the date of its answer; None if the answer has no date. Only
-            the dates of certificates depend on it.
+        Seconds, accurate to about one, by the date of the server's answer; None if it has no date.
+        Only the validity of certificates depends on clocks.
 
     Raises:
         ConfigError: the authorities cannot be read.
@@ -226,7 +224,7 @@ def tls_of_site(ca: Path) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
     except ssl.SSLError as error:
-        raise ConfigError(f"ca {ca}: this is no certificate in PEM") from error
+        raise ConfigError(f"ca {ca}: this is not a certificate in PEM") from error
     except OSError as error:
         raise ConfigError(f"ca {ca}: {error.strerror}; check the path") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -234,7 +232,7 @@ def tls_of_site(ca: Path) -> ssl.SSLContext:
 
 
 def _read(response: httpx.Response, limit: int) -> bytes:
-    """Return a body as it was sent; its length is checked before any of it is read.
+    """Return a body as it was sent; its length is checked before it is read.
 
     Raises:
         WireError: it is refused, of unknown length, too long, or cut short.
@@ -243,7 +241,7 @@ def _read(response: httpx.Response, limit: int) -> bytes:
         raise WireError(_refusal(response))
     text = response.headers.get("content-length", "")
     if not (text.isascii() and text.isdigit()) or "content-encoding" in response.headers:
-        raise WireError("a message that does not state its length, or that is encoded")
+        raise WireError("a message without a stated length, or with an encoding")
     if len(text) > 19 or int(text) > limit:
         raise WireError(f"a message of {text:.20} bytes, more than the {limit} allowed here")
     body = b"".join(response.iter_raw())
