@@ -90,7 +90,7 @@ def test_keys_of_a_site_are_its_owners_and_never_replaced(fedldp_command: Any) -
     assert b"PRIVATE KEY" in private
     assert private.decode() not in outcome.out
     line = fedldp_command("deploy", "keys", "keys", "--site", "hospital").assert_refused()
-    assert "is there already" in line
+    assert "exists already" in line
     assert Path("keys/hospital.key").read_bytes() == private
 
 
@@ -123,7 +123,7 @@ def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: An
     assert SIMULATED not in found["statement"]["warnings"]
     assert [each["name"] for each in found["sites"]] == ["hospital", "clinic", "practice"]
     assert found["test_seed"] is None
-    assert "is there already" in agreed().assert_refused()
+    assert "exists already" in agreed().assert_refused()
 
 
 def test_the_heading_is_not_below_what_the_quorum_lets(

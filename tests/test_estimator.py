@@ -144,10 +144,14 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
     ("parameters", "extra", "line"),
     [
         ({}, {}, "unit, adversary, epsilon: say whom to protect"),
-        ({"epsilon": 1.0}, {}, "unit = None, adversary = None, epsilon = 1.0: the three say one"),
-        ({**PRIVATE, "unit": "person"}, {}, "unit = person: nothing says whose the rows are"),
-        (PRIVATE, {"persons": np.arange(200)}, "unit = record: persons says"),
-        (PRIVATE, {"groups": None}, "groups: say at which client each row is"),
+        (
+            {"epsilon": 1.0},
+            {},
+            "unit = None, adversary = None, epsilon = 1.0: the three define one",
+        ),
+        ({**PRIVATE, "unit": "person"}, {}, "unit = person: the persons of the rows are unknown"),
+        (PRIVATE, {"persons": np.arange(200)}, "unit = record: with persons"),
+        (PRIVATE, {"groups": None}, "groups: give the client of each row"),
         ({**PRIVATE, "num_clients": 2}, {}, "num_clients = 2: groups say"),
         (PRIVATE, {"groups": np.arange(3)}, "clients have shape (3,); give one for each of the"),
         (PRIVATE, {"groups": np.full(200, 0.5)}, "clients are of type float64"),
@@ -160,7 +164,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         (
             {**PRIVATE, "unit": "person"},
             {"groups": np.arange(200) // 8, "persons": np.arange(200) // 8 % 4},
-            "groups name 25 clients, and persons 4 persons, of whom somebody would be at several",
+            "groups has 25 clients but persons has only 4 persons, so somebody would be at several",
         ),
         ({"recipe": "qickstart"}, {}, "did you mean quickstart"),
         (PRIVATE, {"X": np.full((200, 3), np.nan)}, "X: row 0 holds NaN or inf; fill in numbers"),
@@ -245,9 +249,7 @@ def test_a_pipeline_of_public_steps_hands_over_whose_rows_are() -> None:
     alone = FederatedClassifier(**PRIVATE, **QUICK).fit(scaled, labels, groups=sites)
     for each in (named, routed):
         same(each[-1], alone.result_)
-    assert "groups: say at which client" in refusal(
-        lambda: public_steps(model).fit(features, labels)
-    )
+    assert "groups: give the client" in refusal(lambda: public_steps(model).fit(features, labels))
 
 
 def test_a_score_and_every_fit_of_a_clone_are_named_as_releases(fitted: Any) -> None:

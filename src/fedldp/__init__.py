@@ -71,7 +71,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, so that `fedldp --help` does not wait for torch."""
+    """Import a name on first use, so that `fedldp --help` does not wait for torch."""
     if name == "__version__":
         from importlib.metadata import version
 

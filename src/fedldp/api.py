@@ -30,8 +30,9 @@ Recipe = str | Path | RunConfig
 """A recipe's name, the path of a TOML file, or a configuration."""
 
 Data = Dataset | tuple[Any, Any] | list[Any] | str | Path | Any
-"""A data set; its features and labels as arrays, a torch data set, a DataLoader, or a table with a
-column ``label``; a list of these, one for each client; a built-in one's name; or a file's path."""
+"""A ``Dataset``; features and labels as arrays, a torch data set, a DataLoader or a table with a
+column ``label``; a list of these, one for each client; a built-in data set's name; or a file's
+path."""
 
 
 def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
@@ -73,19 +74,18 @@ def run(
         dataset: your own data: a pair of arrays (features, labels), a torch data set, a DataLoader
             or a table with a column ``label``, which the run divides among its clients; a list of
             these, one for each client; or a ``Dataset``. Or the name of a built-in data set, or the
-            path of a file. Your own data are read once, and used as they are: ``standardise``, if a
-            recipe has it, is then off.
-        test: your own examples to test on, in any of these forms. Without them a fifth of the rows
-            is split off (of each client's rows, if there are several clients), and the scores are
-            of private rows, which the statement says.
+            path of a file. Your own data are read once and used as they are: if the recipe has
+            ``standardise``, it is off.
+        test: your own examples to test on, in any of these forms. Without them, a fifth of the rows
+            is split off (of each client's rows, if the clients' data are given separately), and the
+            scores are of private rows, which the statement says.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         device: "auto", "cpu" or "cuda".
-        workers: the number of processes, at most one for each core, as more are no faster. With
-            more than one, call this under ``if __name__ == "__main__":``, because each worker
-            imports your script.
-        cluster: "auto" or the address of a Ray cluster that does the clients' work, in place of
+        workers: the number of processes; more than one per core is no faster. With more than one,
+            call this under ``if __name__ == "__main__":``, because each worker imports your script.
+        cluster: "auto" or the address of a Ray cluster that does the clients' work, instead of
             ``workers``; see docs/cluster.md.
-        out: the run folder to make; with None, nothing is written.
+        out: the run folder to create. None: nothing is written.
         after_round: is called with the record of each round: its number, accuracy, loss, seconds.
         settings: changes to the recipe's settings, by name; None unsets one.
 
@@ -178,12 +178,12 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the scores of a run's model: the document that ``fedldp evaluate --json`` prints.
 
-    The figures are exact functions of the rows on which they are measured: figures of private rows
-    are a release that no statement counts, and so is a choice by them. "warnings" says so for a
-    test set that was held out of the run's own rows; fedldp does not know whose other rows are.
+    The scores are exact functions of the rows that they are measured on: scores of private rows are
+    a release that no statement counts, and so is a choice made by them. "warnings" says so for a
+    test set that was held out of the run's own rows; fedldp does not know whose any other rows are.
 
     Args:
-        run: its result, or its folder, of a simulation or a deployment.
+        run: the result or folder of a simulation or deployment.
         dataset: features and labels, or a torch data set, a DataLoader or a table, all of whose
             rows are tested; a ``Dataset``, whose test set is used; or the path of a .npz, .csv or
             .parquet file. By default the run's own test set, if it can be loaded again.
@@ -191,7 +191,7 @@ def evaluate(
         threshold: for two classes, the probability from which class 1 is predicted.
 
     Raises:
-        FedldpError: the run or the data cannot be used, or there is no such threshold.
+        FedldpError: the run or the data cannot be used, or the threshold is invalid.
 
     >>> evaluate(run("quickstart", rounds=1))["examples"]
     360
@@ -224,7 +224,7 @@ def account(
 
     Args:
         recipe: its name, the path of a TOML file, or a configuration.
-        dataset: as for ``run``; no file is read for data sets by name.
+        dataset: as for ``run``; for a built-in data set, no file is read.
         test: as for ``run``.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         at_delta: delta of the statement's approximate lines; by default the setting ``delta``.
@@ -234,7 +234,7 @@ def account(
         The document that ``fedldp account --json`` prints; its repr is the table.
 
     Raises:
-        FedldpError: a setting or the data are refused.
+        FedldpError: a setting or the data set is refused.
 
     >>> account("quickstart", epsilon=2)["claim"]["epsilon"]
     2.0
@@ -246,25 +246,25 @@ def account(
 
 
 def new_run_dir(name: str, seed: int) -> Path:
-    """Return the folder of a new run called ``name``, below runs/ in the working folder."""
+    """Return the folder of a new run called ``name``, under runs/ in the working folder."""
     return unused(Path("runs") / f"{name}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def _configured(
     named: Recipe, dataset: Data | None, test: Any, settings: dict[str, Any]
 ) -> tuple[RunConfig, Dataset | None]:
-    """Return the configuration, and the data if its own setting does not load them."""
+    """Return the configuration, and the data if no setting of it loads them."""
     if test is not None and (dataset is None or isinstance(dataset, str | Path)):
         raise ConfigError(
-            "test: it is for data that are given as dataset= from Python; data by name have a test "
-            "set, and a table has the setting test_file"
+            "test: it is only for data given as dataset= in Python; a built-in data set has a "
+            "test set, and a table has the setting test_file"
         )
     if dataset is None:
         return recipe(named, **settings), None
     data = None if isinstance(dataset, str | Path) else as_dataset(dataset, test)
     if data is not None and data.name in SOURCES:
         return recipe(named, **settings), data
-    # The user's own data are what is recorded, and shown as the title.
+    # The user's own data are recorded and shown as the title.
     name = str(dataset) if data is None else data.name
     own = data is not None or name.lower().endswith(SUFFIXES)
     if own and not isinstance(named, RunConfig):
@@ -285,7 +285,7 @@ def _folder(run_dir: str | Path) -> RunFolder:
 
 
 def _path(name: str, given: str | Path | None) -> Path | None:
-    """Return a path, which may be given as a text."""
+    """Return a path, which may be given as a string."""
     if given is None:
         return None
     if not isinstance(given, str | Path) or not str(given).strip():
@@ -306,7 +306,7 @@ def _callback(given: Callable[[Round], None] | None) -> Callable[[Round], None]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in the form of a settings file: numpy's numbers become Python's own."""
+    """Return a value as settings files have it: numpy numbers become Python numbers."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Path):

@@ -26,56 +26,56 @@ _OWN = {
     "seed": "random_state",
     "target": "unit, adversary, epsilon and delta",
 }
-"""Settings that are given elsewhere: by these parameters."""
+"""Settings that these parameters give."""
 
 CLONED = (
-    "this classifier is a clone, as GridSearchCV, cross_val_score and ensembles make them: each of "
-    "their fits is one more release of its rows, and privacy_ is that of one fit alone; scores on "
-    "private rows, and what is chosen by them, are releases that nothing counts"
+    "this classifier is a clone, such as GridSearchCV, cross_val_score and ensembles make: each "
+    "of their fits is another release of its rows, and privacy_ covers only one fit; scores on "
+    "private rows, and choices made by them, are releases that nothing counts"
 )
 SCORED = (
-    "score is an exact function of the rows it is given: if they are private, telling it, or "
-    "choosing by it, is a release that privacy_ does not count"
+    "score is an exact function of the rows that it is given: if they are private, publishing "
+    "the score or choosing by it is a release that privacy_ does not count"
 )
 
 
 class ReleaseWarning(UserWarning):
-    """Something was, or may be, revealed about private rows that no statement counts."""
+    """Warns that something about private rows was or may be revealed that no statement counts."""
 
 
 class DoubtWarning(UserWarning):
-    """Warns that a model may be worth little, as far as can be told without a test."""
+    """Warns that a model may be of little use, as far as is known without a test."""
 
 
 class EstimatorError(ConfigError, ValueError):
-    """What the classifier refuses: an argument or data; a ``ValueError``, as scikit-learn's are."""
+    """The classifier refuses an argument or data; a ``ValueError``, as in scikit-learn."""
 
 
 class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier trained by clients who do not trust the server.
 
-    ``fit`` is ``fedldp.run`` on all rows, with no test set: weights and statement are the same to
-    the last bit. It is a simulation on this machine: ``privacy_`` says what the same configuration
-    protects when it is deployed, for which unit, and against whom.
+    ``fit`` is ``fedldp.run`` on all rows without a test set: weights and statement are the same to
+    the last bit. It is a simulation on this machine: ``privacy_`` states what the same
+    configuration protects when it is deployed, for which unit and against whom.
 
-    Every earlier step of a pipeline must be public: a scaler or an imputer that is fitted on the
-    clients' rows releases what it measured, and no line of ``privacy_`` counts that.
+    Every earlier step of a pipeline must be public: a scaler or an imputer fitted on the clients'
+    rows releases what it measured, and no line of ``privacy_`` counts that.
 
     Args:
         recipe: a recipe's name, the path of a TOML file, or a configuration. By default, the
-            composition that `fedldp advise` tries for the unit and the adversary, at the middle of
-            its tries.
+            composition that `fedldp advise` tries for the unit and the adversary, with the middle
+            of the values that it tries.
         unit: whom the guarantee protects: "person" (``fit`` then needs ``persons``), "record" (one
-            row), "client-round" or "client-run"; or "weight". Neither it nor the adversary has a
+            row), "client-round", "client-run" or "weight". Neither unit nor adversary has a
             default.
         adversary: against whom: "server" (no trust in anybody), "summing-server" (a secure sum),
-            "shuffled-server", "downlink" (the server is trusted).
+            "shuffled-server" or "downlink" (the server is trusted).
         epsilon: the epsilon of that guarantee, for the whole run. If unit, adversary and epsilon
-            are all left out, the recipe's own epsilon holds, in the recipe's own sense.
+            are all left out, the recipe's own epsilon applies, with the recipe's own meaning.
         delta: the delta of that guarantee.
-        num_clients: the number of simulated clients among whom the rows are divided at random, if
-            ``fit`` is given no ``groups``.
-        classes: all possible labels. By default the labels in y, which reveals that somebody has
+        num_clients: the number of simulated clients among which the rows are divided at random, if
+            ``fit`` gets no ``groups``.
+        classes: all possible labels. By default, the labels in y, which reveals that somebody has
             them.
         settings: changes to the recipe's settings, by name; see `fedldp show SYSTEM`.
         random_state: the simulation's seed, a whole number. The same rows and seed give the same
@@ -84,7 +84,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         classes_: the labels, sorted.
         n_features_in_: the number of columns of X.
-        feature_names_in_: the names of the columns, if X has names that are texts.
+        feature_names_in_: the names of the columns, if X has string names.
         privacy_: the statement of what one fit protects.
         result_: the ``fedldp.Result``.
 
@@ -97,7 +97,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     [True]
     """
 
-    # With metadata routing on, both are routed to fit without a request.
+    # With metadata routing enabled, both are routed to fit without a request.
     __metadata_request__fit = {"groups": True, "persons": True}  # noqa: RUF012 (scikit-learn's way)
 
     def __init__(
@@ -135,15 +135,15 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: numbers of shape (n, features), or (n, ...) for a model of images.
             y: labels of any type, shape (n,), of two classes or more.
-            groups: the client of each row, whole numbers from 0 or texts, shape (n,). These are not
-                the persons, whom ``Dataset.from_arrays`` calls groups.
-            persons: the person of each row, likewise. Rows with the same value belong to one
-                person. A person with rows at two clients is refused, unless the setting
-                ``persons_at_sites`` allows it. Without ``persons``, every row is a person of its
-                own.
+            groups: the client of each row, whole numbers from 0 or strings, shape (n,). These are
+                not the persons, which ``Dataset.from_arrays`` calls groups.
+            persons: the person of each row, in the same form. Rows with the same value belong to
+                one person. A person with rows at two clients is refused, unless the setting
+                ``persons_at_sites`` allows it. Without ``persons``, every row is a different
+                person.
 
         Raises:
-            EstimatorError: a parameter, or the data, is refused; a ``ValueError``.
+            EstimatorError: a parameter or the data are refused; a ``ValueError``.
         """
         if getattr(self, "_cloned", False):
             warnings.warn(CLONED, ReleaseWarning, stacklevel=2)
@@ -191,7 +191,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
     ) -> float:
-        """Return the accuracy on these rows, and warn of what it reveals if they are private."""
+        """Return the accuracy on these rows, and warn about what it reveals if they are private."""
         warnings.warn(SCORED, ReleaseWarning, stacklevel=2)
         return float(super().score(X, y, sample_weight))
 
@@ -213,11 +213,11 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if unknown.size:
                 raise ConfigError(
                     f"classes: y has the label {unknown.tolist()[0]!r}, which is not among them; "
-                    "list every label that there can be"
+                    "list every possible label"
                 )
         if len(there) < 2:
             raise ConfigError(
-                f"y has one class only, {there.tolist()[0]!r}; give rows of at least two"
+                f"y has only one class, {there.tolist()[0]!r}; give rows of at least two classes"
             )
         return found
 
@@ -231,19 +231,20 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         gaps = ~np.isfinite(X).reshape(len(X), -1).all(1)
         if gaps.any():
             raise ConfigError(
-                f"X: row {int(gaps.argmax())} holds NaN or inf; fill in numbers that everybody may "
-                "know, as SimpleImputer(strategy='constant') does: a mean of the rows tells of them"
+                f"X: row {int(gaps.argmax())} has NaN or inf; fill in numbers that everybody may "
+                "know, as SimpleImputer(strategy='constant') does: a mean of the rows reveals "
+                "something about them"
             )
         if groups is None and self.num_clients is None:
             raise ConfigError(
-                "groups: say at which client each row is, fit(X, y, groups=clients), in a pipeline "
-                "by STEP__groups= or metadata routing; or set num_clients, so that the rows are "
-                "divided at random among so many simulated clients"
+                "groups: give the client of each row, fit(X, y, groups=clients), in a pipeline "
+                "by STEP__groups= or metadata routing; or set num_clients to divide the rows at "
+                "random among that many simulated clients"
             )
         if groups is not None and self.num_clients is not None:
             raise ConfigError(
-                f"num_clients = {self.num_clients}: groups say at which client each row is; leave "
-                "one of them out"
+                f"num_clients = {self.num_clients}: groups already give the client of each row; "
+                "leave one of the two out"
             )
         return Dataset.from_arrays(
             X, labels, groups=persons, clients=groups, test_share=0, name="X and y"
@@ -262,18 +263,18 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         if clients > people:
             raise ConfigError(
-                f"groups name {clients} clients, and persons {people} persons, of whom somebody "
-                "would be at several clients: groups say at which client a row is, and persons "
-                "whose it is; swap them, or give settings={'persons_at_sites': ...}"
+                f"groups has {clients} clients but persons has only {people} persons, so somebody "
+                "would be at several clients: groups are the clients and persons the owners of "
+                "the rows; swap them, or give settings={'persons_at_sites': ...}"
             )
 
     def _doubts(self, clients: int) -> list[str]:
-        """Return doubts that need no test: hiding one of few clients as a whole."""
+        """Return doubts that need no test, such as hiding one of a few clients as a whole."""
         if self.unit not in ("client-run", "client-round") or clients >= MANY:
             return []
         return [
             f"unit = {self.unit}: the noise that hides one of {clients} clients as a whole rarely "
-            f"leaves a useful model where there are fewer than {MANY}; give unit='person' or "
+            f"leaves a useful model with fewer than {MANY} clients; give unit='person' or "
             "'record' if that is what must be hidden, and ask fedldp advise what is viable"
         ]
 
@@ -282,17 +283,17 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if any(each is None for each in given) and any(each is not None for each in given):
             raise ConfigError(
                 f"unit = {self.unit}, adversary = {self.adversary}, epsilon = {self.epsilon}: the "
-                "three say one guarantee; give all of them, such as unit='person', "
+                "three define one guarantee; give all of them, such as unit='person', "
                 "adversary='server', epsilon=4.0, or none, for the recipe's own"
             )
         if self.unit == "person" and not persons:
             raise ConfigError(
-                "unit = person: nothing says whose the rows are; give fit(..., persons=), or, if "
-                "each row is another person's, unit='record'"
+                "unit = person: the persons of the rows are unknown; give fit(..., persons=), or "
+                "unit='record' if each row is a different person's"
             )
         if self.unit == "record" and persons:
             raise ConfigError(
-                "unit = record: persons says that a person may have several rows, and hiding one "
+                "unit = record: with persons, a person may have several rows, and hiding one row "
                 "leaves the others; give unit='person'"
             )
         if self.recipe is not None:
@@ -306,11 +307,13 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return from_mapping({"dataset": "X and y", "num_clients": 1, **start})
 
     def _settings(self, groups: bool) -> dict[str, Any]:
-        """Return the arguments of ``run`` besides the recipe."""
+        """Return the arguments of ``run`` other than the recipe."""
         settings = dict(self.settings or {})
         for name in settings:
             if name in _OWN:
-                raise ConfigError(f"settings: {name} is set by {_OWN[name]}; leave it out there")
+                raise ConfigError(
+                    f"settings: {name} is set by {_OWN[name]}; leave it out of settings"
+                )
         if not isinstance(self.random_state, Integral):
             raise ConfigError(
                 f"random_state = {self.random_state!r}: give a whole number; a simulation's seed "
@@ -330,7 +333,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _check_columns(X: Any) -> None:  # noqa: N803
-    """Refuse a frame with columns that are not numbers, with a helpful message.
+    """Refuse a data frame with columns that are not numbers, with a helpful message.
 
     Raises:
         EstimatorError: there is such a column.
@@ -342,12 +345,12 @@ def _check_columns(X: Any) -> None:  # noqa: N803
         if str(kind) in ("object", "str", "string", "category"):
             raise EstimatorError(
                 f"X: column {name!r} is of type {kind}; put a step before the classifier that "
-                "makes numbers of it by a list that everybody may know, such as "
+                "turns it into numbers by a public list of values, such as "
                 f"make_column_transformer((OneHotEncoder(categories=[[...]]), [{name!r}]), "
                 "remainder='passthrough'), or drop it"
             )
 
 
 def _number(given: Any) -> Any:
-    """Return a numpy number, as in a grid, as Python's own number."""
+    """Return a numpy number, such as a grid has, as a Python number."""
     return given.item() if isinstance(given, np.generic) else given

@@ -74,7 +74,9 @@ def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
     with pytest.raises(PrivacyError, match=f"the agreement has {of_file}, which"):
         write_policy(tmp_path / "site-0").check(world.agreement)
     np.save("axes.npy", 2 * np.eye(64)[:, :12])
-    with pytest.raises(ConfigError, match=r"another digest .* give each the same file axes.npy"):
+    with pytest.raises(
+        ConfigError, match=r"the digest of its features differs .* give each the same file axes.npy"
+    ):
         parse_agreement(content, own=own)
     Path("axes.npy").unlink()
     with pytest.raises(ConfigError, match=r"there is no file axes\.npy in the current folder"):

@@ -63,7 +63,7 @@ def test_the_app_is_written_and_imports_nothing_but_flwr(tmp_path: Path) -> None
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"cannot be written: .*; name another"):
+    with pytest.raises(ConfigError, match=r"cannot be written: .*; choose another"):
         flower_app.write(tmp_path / "file")
 
 

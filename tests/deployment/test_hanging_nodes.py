@@ -78,7 +78,7 @@ def test_it_is_started_again_once_it_waited_in_vain_for_long(
     for now in range(60, 78, 6):
         running._mend_flower(float(now))
     assert flower.restarted == ["supernode-1"]
-    assert told == ["supernode-1 waits for a ClientApp that is gone: started it again"]
+    assert told == ["supernode-1 was waiting for a ClientApp that is gone: restarted it"]
 
 
 def test_one_after_the_other_is_started_again_and_waits_no_second_time(

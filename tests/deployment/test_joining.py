@@ -156,7 +156,7 @@ def test_what_cannot_be_run_is_not_invited_to(
 
 
 def test_keys_of_a_server_are_made_once_and_are_for_its_name(invited: Callable[..., Any]) -> None:
-    assert "is there already" in invited(*INVITE, *URL).assert_refused()
+    assert "exists already" in invited(*INVITE, *URL).assert_refused()
     first = Path("server/ca.pem").read_bytes()
     Path("server/run.invite").unlink()
     assert invited(*INVITE, *URL).status == 0

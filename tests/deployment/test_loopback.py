@@ -168,6 +168,6 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_only_what_it_starts_can_be_restarted(tmp_path: Path) -> None:
     with Loopback(tmp_path, [], tmp_path / "s") as loop:
-        with pytest.raises(RunError, match="cannot restart 'clientapp-0': superlink or"):
+        with pytest.raises(RunError, match="cannot restart 'clientapp-0': give superlink or"):
             loop.restart("clientapp-0")
         assert loop.processes() == {}

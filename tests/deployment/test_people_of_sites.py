@@ -129,7 +129,7 @@ def test_people_are_in_what_is_agreed_on_and_what_protects_them_costs_no_client_
     world.policies[0].check(world.agreement)
     for budget in ("zcdp", "gdp"):
         whole = write_policy(tmp_path, budget={"kind": budget, "limit": 1e9})
-        with pytest.raises(PrivacyError, match=r"give a \[person_budget\] in the place"):
+        with pytest.raises(PrivacyError, match=r"give a \[person_budget\] instead of"):
             whole.check(world.agreement)
 
 

@@ -326,7 +326,7 @@ def test_a_budget_for_the_whole_site_refuses_it_and_names_the_remedy(
 ) -> None:
     refused(
         tmp_path, of_people, "allow_in_clear = false", "what many people add up to",
-        "as it protects single people, give a [person_budget] in the place of [budget]",
+        "as it protects each person, give a [person_budget] instead of [budget]",
     )  # fmt: skip
     # Together with a budget for people, it still protects the whole site.
     refused(tmp_path, of_people, "allow_in_clear = false", person_budget=PEOPLE)
@@ -343,7 +343,7 @@ def test_a_budget_for_people_does_not_cover_what_is_of_rows_or_in_clear(
     releasing: Releasing, tmp_path: Path
 ) -> None:
     of_rows = releasing(PerRecord(record=SHARE, client=InClear(what="all rows")))
-    with pytest.raises(PrivacyError, match=r"single records, give a \[person_budget\] with unit"):
+    with pytest.raises(PrivacyError, match=r"each record, give a \[person_budget\] with unit"):
         people_only(tmp_path).check(of_rows)
     people_only(tmp_path, person_budget={**PEOPLE, "unit": "record"}).check(of_rows)
     with pytest.raises(PrivacyError, match=r"sends weights unprotected; .* may see those values$"):
@@ -357,7 +357,7 @@ def test_a_budget_for_people_does_not_cover_what_is_of_rows_or_in_clear(
 def test_a_policy_has_a_budget_and_says_which(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="allow_in_clear = true: what leaves unprotected"):
         people_only(tmp_path, allow_in_clear=True)
-    with pytest.raises(ConfigError, match=r"budget is not set; add a table \[budget\], or \[pe"):
+    with pytest.raises(ConfigError, match=r"budget is not set; add a table \[budget\] \(or \[pe"):
         without(tmp_path, "budget")
     for table, said in (({"limit": -1.0}, "person_budget.limit"), ({}, "person_budget.limit"),
                         ({**PEOPLE, "unit": "client"}, "person_budget.unit")):  # fmt: skip

@@ -90,10 +90,10 @@ def test_a_group_may_be_let_in(tmp_path: Path) -> None:
         folder.chmod(open_to)
         with pytest.raises(ConfigError, match="chmod 0710 it, and chgrp it"):
             listen(folder / "b.sock", group=group)
-    with pytest.raises(ConfigError, match="there is no group 'nobody-has-this'"):
+    with pytest.raises(ConfigError, match=r"the group 'nobody-has-this' of .* does not exist"):
         listen(folder / "b.sock", group="nobody-has-this")
 
 
 def test_a_path_too_long_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="more than 107 bytes: choose a shorter one"):
+    with pytest.raises(ConfigError, match="more than 107 bytes: choose a shorter path"):
         listen(tmp_path / ("x" * 100) / "a.sock")

@@ -293,7 +293,7 @@ def test_who_looks_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
     assert not file.exists()
     with alone(file, "agent"):
         assert is_held(file)
-        with pytest.raises(RunError, match="another agent runs there"), alone(file, "agent"):
+        with pytest.raises(RunError, match="another agent is running there"), alone(file, "agent"):
             pass
     looks = threading.Thread(target=lambda: [is_held(file) for _ in iter(over.is_set, True)])
     looks.start()

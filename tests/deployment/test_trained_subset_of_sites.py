@@ -64,7 +64,7 @@ def test_a_site_with_another_encoder_takes_no_part(
     with pytest.raises(ConfigError, match="was agreed on; give each party the same model"):
         world.server()
     without = replace(world.agreement, frozen=None)
-    with pytest.raises(ConfigError, match="and None was agreed on"):
+    with pytest.raises(ConfigError, match="but None was agreed on"):
         without.check()
 
 

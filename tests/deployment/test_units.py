@@ -112,7 +112,7 @@ def test_places_that_a_reboot_empties_are_refused(
     monkeypatch.setattr(units, "_passing", lambda place: "it is a dream")
     for file in (world.folder / "site-0" / "site.toml", world.folder / "run.agreement"):
         line = fedldp_command("deploy", "enable", file).assert_refused()
-        assert "it is a dream; move it to a folder that stays" in line
+        assert "it is a dream; move it to a folder that survives" in line
     monkeypatch.undo()
     memory = Path("/dev/shm")
     assert "does not see the machine's /tmp" in str(units._passing(Path("/tmp/site")))

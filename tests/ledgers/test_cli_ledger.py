@@ -157,7 +157,7 @@ def test_what_is_wrong_is_one_line(
 ) -> None:
     status, out, err = fedldp("ledger", command, path, *options)
     assert (status, out) == (2, "")
-    assert re.fullmatch(r"error: ledger \S+: there is no such file; check the path.*\n", err)
+    assert re.fullmatch(r"error: ledger \S+: this file does not exist; check the path.*\n", err)
     assert not path.exists()
     filled(path)
     with closing(sqlite3.connect(path)) as db, db:

@@ -208,13 +208,13 @@ def test_the_budget_stays(path: Path) -> None:
 
 
 def test_without_a_budget_no_file_is_made(path: Path) -> None:
-    with pytest.raises(PrivacyError, match="there is no such file"):
+    with pytest.raises(PrivacyError, match="this file does not exist"):
         SqliteLedger(path)
     assert not path.exists()
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(PrivacyError, match="cannot be made: No such file or directory"):
+    with pytest.raises(PrivacyError, match="cannot be created: No such file or directory"):
         SqliteLedger(tmp_path / "nowhere" / "client.ledger", PLENTY)
 
 
@@ -231,7 +231,7 @@ def test_another_file_is_refused_and_left_alone(path: Path, content: bytes) -> N
 def test_a_ledger_of_an_older_version_is_refused_with_what_to_do(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript("PRAGMA user_version = 1; CREATE TABLE budget (x);")
-    with pytest.raises(LedgerUnusable, match=r"of version 1.*begin a new one") as refusal:
+    with pytest.raises(LedgerUnusable, match=r"of version 1.*begin a new ledger") as refusal:
         SqliteLedger(path, PLENTY)
     assert "\n" not in str(refusal.value)
 

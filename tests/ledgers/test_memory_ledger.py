@@ -114,7 +114,7 @@ def test_without_a_budget_all_is_counted() -> None:
 def test_a_client_that_would_answer_anew_is_refused() -> None:
     ledger = One(MemoryLedger(), 3)
     release(ledger, "run", 1, ONE, lambda: b"one")
-    with pytest.raises(NoLongerKept, match=r"client 3, run run round 1 .* randomised again"):
+    with pytest.raises(NoLongerKept, match=r"client 3, run run round 1 .* randomised twice"):
         release(ledger, "run", 1, ONE, lambda: b"two")
     assert release(ledger, "run", 1, ONE, lambda: b"one") == b"one"
 
@@ -348,7 +348,7 @@ def test_a_worker_goes_on_with_its_clients_and_the_parent_takes_over() -> None:
     with pytest.raises(AskedOtherwise):
         release(One(ledger, 2), "run", 3, ONE, never, request="!")
     charge(ledger, 2, 3, ONE)
-    with pytest.raises(NoLongerKept, match="randomised again"):
+    with pytest.raises(NoLongerKept, match="randomised twice"):
         release(One(ledger, 2), "run", 3, ONE, fresh)
     with pytest.raises(OverBudget):
         charge(ledger, 2, 4, ONE)

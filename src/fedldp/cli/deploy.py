@@ -214,7 +214,7 @@ def invite(
 
     host, folder = host_of(url), out.parent
     if out.exists():
-        raise ConfigError(f"{out} is there already; remove it, or choose another file")
+        raise ConfigError(f"{out} exists already; remove it, or choose another file")
     config, problem = planned.resolved()
     found = Invite.new(config, problem, url, **planned.terms(config, problem))
     expected = found.expected()  # refuse now rather than when all sites have joined
@@ -356,7 +356,7 @@ def admit(
     answers = [file for file in files if file not in changed]
     out = invite.with_suffix(".agreement")
     if answers and out.exists():
-        raise ConfigError(f"{out} is there already; remove it, or make another invite")
+        raise ConfigError(f"{out} exists already; remove it, or make another invite")
     joinings = admitted(invited, answers)
     for each in joinings:
         typer.echo(f"{each.name:<10} {words_of(each.digest)}", err=as_json)

@@ -2,9 +2,9 @@
 
 A filter lets a client choose each release from everything that happened before, including its
 privacy cost, and stops before the budget would be exceeded. For the three kinds here, it compares
-the sum of the costs with the limit. A budget covers all that a client ever releases, for neighbours
-that differ in the client's whole input, in all that one person has there, or in one record. All
-runs of a client add up.
+the sum of the costs with the limit. A budget covers everything that a client ever releases, in all
+runs together. Its neighbours differ in the client's whole input, in all data of one person there,
+or in one record.
 
 Source: pure: Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", NeurIPS 2016; zCDP:
 Feldman, Zrnic, "Individual Privacy Accounting via a Renyi Filter", NeurIPS 2021, and Whitehouse,
@@ -46,10 +46,10 @@ class Budget:
 
     Attributes:
         kind: "pure", "zcdp" or "gdp".
-        limit: the largest epsilon, rho or mu^2 (not mu), from 0. Infinity only counts: it covers
-            every known event, including values in clear.
-        unit: what the cost protects: "client", the client's whole input; "person", all that any
-            one person has at this client; "record", any one row.
+        limit: the largest epsilon, rho or mu^2 (not mu), at least 0. Infinity only counts: it
+            covers every known event, even unprotected values.
+        unit: what is protected: "client", the client's whole input; "person", all data of any one
+            person at this client; "record", any one row.
     """
 
     kind: BudgetKind
@@ -71,7 +71,7 @@ class Budget:
 
     @property
     def of_one(self) -> str:
-        """Whom the budget protects if not the whole client: words that follow a number."""
+        """Whom the budget protects, if not the whole client, in words that follow a number."""
         return _OF_ONE[self.unit]
 
     def amount(self, cost: float, *, up: bool = True) -> str:
@@ -79,11 +79,11 @@ class Budget:
         return f"{UNITS[self.kind]} {number(cost, up=up)}{self.of_one}"
 
     def price(self, event: Event, paid_before: Collection[Event] = ()) -> float:
-        """Return what ``event`` adds to it, infinity if it cannot be paid: see ``prices``."""
+        """Return what ``event`` costs, infinity if no budget can pay for it; see ``prices``."""
         return price(event, self.kind, paid_before, self.unit)
 
     def price_of_run(self, history: Iterable[tuple[Event, int]]) -> Fraction:
-        """Return what the releases of a run have added to the budget: see ``prices``."""
+        """Return what the releases of a run have cost; see ``prices``."""
         return price_of_run(history, self.kind, self.unit)
 
     def admit(
@@ -92,8 +92,8 @@ class Budget:
         """Return the price of ``event`` if the budget still covers it after ``spent``.
 
         The comparison is exact: it uses the prices, which are rounded up, and the limit as given.
-        So ten releases of epsilon 0.1 do not fit a limit of 1.0, because the float 0.1 is above
-        1/10. A price slightly below the limit over the number of releases does fit.
+        So ten releases of epsilon 0.1 do not fit into a limit of 1.0, because the float 0.1 is
+        above 1/10. A price slightly below the limit over the number of releases does fit.
 
         Args:
             event: the event to release.
@@ -101,7 +101,7 @@ class Budget:
             paid_before: the events that were released in the same run.
 
         Raises:
-            OverBudget: the budget does not cover the event, or nothing is proven for the event.
+            OverBudget: the budget does not cover the event, or the event has no proven cost.
             AskedOtherwise: the run drew another event under the same identity.
         """
         costs = self.price(event, paid_before)
@@ -127,7 +127,7 @@ class Budget:
         return costs
 
     def _protected_part(self, event: Event) -> Part | None:
-        """Return the next smaller unit for which the event has a proven cost; None if none has."""
+        """Return the next smaller unit under which the event has a proven cost, or None."""
         smaller = PARTS[: SIDES.index(self.unit)]
         for part in reversed(smaller):
             if part in sides_of(event) and cost(event, "zcdp", part) < math.inf:
@@ -161,7 +161,7 @@ def each_of(given: Budget | Iterable[Budget] | None) -> tuple[Budget, ...]:
     found = [given] if isinstance(given, Budget) else list(given or ())
     units = [budget.unit for budget in found]
     if len(set(units)) < len(units):
-        raise ConfigError(f"budgets: give one for each unit, not {' and '.join(units)}")
+        raise ConfigError(f"budgets: give at most one for each unit, not {' and '.join(units)}")
     return tuple(sorted(found, key=lambda budget: -SIDES.index(budget.unit)))
 
 

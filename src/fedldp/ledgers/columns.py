@@ -1,8 +1,8 @@
 """The privacy ledgers of a simulation's clients, in columns: a few bytes for each client.
 
 A client needs the number of its ``ClientHistory`` (clients with equal histories share one), a bit
-for each round of each kind of event that it releases, and 8 bytes for each phase, to recognise
-its answer. So what many clients do at once is counted at once.
+for each round of each kind of event that it releases, and 8 bytes for each phase, to recognise its
+answer. So one step counts what many clients do at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LARGEST_CLIENT = 10**8 - 1
 """The largest index in a simulation: there is a row for each client up to the last one."""
 
 _FEW_HISTORIES = 1000
-"""Up to this many, histories that no client has any more are kept."""
+"""How many histories may be stored before unused ones are dropped."""
 
 _PART = 2**16
 """The number of a record's clients that are checked at once."""
@@ -67,16 +67,16 @@ History = tuple[tuple[Event, int], ...]
 class MemoryLedger:
     """What the clients of a simulation have released: their ``Ledgers``.
 
-    It keeps who took part in which round, with which event, but no bytes: a simulated client's
-    answer follows from its seed and the request. If the same request is asked again, ``check``
-    lets the client train, and ``release`` makes the answer again at no cost. It refuses the new
-    answer if it differs from the old one. It is not thread-safe.
+    It stores who took part in which round, with which event, but no bytes: a simulated client's
+    answer follows from its seed and the request. If the same request comes again, ``check`` lets
+    the client train, and ``release`` makes the answer again at no cost, but refuses it if it
+    differs from the old one. It is not thread-safe.
 
     Args:
-        budget: the budget of each client, or several of different units; None only counts.
-        keeps_answers: whether to keep bytes too, as a site's ledger does, and to answer a repeated
+        budget: the budget of each client, or several budgets of different units. None: only count.
+        keeps_answers: whether to store bytes too, as a site's ledger does, and to answer a repeated
             request with them. This is for clients whose answers do not follow from a seed. The
-            bytes live only as long as this object, and ``extract`` leaves them out.
+            bytes last only as long as this object, and ``extract`` leaves them out.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class MemoryLedger:
         return found
 
     def spent(self, client: int) -> float:
-        """Return what a client's releases have cost of its ``budget``, rounded up."""
+        """Return how much of its ``budget`` a client has spent, rounded up."""
         if self.budget is None:
             raise ConfigError("client_budget: the clients have none; give one")
         check_client(client)
         return self.budget.spent([self._spent(client, self.budget)])
 
     def releases(self, run: str) -> ReleaseHistory:
-        """Return who released what in each round of a run, as a statement needs it.
+        """Return who released what in each round of a run, in the form that statements need.
 
         Raises:
             ConfigError: a client released two events with a price in one round, which no statement
@@ -178,8 +178,8 @@ class MemoryLedger:
         """Charge ``event`` to each client, and return the rows of ``make``: see ``Ledgers``.
 
         The same request again calls ``make`` again, and costs nothing. If a client's new answer
-        differs from its earlier one, its row holds the bytes that were kept, or else a
-        NoLongerKept: sending the new answer would be a second release.
+        differs from its earlier one, its row holds the stored bytes, or a NoLongerKept if there are
+        none: sending the new answer would be a second release.
 
         Raises:
             ConfigError: ``make`` did not return such rows; nothing was released.
@@ -214,13 +214,13 @@ class MemoryLedger:
         ]
 
     def extract(self, clients: Iterable[int]) -> MemoryLedger:
-        """Return a ledger of these clients alone, for another process to continue."""
+        """Return a ledger of only these clients, for another process to continue."""
         small, chosen = MemoryLedger(self.budgets), indices_of(list(dict.fromkeys(clients)))
         small._runs = {name: run.extract(chosen) for name, run in self._runs.items()}
         return small
 
     def absorb(self, other: MemoryLedger) -> None:
-        """Count all that another ledger has counted; what both have counted counts once.
+        """Add everything that another ledger has counted; what both have counted counts once.
 
         Raises:
             AskedOtherwise: a client's releases differ between the ledgers. This ledger then holds
@@ -241,8 +241,8 @@ class MemoryLedger:
     ) -> MemoryLedger:
         """Return the ledger of a record, under ``budget``.
 
-        It refuses to repeat earlier answers, because it can no longer check that a new answer would
-        be the same.
+        It refuses to repeat earlier answers, because it can no longer check that they would be the
+        same.
 
         Raises:
             ConfigError: the record is damaged.
@@ -267,7 +267,7 @@ class MemoryLedger:
     ) -> bool:
         """Return whether every client may release ``event`` now, and none did already."""
         if clients.size == 1:
-            return False  # ask it alone, which is quicker
+            return False  # checking it alone is quicker
         known = self._runs.get(place.run) or RunHistory()
         rows = known.rows(clients)
         if not known.await_answers(rows, place.round, place.phase):
@@ -291,18 +291,18 @@ class MemoryLedger:
         holds: Holds,
         anew: Event | None = None,
     ) -> bool:
-        """Return whether a client released this before; refuse unless it may release it now.
+        """Return whether a client released this before; refuse if it must not release it now.
 
         Args:
             place: the place of the answer.
-            event: what it releases.
-            client: its index.
+            event: what the client releases.
+            client: the client's index.
             max_rounds: see ``Ledgers``.
             holds: see ``Ledgers``.
             anew: the event of a new answer; it must equal the event released before, if any.
 
         Raises:
-            PrivacyError: the client may not; see ``Ledgers.check``.
+            PrivacyError: the client may not release it; see ``Ledgers.check``.
         """
         run, round, phase, _ = place
         known = self._known(place, client)
@@ -327,7 +327,7 @@ class MemoryLedger:
         return known is not None
 
     def _known(self, place: Place, client: int) -> Event | None:
-        """Return the event with which this request was answered before; None if it was not."""
+        """Return the event of the earlier answer to this request; None if there is none."""
         kept = self._runs.get(place.run)
         if kept is None:
             return None
@@ -352,7 +352,7 @@ class MemoryLedger:
         return None
 
     def _keep(self, place: Place, clients: Places, rows: Iterable[Any]) -> None:
-        """Keep what clients send in the latest round of a run, if bytes are kept."""
+        """Store what clients send in the latest round of a run, if bytes are stored."""
         if self._sent is None:
             return
         for client, row in zip(clients.tolist(), rows, strict=True):
@@ -361,7 +361,7 @@ class MemoryLedger:
             self._sent[place.run, client] = {**latest, place: bytes(row)}
 
     def _kept(self, place: Place, client: int) -> bytes | None:
-        """Return a client's earlier answer to this request, if bytes are kept."""
+        """Return a client's earlier answer to this request, if bytes are stored."""
         return None if self._sent is None else self._sent.get((place.run, client), {}).get(place)
 
     def _again(self, place: Place, client: int) -> bytes | NoLongerKept:
@@ -406,13 +406,13 @@ def _check_rows(made: Rows, count: int) -> None:
 
 def _another(place: Place, client: int) -> NoLongerKept:
     return NoLongerKept(
-        f"client {client}, run {place.run} round {place.round} phase {place.phase}: the "
-        "answer differs from before, and would be randomised again; nothing was released"
+        f"client {client}, run {place.run} round {place.round} phase {place.phase}: the answer "
+        "differs from the earlier one, so it would be randomised twice; nothing was released"
     )
 
 
 def _digest(answer: bytes | memoryview) -> int:
-    """Return the beginning of an answer's digest; 0, one case in 2^64, becomes 1."""
+    """Return the first 64 bits of an answer's digest; 0 (one case in 2^64) becomes 1."""
     return int.from_bytes(hashlib.sha256(answer).digest()[:8]) or 1
 
 
@@ -420,7 +420,7 @@ def _digest(answer: bytes | memoryview) -> int:
 
 
 class ClientHistory(NamedTuple):
-    """What a client released in one run, without the details of earlier rounds.
+    """What a client released in a run, without the details of earlier rounds.
 
     Attributes:
         round: the latest round.
@@ -433,7 +433,7 @@ class ClientHistory(NamedTuple):
     kinds: tuple[tuple[Event, int], ...]
 
     def awaits(self, round: int, phase: int) -> bool:
-        """Return whether an answer there would be new, and not in an earlier round."""
+        """Return whether an answer in this phase would be new and not in an earlier round."""
         if self.round != round:
             return self.round < round
         return all(there != phase for there, _, _ in self.answered)
@@ -446,7 +446,7 @@ class ClientHistory(NamedTuple):
         Args:
             round: the latest round, or a later one.
             phase: a phase of that round that is not answered yet.
-            request: the request that is answered.
+            request: the answered request.
             event: what the answer releases.
         """
         answered: tuple[tuple[int, bytes, Event], ...] = ((phase, request, event),)
@@ -458,11 +458,11 @@ class ClientHistory(NamedTuple):
         return ClientHistory(round, answered, kinds), kinds.index((event, phase))
 
     def merged(self, other: ClientHistory) -> tuple[ClientHistory, list[int]]:
-        """Return the history of a client that two ledgers know, and the places of its kinds.
+        """Return the joint history of a client that two ledgers know, and the places of its kinds.
 
         Returns:
-            The history, whose kinds begin with those of this one; and for each kind of ``other``
-            its place among them.
+            The joint history, whose kinds begin with this history's kinds, and the place of each
+            kind of ``other`` among them.
 
         Raises:
             AskedOtherwise: they answered a phase of their latest round differently.
@@ -571,7 +571,7 @@ class RunHistory:
         ]
 
     def await_answers(self, rows: Places, round: int, phase: int) -> bool:
-        """Return whether an answer there would be new for every one of these clients."""
+        """Return whether an answer in this phase would be new for each of these clients."""
         numbers = set(self.history_of[rows].tolist())
         return all(self.histories[number].awaits(round, phase) for number in numbers)
 
@@ -597,10 +597,10 @@ class RunHistory:
 
         Args:
             rows: the rows of the clients.
-            times: whether histories also differ if only the number of releases does.
+            times: whether histories that differ only in the number of releases count as different.
         """
         found, place = np.unique(self.history_of[rows], return_inverse=True)
-        # Histories that come from each other share the same kinds object.
+        # Histories that are derived from each other share one kinds object.
         kinds = np.array([id(self.histories[number].kinds) for number in found.tolist()], np.int64)
         nothing = np.zeros(rows.size, np.int64)
         counts = (
@@ -671,7 +671,7 @@ class RunHistory:
         return small
 
     def absorb(self, other: RunHistory) -> None:
-        """Count all that ``other`` has counted; what both have counted counts once.
+        """Add everything that ``other`` has counted; what both have counted counts once.
 
         Raises:
             AskedOtherwise: a client's releases differ between the runs. This run then holds what it
@@ -684,7 +684,7 @@ class RunHistory:
             zip(self.history_of[mine].tolist(), other.history_of[theirs].tolist(), strict=True)
         )
         merged = {(a, b): self.histories[a].merged(other.histories[b]) for a, b in set(pairs)}
-        # There are few of these, unlike histories, which also differ in their latest rounds.
+        # There are few pairs of kinds, unlike histories, which also differ in their latest rounds.
         alike = [(id(self.histories[a].kinds), id(other.histories[b].kinds)) for a, b in pairs]
         parts = []
         numbers = {pair: number for number, pair in enumerate(dict.fromkeys(alike))}
@@ -708,7 +708,7 @@ class RunHistory:
             self.server[event] = self.server.get(event, 0) | rounds
 
     def words_of(self, kind: int, rows: Places) -> RoundWords:
-        """Return the rounds in which clients released the kind at a place among their kinds."""
+        """Return the rounds in which clients released one kind, given by its place."""
         if kind >= len(self.words):
             return {}
         found = {word: bits[rows] for word, bits in sorted(self.words[kind].items())}
@@ -765,7 +765,7 @@ class RunHistory:
                 self._answers(phase)[mine[there]] = digests[theirs[there]]
 
     def _forget_histories(self) -> None:
-        """Drop the histories that no client has any more, once there are many."""
+        """Drop histories that no client has, once there are many."""
         if len(self.histories) <= self._many:
             return
         counts = np.bincount(self.history_of, minlength=1)
@@ -780,7 +780,7 @@ class RunHistory:
         self._many = max(_FEW_HISTORIES, 2 * used.size)
 
     def _reserve(self, size: int) -> None:
-        """Make room for ``size`` rows; zeros that nobody has written take no memory."""
+        """Make room for ``size`` rows; untouched zeros take no memory."""
         if size <= self.history_of.size:
             return
         size = max(size, 2 * self.history_of.size)
@@ -820,7 +820,7 @@ def all_covered(
         run: the run of the release.
         others: all other runs.
     """
-    # Without a budget, only the events of this run matter, not how often each was released.
+    # Without a budget, only this run's events matter, not how often each was released.
     counting = bool(budgets)
     runs = [(each, each.rows(clients)) for each in ((run, *others) if counting else (run,))]
     columns = [column for each, rows in runs for column in each.told_apart(rows, times=counting)]
@@ -847,7 +847,7 @@ def _covered(
 
 
 def _unlike(columns: Sequence[NDArray[np.integer]]) -> list[int]:
-    """Return the places of rows, one for each combination of column values."""
+    """Return the place of one row for each combination of column values."""
     code = np.zeros(columns[0].size, np.int64)
     first = code[:1]
     for column in columns:
@@ -929,7 +929,7 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
 
 
 def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> RunHistory:
-    """Return the run of a record. It knows which requests were answered, but not the answers.
+    """Return the run of a record, with the answered requests but not the answers.
 
     Raises:
         ConfigError, LookupError, ValueError, TypeError: the record is damaged.
@@ -947,7 +947,7 @@ def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> R
     counts = np.array([len(history.kinds) for history in run.histories], np.int32)
     kinds = counts[run.history_of[rows]]
     if kinds.max(initial=0) != len(record["rounds"]):
-        raise ConfigError("there are rounds of an unknown kind")
+        raise ConfigError("it has rounds of an unknown kind")
     for kind, words in enumerate(record["rounds"]):
         there = rows[kinds > kind]
         for word, *packed in words:
@@ -972,15 +972,15 @@ def _history_from_record(record: Mapping[str, Any], events: Mapping[int, Event])
         raise ConfigError("a request's digest is truncated")
     once = len({x for x, _, _ in answered}) == len(answered) and len(set(kinds)) == len(kinds)
     if not (answered and once and {(event, x) for x, _, event in answered} <= set(kinds)):
-        raise ConfigError("what was answered last is damaged")
+        raise ConfigError("the latest answers are damaged")
     return ClientHistory(record["round"], answered, kinds)
 
 
 def _check_rounds(run: RunHistory, rows: Places) -> None:
     """Raise ConfigError unless clients' latest releases match their histories.
 
-    Nothing may be released later. Each kind must be released in the latest round if it was answered
-    there, and in an earlier round otherwise.
+    No release may be later. The last release of each kind must be in the latest round if that round
+    has an answer of this kind, and in an earlier round otherwise.
     """
     rounds = np.array([history.round for history in run.histories])
     counts = np.array([len(history.kinds) for history in run.histories])
@@ -1047,7 +1047,7 @@ def unpack_indices(packed: list[int] | Mapping[str, Any]) -> Places:
 
 
 def _pack(column: NDArray[Any]) -> list[int | str]:
-    """Return the bytes per integer, and the integers as text; one integer if all are equal."""
+    """Return the bytes per integer and the integers as text; one integer if all are equal."""
     width = next(n for n in (1, 2, 4, 8) if int(column.max(initial=0)) < 256**n)
     alike = column.size > 0 and bool((column == column[0]).all())
     return [width, _text((column[:1] if alike else column).astype(f"<u{width}"))]
@@ -1056,7 +1056,7 @@ def _pack(column: NDArray[Any]) -> list[int | str]:
 def _unpack(packed: Sequence[Any], count: int) -> NDArray[Any]:
     width, text = packed
     if width not in (1, 2, 4, 8):
-        raise ConfigError(f"a column cannot have {width!a:.20} bytes an integer")
+        raise ConfigError(f"a column cannot have {width!a:.20} bytes per integer")
     values = _bytes(text).view(f"<u{width}")
     if values.size not in (1, count) or (values.size and not count):
         raise ConfigError("a column is truncated")

@@ -1,4 +1,4 @@
-"""What clients have released, and the refusal to release more.
+"""What clients have released, and when they refuse to release more.
 
 A client's own ledger decides, whatever a server asks for. There is one protocol with two stores:
 ``sqlite`` keeps one client's ledger on its disk, ``columns`` those of a simulation's clients.
@@ -24,7 +24,7 @@ LARGEST_ROUND = 2**63 - 1  # SQLite's largest integer; a phase has the same limi
 
 
 class Place(NamedTuple):
-    """The place of an answer: the request, and the round and run in which it was asked.
+    """The place of an answer: the request, and the run, round and phase of the request.
 
     Attributes:
         run: identifies the run; 1 to 200 printable characters.
@@ -67,9 +67,9 @@ class Ledgers(Protocol):
     never exceeds the client's budget. For one (run, round, phase) it returns the same bytes
     every time.
 
-    A request is asked at (run, round, phase) and identified by the SHA-256 digest of its bytes.
-    Rounds of a run only move forward: only the answers of the latest round are kept, of all its
-    phases, and a request of an earlier round is refused. What is drawn once (``Memoized``)
+    A request belongs to a (run, round, phase) and is identified by the SHA-256 digest of its bytes.
+    The rounds of a run only move forward: only the answers of the latest round are stored, for all
+    its phases, and a request of an earlier round is refused. What is drawn once (``Memoized``)
     costs once in each run.
 
     Both methods raise ``ConfigError`` for a malformed argument; nothing is released in that case.
@@ -83,7 +83,7 @@ class Ledgers(Protocol):
         max_rounds: int | None = None,
         holds: Holds = always,
     ) -> Sequence[Verdict]:
-        """Return for each client whether it may release ``event`` now, so that none trains in vain.
+        """Return for each client whether it may release ``event``, before it trains in vain.
 
         Args:
             place: the place of the answer.
@@ -113,7 +113,7 @@ class Ledgers(Protocol):
     ) -> Released:
         """Charge ``event`` to each client, and return the rows to send once all are synced.
 
-        The same request again gets the same bytes, at no further cost.
+        A repeated request gets the same bytes, at no further cost.
 
         Args:
             place: the place of the answer.
@@ -150,17 +150,19 @@ def check_run(run: str) -> None:
 def went_back(run: str, round: int, latest: int) -> NoLongerKept:
     """Return the error for a round before the run's latest one."""
     return NoLongerKept(
-        f"run {run} round {round}: round {latest} was released since, and nothing is kept of an "
-        "earlier round; nothing was released"
+        f"run {run} round {round}: round {latest} was released since, and answers of earlier "
+        "rounds are not stored; nothing was released"
     )
 
 
 def lost_draws(run: str) -> NoLongerKept:
     """Return the error for a client that no longer has what it drew once in a run."""
-    return NoLongerKept(f"run {run}: what was drawn once in it is gone; nothing was released")
+    return NoLongerKept(f"run {run}: what was drawn once for it is gone; nothing was released")
 
 
 def check_turn(rounds_before: int, max_rounds: int | None) -> None:
     """Raise OutOfTurn if ``rounds_before`` rounds were answered and no more may be."""
     if max_rounds is not None and rounds_before >= max_rounds:
-        raise OutOfTurn(f"{rounds_before} rounds were answered, of {max_rounds} at most")
+        raise OutOfTurn(
+            f"{rounds_before} rounds were answered, which is the maximum of {max_rounds}"
+        )

@@ -43,11 +43,11 @@ from fedldp.ledgers.protocol import (
 )
 
 _OF_CLIENTS, _OF_UNITS = 2, 3
-"""Versions of the file: with one budget, of the client's whole input; or with other units' budgets.
+"""Versions of the file: with one budget, of the client's whole input, or with budgets of other
+units.
 
-The first was written before there were units, and still is if there is only that budget. In the
-second, a row of ``budget`` names its unit, and ``cost`` is a JSON list: what a release added to
-each budget.
+The first is older than units, and is still written for that one budget. In the second, a row of
+``budget`` names its unit, and ``cost`` is a JSON list: what a release added to each budget.
 """
 
 _COLUMNS = {
@@ -79,11 +79,11 @@ _ENTRY = "number, run, round, exchange, question, event, cost, payload_sha256, h
 
 
 LOST = hashlib.sha256(b"questions that were lost with a ledger").digest()
-"""Stands for the unknown request of a possible release that no ledger holds any more."""
+"""Stands for the unknown request of a possible release that no ledger has."""
 
 RENEWED = hashlib.sha256(b"the owner of this ledger has renewed its budget").digest()
-"""Stands for the request of an entry by which the owner renews the budget. No message has this
-digest, and no run has the entry's name, which is empty."""
+"""Stands for the request in an entry that renews the budget. No message has this digest, and no run
+has the entry's name, which is empty."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Release:
 
     @property
     def renews(self) -> bool:
-        """Whether this entry is not a release: by it, the owner renewed the budget."""
+        """Whether this entry is not a release but the owner's renewal of the budget."""
         return self.run == "" and self.request == RENEWED.hex()
 
 
@@ -147,7 +147,7 @@ def rounds_before(releases: list[Release], run: str, round: int) -> int:
 
 
 def known_release(past: list[Release], place: Place) -> Release | None:
-    """Return the entry of an earlier release for this same request, or None."""
+    """Return the entry of an earlier release for the same request, or None."""
     run, round, phase, request = place
     of_run = [entry for entry in past if entry.run == run]
     latest = max((entry.round for entry in of_run), default=round)
@@ -177,9 +177,9 @@ class SqliteLedger:
     private only for real numbers.
 
     It cannot detect that the whole file was deleted or replaced by an older copy. Every entry holds
-    a hash of all entries before it, so a change or removal in the middle is detected. If the newest
-    entries were removed, or the chain was recomputed, only a comparison of the last hash with a
-    copy kept elsewhere shows it.
+    a hash of all entries before it, so a change or removal in the middle is detected. Removal of
+    the newest entries, or a recomputed chain, shows only if the last hash is compared with a copy
+    stored elsewhere.
 
     Args:
         path: the file; created, readable by its owner only, if a budget is given.
@@ -188,7 +188,7 @@ class SqliteLedger:
         timeout_seconds: how long to wait for another process.
 
     Raises:
-        LedgerUnusable: the file cannot be used, or was begun with another budget.
+        LedgerUnusable: the file cannot be used or was begun with another budget.
     """
 
     def __init__(
@@ -205,8 +205,8 @@ class SqliteLedger:
         if not os.path.exists(self.path):
             if not given:
                 raise LedgerUnusable(
-                    f"ledger {path}: there is no such file; check the path, or give a budget to "
-                    "begin a ledger"
+                    f"ledger {path}: this file does not exist; check the path, or give a budget "
+                    "to begin a ledger"
                 )
             _create(self.path, given)
         with self._open() as db:
@@ -258,9 +258,9 @@ class SqliteLedger:
     ) -> list[bytes]:
         """Charge ``event``, and return the bytes to send once the charge is synced to the disk.
 
-        See ``Ledgers``. The bytes of a run's latest round are kept. If sending fails or the process
-        is killed, ask again for the same release: the bytes are returned unchanged, at no further
-        cost. Randomising again would be a second release.
+        See ``Ledgers``. The bytes of a run's latest round are stored. If sending fails or the
+        process is killed, call this again for the same release: it returns the same bytes, at no
+        further cost. Randomising again would be a second release.
         """
         check_place(place)
         _only(clients)
@@ -282,10 +282,10 @@ class SqliteLedger:
         return [payload]
 
     def charge_lost(self, run: str, round: int, phase: int, event: Event) -> None:
-        """Charge a possible release that no ledger holds any more: see ``LOST``.
+        """Charge a possible release that no ledger has: see ``LOST``.
 
-        It is charged whatever the budget, because it may have left already. If that pushes the
-        costs beyond the budget, nothing more is released.
+        It is charged even beyond the budget, because it may have left already. Beyond the budget,
+        nothing more is released.
         """
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -295,12 +295,12 @@ class SqliteLedger:
             self._add(db, past, Place(run, round, phase, LOST), event, costs, b"")
 
     def renew(self) -> Release:
-        """Let the whole budget be spent once more from now on; return the entry that says so.
+        """Let the whole budget be spent once more from now on; return the entry of this renewal.
 
         Only the owner of the ledger can do this, for the owner's own data; nothing else renews a
-        budget, not even time. Earlier releases are not undone: after n renewals, all
-        releases of the ledger together cost at most n + 1 times the limit. An earlier fedldp reads
-        the entry as one that costs nothing, and continues to refuse.
+        budget, not even time. Earlier releases are not undone: after n renewals, all releases of
+        the ledger together cost at most n + 1 times the limit. An earlier fedldp treats the entry
+        as free, and continues to refuse.
 
         Raises:
             LedgerUnusable: the file cannot be used, or nothing was released since the last renewal.
@@ -310,7 +310,7 @@ class SqliteLedger:
             past = self._releases(db)
             if not since_renewal(past):
                 raise LedgerUnusable(
-                    f"ledger {self.path}: nothing was released since it was begun or renewed: "
+                    f"ledger {self.path}: nothing was released since it was begun or renewed, so "
                     "there is nothing to renew"
                 )
             event = NoRelease(what="the owner has renewed the budget")
@@ -352,7 +352,7 @@ class SqliteLedger:
         ]
 
     def renewed_words(self, entries: Sequence[Release]) -> str:
-        """Return, for people, how often the budget was renewed and all that was spent; or "".
+        """Return in words how often the budget was renewed and the total spent; "" if never.
 
         The words continue a sentence.
         """
@@ -366,11 +366,11 @@ class SqliteLedger:
         return f"; renewed {times(often)}, {total} was spent since the beginning"
 
     def verify(self) -> list[Release]:
-        """Check the whole file, and return its entries.
+        """Check the whole file and return its entries.
 
         Every use of the ledger checks version, budget, hashes, events and costs. This also checks
-        the structure of the file, the bytes that are kept, and that no release pushed the total
-        beyond the budget.
+        the structure of the file, the stored bytes, and that no release pushed the total beyond the
+        budget.
 
         Raises:
             LedgerUnusable: something is wrong.
@@ -402,7 +402,7 @@ class SqliteLedger:
         costs: tuple[float, ...],
         payload: bytes,
     ) -> None:
-        """Add an entry and commit; stop keeping the bytes of the run's earlier rounds."""
+        """Add an entry, delete the stored bytes of the run's earlier rounds, and commit."""
         run, round, phase, request = place
         digest = hashlib.sha256(payload).hexdigest()
         number = len(past) + 1
@@ -457,8 +457,8 @@ class SqliteLedger:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version == 1:
             raise self._damaged(
-                "it is of version 1, written by an earlier fedldp; keep it, and begin a new one "
-                "with the budget that its own fedldp shows to remain"
+                "it is of version 1, written by an earlier fedldp; keep it, and begin a new "
+                "ledger with the remaining budget that the earlier fedldp shows"
             )
         if version not in _COLUMNS:
             raise self._damaged(f"this is not a ledger of version {_OF_CLIENTS} or {_OF_UNITS}")
@@ -478,7 +478,7 @@ class SqliteLedger:
         if self._stored_budgets(db) != self.budgets:
             raise self._damaged("its budget was changed")
         rows = db.execute(f"SELECT {_ENTRY} FROM releases ORDER BY number").fetchall()
-        # Rows that are unchanged since the last check need not be checked again.
+        # Rows that have not changed since the last check need not be checked again.
         same = sum(1 for _ in takewhile(_equal, zip(rows, self._found[0], strict=False)))
         entries = self._found[1][:same]
         drawn: defaultdict[str, dict[Event, None]] = defaultdict(dict)  # by run
@@ -502,7 +502,7 @@ class SqliteLedger:
             event = from_record(json.loads(text))
             expected = tuple(budget.price(event, drawn[run]) for budget in self.budgets)
             costs = tuple(json.loads(cell)) if isinstance(cell, str) else (cell,)
-            # The last digit of a mu^2 may differ between versions of scipy.
+            # The last digit of mu^2 may differ between versions of scipy.
             right = len(costs) == len(expected) and all(
                 math.isclose(one, other, rel_tol=1e-9)
                 for one, other in zip(costs, expected, strict=True)
@@ -539,7 +539,7 @@ def _equal(rows: tuple[object, object]) -> bool:
 
 
 def _create(path: Path, budgets: tuple[Budget, ...]) -> None:
-    """Create the file in one step, so that an emptied file is never taken for a new ledger."""
+    """Create the file in one step, so that an emptied file is never mistaken for a new ledger."""
     try:
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new-")  # mode 0600
         os.close(handle)
@@ -559,7 +559,7 @@ def _create(path: Path, budgets: tuple[Budget, ...]) -> None:
             os.unlink(partial)
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else in_words(error)
-        raise LedgerUnusable(f"ledger {path}: it cannot be made: {reason}") from error
+        raise LedgerUnusable(f"ledger {path}: it cannot be created: {reason}") from error
 
 
 def _text(event: Event) -> str:
@@ -605,8 +605,8 @@ def _only(clients: Clients) -> int:
 _WORDS = {
     "SQLITE_NOTADB": "this is not a ledger; check the path",
     "SQLITE_ERROR": "this is not a ledger, or an incomplete one; check the path",
-    "SQLITE_CORRUPT": "the file is damaged; an older copy in its place would lack releases",
-    "SQLITE_BUSY": "another process holds it; try again once that has ended",
+    "SQLITE_CORRUPT": "the file is damaged; do not use an older copy, which would lack releases",
+    "SQLITE_BUSY": "another process is using it; try again once that process has ended",
     "SQLITE_CANTOPEN": "it cannot be opened; check the path and who may read and write it",
     "SQLITE_READONLY": "it cannot be written; check who may write it and its folder",
     "SQLITE_FULL": "the disk is full; make room",
@@ -615,7 +615,7 @@ _WORDS = {
 
 
 def in_words(error: sqlite3.Error) -> str:
-    """Return what SQLite found: our own words, if we have any, then SQLite's."""
+    """Return SQLite's error in our own words, if we have any, followed by SQLite's."""
     name = getattr(error, "sqlite_errorname", "")
     primary = "_".join(name.split("_")[:2])  # SQLITE_READONLY_DBMOVED is one of SQLITE_READONLY
     return f"{_WORDS[primary]} ({error})" if primary in _WORDS else str(error)
