@@ -242,7 +242,7 @@ def test_a_data_set_of_which_a_part_is_missing_is_no_success(
     )
     outcome = fedldp_command("data", "verify", "--data-dir", tmp_path)
     assert outcome.status == 2
-    assert f"{mnist.files[1].name} is missing in {first.parent}" in outcome.err
+    assert f"{mnist.files[1].name} is missing from {first.parent}" in outcome.err
     whole = {tmp_path / mnist.folder / file.name for file in mnist.files}
     monkeypatch.setattr(
         folder, "checksum_status", lambda path, _: "ok" if path in whole else "missing"
@@ -371,7 +371,7 @@ def test_no_file_is_replaced_that_is_somebodys_data(fedldp_command: Any, tmp_pat
 
 def test_a_figure_goes_into_an_svg_file(fedldp_command: Any) -> None:
     line = fedldp_command("reproduce", "ldp-fl-fig3", "--svg", "data.csv").assert_refused()
-    assert "svg = data.csv: end the file's name in .svg" in line
+    assert "svg = data.csv: the file's name must end in .svg" in line
 
 
 def test_a_sweeps_folder_is_told_from_a_runs(fedldp_command: Any, tmp_path: Path) -> None:
@@ -396,11 +396,11 @@ def test_days_of_work_are_not_begun_by_mistake(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     outcome = fedldp_command("reproduce", "--run", "--data-dir", tmp_path)
     assert outcome.status == 2
-    assert re.search(r"error: --run: these are about \d+ days; give a TARGET", outcome.err)
+    assert re.search(r"error: --run: this would take about \d+ days; give a TARGET", outcome.err)
     outcome = fedldp_command(
         "reproduce", "ldp-fl-table1", "--run", "--budget", "1s", "--data-dir", tmp_path
     )
-    assert "budget = 1s: none of them fits into that; nothing is run" in outcome.err
+    assert "budget = 1s: no run fits into this time; nothing is run" in outcome.err
 
 
 def test_two_runs_of_one_second_have_a_folder_each(
@@ -420,10 +420,16 @@ def test_two_runs_of_one_second_have_a_folder_each(
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (["run", "--epsilon", "2"], "--set epsilon=2; or, solved for, --set target.epsilon=2"),
+        (
+            ["run", "--epsilon", "2"],
+            "--set epsilon=2, or --set target.epsilon=2 to calibrate to it",
+        ),
         (["run", "--clip", "2"], "--set clip=VALUE"),
         (["run", "dp-sgd-digits", "--set", "epsilon=1"], "set target.epsilon instead"),
-        (["list", "recipes", "mnist", "no-such-word"], "there is none; leave a word out"),
+        (
+            ["list", "recipes", "mnist", "no-such-word"],
+            "no entry has all these words; leave one out",
+        ),
     ],
 )
 def test_what_newcomers_type_is_answered_with_what_they_mean(
@@ -444,5 +450,5 @@ def test_labels_that_begin_at_one_are_refused_with_the_classes_to_declare(
 
 def test_a_command_without_settings_says_how_it_takes_some(fedldp_command: Any) -> None:
     line = fedldp_command("audit", "quickstart", "--set", "epsilon=2").assert_refused()
-    assert "takes settings in a file: fedldp run RECIPE --set KEY=VALUE --print-config" in line
+    assert "takes settings from a file: fedldp run RECIPE --set KEY=VALUE --print-config" in line
     assert "--set set" not in line

@@ -434,7 +434,7 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
         (("quickstart", "composed-digits"), "standardise: quickstart has true"),
         (("quickstart", "quickstart"), "contestant quickstart: two have this name"),
         (("quickstart", "--tries", 1), "tries = 1: give 2"),
-        (("quickstart", "--epsilon", "4,"), "write numbers with commas between, as 1,4,16"),
+        (("quickstart", "--epsilon", "4,"), "write numbers separated by commas, such as 1,4,16"),
         (("quickstart", "--epsilon", "0"), "epsilon = 0: give numbers above 0"),
         (("quickstart", "--guarantee", "client"), "write UNIT:ADVERSARY, such as"),
         (("quickstart", "--guarantee", "patient:server"), "the unit is one of weight, record"),

@@ -264,7 +264,7 @@ def test_the_authorities_of_the_next_invite_are_taken_when_no_run_needs_others(
     assert "others may read it" in refused
     assert own.read_bytes() == old
     Path("north/patients.csv").chmod(0o600)
-    assert "by which the site knows the server" in answered("again", both)
+    assert "by which the site recognises the server" in answered("again", both)
     assert fingerprints(own) == fingerprints(ca)
     answered("new", Path("other/ca.pem").read_bytes())
     assert fingerprints(own) == fingerprints(Path("other/ca.pem"))
@@ -371,7 +371,7 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_were
             policy.write_text(
                 policy.read_text().replace(found, f"https://localhost:{pipe.address[1]}")
             )
-        assert "the server has another one" in accept("north", *other).assert_refused()
+        assert "the server has another agreement" in accept("north", *other).assert_refused()
         assert "9 words; give its file" in accept("north", *told[:9]).assert_refused()
         line = accept("north", *told[:9], "picknick").assert_refused()
         assert "10 words, of which picknick cannot be right; give its file" in line
@@ -418,12 +418,12 @@ def test_a_servers_certificate_is_renewed_in_one_command(invited: Callable[..., 
     before = {name: Path("server", name).read_bytes() for name in ("ca.pem", "server.pem")}
     outcome = invited("keys", "server", "--renew")
     assert outcome.status == 0, outcome.err
-    assert "a server that runs shows them in a few seconds" in outcome.out
+    assert "a running server uses them within a few seconds" in outcome.out
     assert Path("server/ca.pem").read_bytes() == before["ca.pem"]
     assert Path("server/server.pem").read_bytes() != before["server.pem"]
     check_host(Path("server/server.pem"), "localhost")
     given = ("keys", "server", "--renew", "--server", "localhost")
-    assert "give it alone" in invited(*given).assert_refused()
+    assert "give no other option" in invited(*given).assert_refused()
 
 
 def test_a_site_that_changes_its_key_is_admitted_by_the_next_one_alone(
@@ -435,7 +435,7 @@ def test_a_site_that_changes_its_key_is_admitted_by_the_next_one_alone(
     monkeypatch.setattr("typer.confirm", lambda *given, **more: False)
     assert joined("keys", "north", "--rotate").status == 1
     assert Path("north/north.pub").read_text() == before
-    assert "give it alone" in joined("keys", "north", "--rotate", "--renew").assert_refused()
+    assert "give no other option" in joined("keys", "north", "--rotate", "--renew").assert_refused()
     rotated = joined("keys", "north", "--rotate", "--yes")
     assert rotated.status == 0, rotated.err
     assert "ends       the run of agreement" in rotated.out

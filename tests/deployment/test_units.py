@@ -82,7 +82,7 @@ def test_what_cannot_be_enabled_is_refused(
 ) -> None:
     policy = world.folder / "site-0" / "site.toml"
     line = fedldp_command("deploy", "enable", policy, "--test", "digits").assert_refused()
-    assert "these are a server's" in line
+    assert "these options are for a server" in line
     text = policy.read_text()
     policy.write_text('socket = "run/site.sock"\n' + re.sub(r"\[server\]\n.*\n.*\n", "", text))
     line = fedldp_command("deploy", "enable", policy).assert_refused()

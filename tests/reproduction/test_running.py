@@ -439,11 +439,11 @@ def test_a_quick_run_is_of_two_rounds_and_has_no_number(fedldp_command: Any) -> 
     ("arguments", "message"),
     [
         (("nothing",), "target nothing: there is no target of that name"),
-        (("--seeds", "3"), "seeds = 3: nothing is run without --run"),
+        (("--seeds", "3"), "seeds = 3: it has no effect without --run"),
         (("--run", "--seeds", "0"), "seeds = 0: give 1 or more"),
         (("--run", "--budget", "soon"), "budget = soon: write it as 90s, 30m or 2h"),
         (("--run", "--quick", "--seeds", "2"), "seeds = 2: --quick has one seed"),
-        (("--only", "nothing"), "only = nothing: no cell has that"),
+        (("--only", "nothing"), "only = nothing: no cell has this text"),
         (("--svg", "x.svg"), "svg = x.svg: it draws one target"),
         (("--run", "--workers", "0"), "workers = 0: give 1 or more"),
         (("--device", "tpu"), "device = tpu: choose cpu or cuda"),

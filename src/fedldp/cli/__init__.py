@@ -1,6 +1,6 @@
 """The command line: one file for each command. Results go to stdout, everything else to stderr.
 
-A command imports what it needs inside its function, so that help and refusals come at once.
+A command imports what it needs inside its function, so that help and refusals appear at once.
 
 It may use core, accounting, data, ledgers, mechanisms, models, algorithms, reporting, simulation,
 reproduction, audit, comparing, deployment.
@@ -42,7 +42,7 @@ __all__ = [
     "main",
 ]
 
-# The base class of every refusal of arguments: click's up to typer 0.20, typer's own since then.
+# The base class of all argument errors: click's up to typer 0.20, typer's own since then.
 UsageError = cast(
     type[typer.BadParameter],
     next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message")),
@@ -96,7 +96,7 @@ app.add_typer(deploy.deploy_app, name="deploy")
 
 def main() -> None:
     """Run the command line; a user's error is one line on stderr and a nonzero exit status."""
-    # The operating system frees everything anyway; a last garbage collection would only take time.
+    # The operating system frees everything anyway; a final garbage collection would only take time.
     atexit.register(gc.freeze)
     try:
         code = app(standalone_mode=False)
@@ -106,24 +106,24 @@ def main() -> None:
         _refuse(str(error), error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    except OSError as error:  # for example a closed pipe or a full disk behind stdout
+    except OSError as error:  # such as a closed pipe or a full disk behind stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        _refuse(f"cannot go on: {error}")
+        _refuse(f"cannot continue: {error}")
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _remedy(error: typer.BadParameter) -> str:
-    """Return a hint at what may have been meant: settings of a run are not options."""
+    """Return a hint at what the user may have meant: settings of a run are not options."""
     name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
     if name == "epsilon":
         return (
-            "epsilon is a setting: --set epsilon=2; or, solved for, --set target.epsilon=2; "
-            "fedldp show RECIPE lists them"
+            "epsilon is a setting: --set epsilon=2, or --set target.epsilon=2 to calibrate to "
+            "it; fedldp show RECIPE lists all settings"
         )
     if name == "set":
         return (
-            "this command takes settings in a file: fedldp run RECIPE --set KEY=VALUE "
-            "--print-config > FILE.toml, and FILE.toml in the place of RECIPE"
+            "this command takes settings from a file: fedldp run RECIPE --set KEY=VALUE "
+            "--print-config > FILE.toml, then FILE.toml instead of RECIPE"
         )
     setting = f"a setting of a run is given as --set {name}=VALUE; " if name else ""
     return f"{setting}see fedldp --help"

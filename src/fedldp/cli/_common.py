@@ -23,7 +23,7 @@ def folder(text: str) -> Path:
 
 
 def file(text: str) -> Path:
-    """Return the file that a text names; an empty text is refused, as it names none."""
+    """Return the file that a text names; refuse an empty text."""
     if not text.strip():
         raise ConfigError(f"file {text!r}: give the path of a file, or leave the option out")
     return Path(text)
@@ -58,8 +58,8 @@ def at_most_cores(workers: int | None, stderr: Console) -> int | None:
     if workers is None or workers <= (most := cores()):
         return workers
     stderr.print(
-        f"workers    {most} in place of {workers:,}: there are no more cores here, and any number "
-        "gives the same result",
+        f"workers    {most} instead of {workers:,}: there are no more cores here, and the result "
+        "is the same for any number",
         highlight=False,
         soft_wrap=True,
     )
@@ -70,7 +70,7 @@ def charts_or_notice(stderr: Console, later: str) -> bool:
     """Return whether charts can be drawn; if not, say so before training begins.
 
     Args:
-        stderr: where to say it.
+        stderr: where to print the notice.
         later: the command that can draw them afterwards.
     """
     if is_installed("report"):

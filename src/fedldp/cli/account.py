@@ -19,7 +19,7 @@ def account(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a run would protect, without training and without reading built-in data sets."""
+    """Report what a run would protect, without training or reading built-in data sets."""
     from rich.console import Console
 
     from fedldp.accounting.statement import SIMULATED
@@ -30,7 +30,7 @@ def account(
 
     if delta is not None and delta != 0 and not SMALLEST_DELTA <= delta < 1:
         raise ConfigError(
-            f"delta = {delta}: give 0, or a number from {SMALLEST_DELTA:g} and below 1"
+            f"delta = {delta}: give 0, or a number of at least {SMALLEST_DELTA:g} and below 1"
         )
     config = resolve(recipe, set_ or [])
     planned = plan(config, problem_of(config, data_dir), delta=delta)

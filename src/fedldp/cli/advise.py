@@ -61,12 +61,12 @@ def advise(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Say who can be protected with a table, under which trust, and what that costs.
+    """Report who can be protected with a table, under which trust, and at what cost.
 
-    Makes short runs of existing systems at epsilon 0.5 to 8, beside runs without protection; gives
-    a verdict for each trust, and a page for a data-protection officer. The figures are computed
-    from private rows, and are not protected. After an interruption, give the same command with the
-    same --out.
+    Makes short runs of existing systems at epsilon 0.5 to 8, and runs without protection to compare
+    with; gives a verdict for each trust, and a page for a data-protection officer. The figures are
+    computed from private rows and are not protected. After an interruption, give the same command
+    with the same --out.
     """
     from rich.console import Console
     from rich.progress import (
@@ -116,7 +116,7 @@ def advise(
                 progress=lambda done, total: bar.update(task, completed=done, total=total),
             )
     except KeyboardInterrupt:
-        say(f"interrupted; go on with the same command and --out {place}")
+        say(f"interrupted; continue with the same command and --out {place}")
         raise typer.Exit(130) from None
     if as_json:
         print_json(result.summary())

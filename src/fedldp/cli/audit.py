@@ -83,7 +83,7 @@ def audit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Attack mechanisms and systems; show lower bounds on epsilon beside claims and proofs."""
+    """Attack mechanisms and systems; show lower bounds on epsilon next to claims and proofs."""
     from rich.console import Console
 
     from fedldp.audit.playing import check_arguments, play
@@ -91,7 +91,7 @@ def audit(
     from fedldp.simulation.plan import cores
 
     if recipe is not None and mechanism is not None:
-        raise ConfigError(f"mechanism = {mechanism}: give it, or the recipe {recipe}, and not both")
+        raise ConfigError(f"mechanism = {mechanism}: give either this or the recipe {recipe}")
     check_arguments(confidence, trials)
     if page is not None:
         check_place(page, "page")
@@ -99,11 +99,13 @@ def audit(
         _check_no_claim(epsilon, unit, shape)
         games = _planned(recipe, mechanism, quick=quick)
     elif recipe is not None or mechanism is not None:
-        raise ConfigError(f"client = {client}: give it, or a recipe or mechanism, and not both")
+        raise ConfigError(f"client = {client}: give either this, or a recipe or mechanism")
     else:
         games = _planned_of_client(client, epsilon, delta, unit, shape, quick=quick)
     more = None
-    if page is not None and recipe is not None:  # first: it needs the data, the games do not
+    if (
+        page is not None and recipe is not None
+    ):  # first, because it needs the data and the games do not
         more = _extra_attacks(recipe, quick=quick, seed=seed)
     found = play(
         recipe or mechanism or client or "all mechanisms and systems",
@@ -156,8 +158,7 @@ def _planned_of_client(
 
     if epsilon is None or unit is None:
         raise ConfigError(
-            f"client = {client}: say what is claimed of it: --epsilon, and --unit client-round or "
-            "weight"
+            f"client = {client}: state its claim: --epsilon, and --unit client-round or weight"
         )
     return list(
         planned_foreign_games(
@@ -174,7 +175,7 @@ def _planned_of_client(
 def _shape(text: str) -> tuple[int, ...]:
     sides = text.split("x")
     if not all(side.isdecimal() and int(side) > 0 for side in sides):
-        raise ConfigError(f"shape = {text}: give whole numbers from 1, as 64x10")
+        raise ConfigError(f"shape = {text}: give whole numbers from 1, such as 64x10")
     return tuple(map(int, sides))
 
 
@@ -182,8 +183,8 @@ def _check_no_claim(epsilon: float | None, unit: str | None, shape: list[str] | 
     for name, given in (("epsilon", epsilon), ("unit", unit), ("shape", shape)):
         if given is not None:
             raise ConfigError(
-                f"{name} = {given}: it is what is claimed of --client; of recipes and mechanisms "
-                "the claim is their own"
+                f"{name} = {given}: this is the claim of a --client; recipes and mechanisms have "
+                "their own claim"
             )
 
 
@@ -233,16 +234,16 @@ def _show(found: Audit) -> None:
     own = dict.fromkeys(row.stated_by for row in found.rows if row.stated_by != HOUSE)
     if own:
         console.print(
-            f"A stated figure rests on what {' and '.join(own)} states: nothing here proves it.",
+            f"A stated figure rests on what {' and '.join(own)} states; nothing here proves it.",
             soft_wrap=True,
         )
     how = "stated" if own else "proven"
     console.print(
-        f"{found.subject}: {found.verdict}. With probability {found.confidence:g} at least, every "
-        f"epsilon is at least what stands in its row (seed {found.seed}). How near a bound is to "
-        f"the {how} figure says how strong the attack was; a low bound is no sign of privacy. "
-        "After a table: from which epsilon on each row's rarest event would show a bug, whatever "
-        "is in the row; -: from none, or none is known.",
+        f"{found.subject}: {found.verdict}. With probability at least {found.confidence:g}, every "
+        f"epsilon is at least the bound in its row (seed {found.seed}). How near a bound is to "
+        f"the {how} figure shows how strong the attack was; a low bound is no sign of privacy. "
+        "After a table: the epsilon from which each row's rarest event would show a bug, "
+        "whatever is in the row; -: none, or not known.",
         soft_wrap=True,
     )
 
@@ -292,7 +293,7 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
 
 
 def _finds(row: Result) -> str:
-    """Return the epsilon from which on the row would have shown a bug, unless it shows one."""
+    """Return the epsilon from which the row would have shown a bug, unless it shows one."""
     if row.verdict == "bug":
         return "shown"
     return "-" if row.finds is None else f"{row.finds:.4f}"

@@ -47,13 +47,13 @@ def card(
         print_json(cards.schema())
         return
     if run_dir is None:
-        raise ConfigError("card: give the folder of a run, as in fedldp card runs/mine")
+        raise ConfigError("card: give the folder of a run, such as in fedldp card runs/mine")
     place, document = cards.write_card(run_dir, out, scores=scores)
     if as_json:
         print_json(document)
     for name in cards.FILES:
         typer.echo(f"card       {place / name}", err=as_json)
     missing = len(document["to_be_filled"]["fields"])
-    typer.echo(f"to fill    {missing} fields, by whoever publishes: README.md lists them", err=True)
+    typer.echo(f"to fill    {missing} fields, by the publisher: README.md lists them", err=True)
     if cards.hides_scores(document):
-        typer.echo(f"note       {cards.CONFIDENTIAL}; --scores puts them in", err=True)
+        typer.echo(f"note       {cards.CONFIDENTIAL}; --scores includes them", err=True)

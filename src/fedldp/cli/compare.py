@@ -52,7 +52,7 @@ def compare(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="the score that is compared and that chooses among tries: accuracy, loss, auc, "
+            help="the score to compare and to choose tries by: accuracy, loss, auc, "
             "average_precision, balanced_accuracy or brier"
         ),
     ] = None,
@@ -92,13 +92,13 @@ def compare(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Compare recipes at an equal guarantee, with the same number of tries for each.
+    """Compare recipes at the same guarantee, with the same number of tries for each.
 
-    Each is calibrated to the epsilons, and each of its runs is checked against its statement. Tries
-    are scored on clients that take no part in training, with a seed that is not measured; the best
-    try is then measured on the test set. Tables (text, CSV, LaTeX, JSON) and a chart (PDF, SVG) are
-    in the folder. After an interruption, give the same command with the same --out. Exit status 2
-    if any contestant was refused or failed.
+    Each is calibrated to the epsilons, and each run is checked against its statement. Tries are
+    scored on clients that take no part in training, with a seed that is not measured; the best try
+    is then measured on the test set. Tables (text, CSV, LaTeX, JSON) and a chart (PDF, SVG) are in
+    the folder. After an interruption, give the same command with the same --out. Exit status 2 if
+    any contestant was refused or failed.
     """
     from rich.console import Console
 
@@ -129,7 +129,7 @@ def compare(
             )
             result = carry_out(design, None, data_dir, place, budget, workers, say, cluster)
     except KeyboardInterrupt:
-        say(f"interrupted; go on with the same command and --out {place}")
+        say(f"interrupted; continue with the same command and --out {place}")
         raise typer.Exit(130) from None
     if as_json:
         print_json(result.summary())
@@ -147,7 +147,9 @@ def _epsilons(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigError(f"epsilon {text}: write numbers with commas between, as 1,4,16") from None
+        raise ConfigError(
+            f"epsilon {text}: write numbers separated by commas, such as 1,4,16"
+        ) from None
 
 
 def _print(result: Compared) -> None:

@@ -67,8 +67,8 @@ def verify(
     begun = {s.file.parent for s in statuses if s.status != "missing"}
     if lacking := [file for file in missing if name is not None or file.parent in begun]:
         raise RunError(
-            f"{lacking[0].name} is missing in {lacking[0].parent}: fetch it with "
-            f"`fedldp data fetch {name or 'NAME'}`"
+            f"{lacking[0].name} is missing from {lacking[0].parent}: fetch it with `fedldp data "
+            f"fetch {name or 'NAME'}`"
         )
 
 

@@ -33,13 +33,13 @@ _DAYS = 365
 
 AgreementFile = Annotated[Path, typer.Argument(help="the agreement's file")]
 Check = Annotated[
-    bool, typer.Option("--check", help="only check: say what is in order and what is not")
+    bool, typer.Option("--check", help="only check that everything is in order, and report")
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Planned:
-    """The plan of a run, whether its sites are invited or listed: each field is an option."""
+    """The plan of a run, for invited or listed sites; each field is an option."""
 
     recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")]
     channel: Annotated[str, typer.Option(help="the channel of reports: named or sum")]
@@ -102,7 +102,7 @@ class _Planned:
         }
 
     def keep_initial(self, out: Path) -> None:
-        """Save the run's initial weights beside its invite or agreement."""
+        """Save the run's initial weights next to its invite or agreement."""
         from fedldp.deployment.initial import write_initial
 
         if self.initial is not None:
@@ -110,7 +110,7 @@ class _Planned:
 
 
 def _of_a_plan(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes a plan as its first argument the plan's options beside its own."""
+    """Add a plan's options to a command that takes a plan as its first argument."""
     planned = inspect.signature(_Planned, eval_str=True).parameters
 
     def call(**given: Any) -> None:
@@ -139,7 +139,7 @@ def keys(
         bool,
         typer.Option(
             "--renew",
-            help="make a new key and certificate for the server in this folder, by the same "
+            help="make a new key and certificate for the server in this folder, from the same "
             "authority",
         ),
     ] = False,
@@ -160,16 +160,16 @@ def keys(
 
     if rotate:
         if site is not None or server or renew:
-            raise ConfigError("--rotate: the name is that of the key there; give it alone")
+            raise ConfigError("--rotate: it keeps the site's name; give no other option")
         _change_key(folder, yes)
         return
     if renew:
         if site is not None or server:
-            raise ConfigError("--renew: names are those of the certificate there; give it alone")
+            raise ConfigError("--renew: it keeps the certificate's names; give no other option")
         ends = certificates.renew_server_keys(folder, _DAYS)
         typer.echo(
-            f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; a "
-            "server that runs shows them in a few seconds; take ca.key off this machine"
+            f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; a running "
+            "server uses them within a few seconds; take ca.key off this machine"
         )
         return
     if (site is None) == (not server):
@@ -181,15 +181,15 @@ def keys(
         new_file(folder / f"{site}-node.pub", pair.public, 0o644)
         typer.echo(
             f"{folder / site}.key and {folder / site}-node are secret and stay here; send "
-            f"{site}.pub and {site}-node.pub to whoever runs the server, so that no one can "
-            "change them on the way"
+            f"{site}.pub and {site}-node.pub to the server's operator, so that no one can change "
+            "them on the way"
         )
         return
     certificates.write_server_keys(folder, _hosts(server or []), _DAYS)
     typer.echo(
         f"wrote ca.pem, server.pem and their keys to {folder}; server.pem is valid for {_DAYS} "
-        "days, until you give --renew; send ca.pem to every site, so that no one can change it on "
-        "the way"
+        "days, and --renew extends that; send ca.pem to every site, so that no one can change it "
+        "on the way"
     )
 
 
@@ -205,7 +205,7 @@ def invite(
         str, typer.Option(metavar="https://HOST:PORT", help="the server's address for sites")
     ],
 ) -> None:
-    """Write a file that invites sites to a run, and the server's keys if there are none."""
+    """Write a file that invites sites to a run, and the server's keys if it has none."""
     from rich.console import Console
 
     from fedldp.deployment.certificates import check_host, write_server_keys
@@ -217,7 +217,7 @@ def invite(
         raise ConfigError(f"{out} exists already; remove it, or choose another file")
     config, problem = planned.resolved()
     found = Invite.new(config, problem, url, **planned.terms(config, problem))
-    expected = found.expected()  # refuse now rather than when all sites have joined
+    expected = found.expected()  # refuse now rather than after all sites have joined
     if (folder / "server.pem").exists():
         check_host(folder / "server.pem", host)
     else:
@@ -262,7 +262,7 @@ def join(
         float | None,
         typer.Option(
             help="the site's own epsilon for a run; the invite says whether all sites are told "
-            "it or nobody"
+            "or nobody"
         ),
     ] = None,
     folder: Annotated[
@@ -292,7 +292,7 @@ def join(
     given = (budget, label_column, person_column, people, epsilon)
     if terms is None and given != (None,) * len(given):
         raise ConfigError(
-            f"{place / POLICY} is there, and has budgets, columns and people; leave them out here"
+            f"{place / POLICY} exists, and has budgets, columns and people; leave them out here"
         )
     invited = read_invite(invite, own=own)
     joined = join_run(invited, site, terms, place)
@@ -303,22 +303,22 @@ def join(
         joined.expected,
         joined.policy,
         left_of(joined.policy)[0],
-        f"ask for a run that costs less, or change it in {place / POLICY} while no agreement has "
-        "been accepted",
+        f"ask for a run that costs less, or change the limit in {place / POLICY} as long as no "
+        "agreement has been accepted",
     )
     if joined.policy.own is not None:
         told = "all sites will be told" if joined.joining.own else "no one else is told"
         typer.echo(f"own        {joined.policy.own}, which {told}")
     server = joined.policy.server
     if server is not None and joined.authorities == "taken":
-        typer.echo(f"wrote      {server.ca}, by which the site knows the server")
+        typer.echo(f"wrote      {server.ca}, by which the site recognises the server")
     elif server is not None and joined.authorities == "kept":
         typer.echo(
-            f"ca         {server.ca} stays as it is, for an accepted agreement does "
-            "not name all the authorities of this invite: once its run is over, retire it, and "
+            f"ca         {server.ca} stays as it is, because an accepted agreement does not name "
+            "all authorities of this invite: once the run is over, retire the agreement, and "
             "join again"
         )
-    typer.echo(f"policy     {place / POLICY}: what may be done with the data; look at it")
+    typer.echo(f"policy     {place / POLICY}: what may be done with the data; read it")
     typer.echo(f"words      {words_of(joined.joining.digest)}")
     typer.echo(f"wrote      {joined.file}; send it to the server's operator, and compare the words")
 
@@ -363,7 +363,7 @@ def admit(
     for file, keys_of in changed.items():
         typer.echo(f"{file.name:<10} {words_of(keys_of.digest)}", err=as_json)
     if not yes and not typer.confirm(
-        "did each site's operator read you these words, by telephone?", err=as_json
+        "Did each site's operator read these words to you by telephone?", err=as_json
     ):
         raise typer.Exit(1)
     for keys_of in changed.values():
@@ -387,8 +387,8 @@ def admit(
         return
     _show(Console(), agreement, agreement.statement)
     typer.echo(
-        f"wrote      {out}; start `fedldp deploy server`, read the words to each site, and it "
-        f"accepts by: fedldp deploy accept {words}"
+        f"wrote      {out}; start `fedldp deploy server` and read the words to each site, which "
+        f"accepts with: fedldp deploy accept {words}"
     )
 
 
@@ -431,7 +431,7 @@ def agree(
     if over == "https" and not authorities:
         raise ConfigError(
             "ca is not set: give --ca ca.pem, which `fedldp deploy keys --server` wrote, so that "
-            "sites take nobody else for the server; or --link flower"
+            "sites trust no other server; or give --link flower"
         )
     roster: dict[str, str] = {}
     for text in site:
@@ -456,7 +456,7 @@ def agree(
         print_json({"digest": agreement.digest.hex(), **agreement.document})
         return
     _show(Console(), agreement, agreement.statement)
-    typer.echo(f"wrote      {out}; every site accepts it by: fedldp deploy accept {out.name}")
+    typer.echo(f"wrote      {out}; every site accepts it with: fedldp deploy accept {out.name}")
 
 
 @deploy_app.command()
@@ -464,7 +464,7 @@ def budget(
     out: Annotated[Path, typer.Option("-o", "--out", help="the file to write")],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
 ) -> None:
-    """Sign the site's own budget, for an agreement that tells it to all sites."""
+    """Sign the site's own budget, for an agreement that shows it to all sites."""
     from fedldp.deployment.identity import new_file, read_private
     from fedldp.deployment.own_budgets import signed_budget
     from fedldp.deployment.policy import read_policy
@@ -476,8 +476,8 @@ def budget(
         )
     new_file(out, signed_budget(read_private(terms.key), terms.own).to_bytes(), 0o644)
     typer.echo(
-        f"wrote      {out}: {terms.own}; send it to whoever agrees. All sites, and whoever sees "
-        "the agreement, will know it"
+        f"wrote      {out}: {terms.own}; send it to the person who makes the agreement. All "
+        "sites, and everyone who sees the agreement, will know it"
     )
 
 
@@ -521,8 +521,8 @@ def accept(
         known.check(found.digest)
     if found.test_seed is not None:
         raise ConfigError(
-            f"agreement {' '.join(agreement)}: it draws all randomness from a seed, which protects "
-            "nothing; it is for `fedldp deploy demo` alone"
+            f"agreement {' '.join(agreement)}: it draws all randomness from a seed, which "
+            "protects nothing; only `fedldp deploy demo` may do that"
         )
     terms.check(found)
     if not terms.accepted_as(found.digest).exists():
@@ -541,13 +541,14 @@ def accept(
     typer.echo(f"last here  {last}; compare it with what you noted")
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
     typer.echo(
-        "compare    the words or the digest, and each site's key, with every site named above, by "
-        "another way than this file came: a site that nobody knows would be the server's own"
+        "compare    the words or the digest, and each site's key, with every site named above, "
+        "by a way other than the one this file came: a site that nobody knows may be the "
+        "server's own"
     )
     if not yes and not typer.confirm("accept it?"):
         raise typer.Exit(1)
     accepted = write_accepted(terms, found)
-    SiteLedger(terms)  # this fixes the limits, so it has to wait for the answer
+    SiteLedger(terms)  # this fixes the limits, so it must wait for the confirmation
     typer.echo(f"accepted: {accepted}")
 
 
@@ -559,7 +560,7 @@ def site(
     log: Log = "text",
     test_keys: Annotated[bool, typer.Option("--test-keys", hidden=True)] = False,
 ) -> None:
-    """Run the site agent: answer what accepted agreements allow, and nothing else."""
+    """Run the site agent, which answers only what accepted agreements allow."""
     from fedldp.deployment.policy import read_policy
 
     terms = read_policy(policy)
@@ -610,7 +611,8 @@ def server(
         ),
     ] = None,
     socket_group: Annotated[
-        str | None, typer.Option(help="the group that may connect to the socket: the SuperLink's")
+        str | None,
+        typer.Option(help="the group of the SuperLink's user, which may connect to the socket"),
     ] = None,
     test: Annotated[
         str | None,
@@ -622,7 +624,7 @@ def server(
         typer.Option(
             min=1,
             help="end after this many tries of one round with too few sites [default: try until "
-            "enough answer]",
+            "enough sites answer]",
         ),
     ] = None,
     metrics: Metrics = None,
@@ -670,7 +672,7 @@ def enable(
         typer.Option(metavar="HOST:PORT", help="the address of a server [default: 0.0.0.0:8443]"),
     ] = None,
     test: Annotated[
-        str | None, typer.Option(help="the tries of a server: see `fedldp deploy server`")
+        str | None, typer.Option(help="the server's tries: see `fedldp deploy server`")
     ] = None,
 ) -> None:
     """Print a systemd unit that runs a site's agent or a server, and restarts it.
@@ -681,7 +683,9 @@ def enable(
 
     if file.suffix == ".toml":
         if listen is not None or test is not None:
-            raise ConfigError("listen, test: these are a server's; leave them out for a site")
+            raise ConfigError(
+                "listen, test: these options are for a server; leave them out for a site"
+            )
         name, text = unit_of_site(file)
     else:
         options = [] if listen is None else ["--listen", listen]
@@ -690,8 +694,8 @@ def enable(
         name, text = unit_of_server(file, options)
     typer.echo(text, nl=False)
     typer.echo(
-        f"install it by: ... | sudo tee /etc/systemd/system/{name} && sudo systemctl enable --now "
-        f"{name.removesuffix('.service')}",
+        f"install it with: ... | sudo tee /etc/systemd/system/{name} && sudo systemctl enable "
+        f"--now {name.removesuffix('.service')}",
         err=True,
     )
 
@@ -705,7 +709,7 @@ def flower_app(
 
     app.write(folder)
     typer.echo(
-        f"wrote {folder}; run it by: flwr run {folder} CONNECTION --stream --run-config "
+        f"wrote {folder}; run it with: flwr run {folder} CONNECTION --stream --run-config "
         "'socket=\"FOLDER/server.sock\"'"
     )
 
@@ -765,7 +769,7 @@ def demo(
 
 
 def _change_key(folder: Path, yes: bool) -> None:
-    """Give the site in a folder another key."""
+    """Give the site in a folder a new key."""
     from fedldp.deployment.joining import POLICY
     from fedldp.deployment.key_changes import change_key, runs_of
     from fedldp.deployment.listening import alone
@@ -777,15 +781,15 @@ def _change_key(folder: Path, yes: bool) -> None:
         ends = runs_of(terms)
         for digest in ends:
             typer.echo(f"ends       the run of agreement {digest[:16]}: its roster has this key")
-        if ends and not yes and not typer.confirm("take part in these no more?"):
+        if ends and not yes and not typer.confirm("Stop taking part in these runs?"):
             raise typer.Exit(1)
         changed, file, _ = change_key(terms)
     last = changed.changes[-1]
-    typer.echo(f"key        {last.new[:16]}, in the place of {last.old[:16]}; the ledger goes on")
+    typer.echo(f"key        {last.new[:16]}, instead of {last.old[:16]}; the ledger goes on")
     typer.echo(f"words      {words_of(changed.digest)}")
     typer.echo(
         f"wrote      {file}; send it to the server's operator, and compare the words; answer the "
-        "next invite as before, by: fedldp deploy join"
+        "next invite as before, with: fedldp deploy join"
     )
 
 
@@ -796,20 +800,20 @@ def _link(name: str) -> Link:
 
 
 def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> tuple[Path, Path]:
-    """Return a server's certificate and its key: as given, or beside its agreement."""
+    """Return a server's certificate and key: as given, or next to its agreement."""
     beside = agreement.parent
     return certificate or beside / "server.pem", key or beside / "server.key"
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What somebody was told about an agreement by telephone: its ten words, or its digest."""
+    """What an operator was told about an agreement by telephone: its ten words or its digest."""
 
     text: str
 
     @classmethod
     def by(cls, typed: Sequence[str]) -> _Known | None:
-        """Parse what was typed in place of a file; return None for a file."""
+        """Parse words or a digest typed instead of a file; return None for a file."""
         from fedldp.deployment.words import WORDS, unknown_words
 
         text = " ".join(typed).lower()
@@ -820,7 +824,7 @@ class _Known:
         if len(words) == WORDS and not unknown:
             return cls(text)
         amiss = ""
-        if len(unknown) < len(words):  # words were meant, not a file or a digest
+        if len(unknown) < len(words):  # it was meant as words, not as a file or digest
             wrong = f", of which {', '.join(unknown)} cannot be right" if unknown else ""
             amiss = f"{len(words)} words{wrong:.100}; "
         raise ConfigError(
@@ -829,15 +833,16 @@ class _Known:
         )
 
     def check(self, digest: bytes) -> None:
-        """Refuse an agreement that is not the one described."""
+        """Refuse an agreement other than the one described."""
         from fedldp.deployment.words import words_of
 
         if self.text not in (words_of(digest), digest.hex()):
-            # The message leaves out this agreement's words: nobody should type them in place of
-            # the words they were told.
+            # The message leaves out this agreement's words: nobody should type them instead of #
+            # the words that they were told.
             raise ConfigError(
-                f"agreement {self.text}: the server has another one; see that the words were typed "
-                "as they were read to you, and if they were, accept nothing, and call its operator"
+                f"agreement {self.text}: the server has another agreement; check that you typed "
+                "the words as they were read to you; if you did, accept nothing, and call the "
+                "server's operator"
             )
 
 
@@ -848,7 +853,7 @@ def _channel(name: str) -> Literal["named", "sum"]:
 
 
 def _hosts(names: Sequence[str]) -> list[str]:
-    """Return a server's names, and the names by which programs on its own machine reach it."""
+    """Return a server's names, and the names that programs on its own machine use for it."""
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1"]))
 
 
@@ -860,9 +865,9 @@ def _problem(
     examples: int | None,
     people: int | None,
 ) -> Problem:
-    """Return the facts about the data: as given, or else from the recipe's data set.
+    """Return the facts about the data, as given or from the recipe's data set.
 
-    All parties learn these facts, so those that only a private table's rows reveal must be given.
+    All parties learn these facts, so facts that only a private table's rows reveal must be given.
     """
     from fedldp.algorithms.problem import Problem
     from fedldp.data import SUFFIXES
@@ -871,9 +876,9 @@ def _problem(
 
     if people is None and (config.person_column or config.rows_per_person) is not None:
         raise ConfigError(
-            "person_column, rows_per_person: how many persons sites have is nobody else's "
-            "business, and an agreement goes to all; give --people NUMBER: of all sites together, "
-            "about, a number that everybody may know"
+            "person_column, rows_per_person: an agreement goes to all parties, and the exact "
+            "number of persons is private; give --people NUMBER, the approximate and public "
+            "number for all sites together"
         )
     if people is not None and people < 1:
         raise ConfigError(f"people = {people}: give at least 1")
@@ -881,7 +886,8 @@ def _problem(
     if shape is not None and classes is not None and examples is not None:
         if classes < 2 or examples < 1:
             raise ConfigError(
-                f"classes = {classes}, examples = {examples}: give at least 2, and at least 1"
+                f"classes = {classes}, examples = {examples}: give at least 2 classes and at "
+                "least 1 example"
             )
         return Problem(shape, classes, examples, data_dir, features=features, people=people)
     if config.dataset.lower().endswith(SUFFIXES):
@@ -901,14 +907,14 @@ def _check_public(config: RunConfig, classes: int | None, examples: int | None) 
     """Refuse to derive facts that all parties learn from the rows of a user's own file."""
     if examples is None:
         raise ConfigError(
-            f"dataset = {config.dataset}: how many rows it has is nobody else's business, and an "
-            "agreement goes to all; give --examples NUMBER: of all sites together, about, a number "
-            "that everybody may know"
+            f"dataset = {config.dataset}: an agreement goes to all parties, and the exact number "
+            "of rows is private; give --examples NUMBER, the approximate and public number for "
+            "all sites together"
         )
     if classes is None and config.classes is None:
         raise ConfigError(
-            f"dataset = {config.dataset}: which labels its rows have is nobody else's business, "
-            "and an agreement goes to all; give --classes NUMBER, or declare the list in classes"
+            f"dataset = {config.dataset}: an agreement goes to all parties, and the labels of the "
+            "rows are private; give --classes NUMBER, or declare the list in classes"
         )
 
 
@@ -936,10 +942,10 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
 
 
 def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
-    """Return what an invite or an agreement says about public weights."""
+    """Return what an invite or agreement says about public weights."""
     found = []
     if document.initial is not None:
-        what = "public, and nothing below is about their data"
+        what = "public; nothing below covers the data that they were trained on"
         found.append(("begins", f"with weights of digest {document.initial[:16]}: {what}"))
     if document.frozen is not None:
         what = "public, and the same at every site"
@@ -955,8 +961,8 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
     told = "which all sites are told" if agreement.budgets else "which no one else is told"
 
     console.print(
-        f"own budget {policy.own}, {told}; of this site alone, in "
-        f"{agreement.rounds_of(place)} rounds at most:",
+        f"own budget {policy.own}, {told}; for this site only, in at most "
+        f"{agreement.rounds_of(place)} rounds:",
         highlight=False,
         soft_wrap=True,
     )
@@ -964,7 +970,7 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
 
 
 def _show_expected(console: Console, invite: Invite, expected: Agreement) -> None:
-    """Print what the run will be if as many sites join as its invite expects."""
+    """Print the plan of the run if as many sites join as its invite expects."""
     from fedldp.reporting.text import print_statement
 
     config = expected.config
@@ -988,8 +994,8 @@ def _show_cost(
     for budget, rest in zip(policy.budgets, left, strict=True):
         release, run = policy.costs(agreement, budget)
         console.print(
-            f"cost here  {budget.amount(release)} a round, {number(run)} for "
-            f"the run at most; {number(rest, up=False)} is left",
+            f"cost here  {budget.amount(release)} a round, {number(run)} for the run at most; "
+            f"{number(rest, up=False)} is left",
             highlight=False,
             soft_wrap=True,
         )
@@ -998,8 +1004,8 @@ def _show_cost(
             name = "budget" if budget.unit == "client" else "person_budget"
             typer.echo(
                 f"warning    {name}.limit = {budget.limit:g}: what is left covers {rounds} of the "
-                f"{agreement.rounds_of(policy.place_in(agreement))} rounds that it takes part in, "
-                f"and then this site refuses; {remedy}"
+                f"{agreement.rounds_of(policy.place_in(agreement))} rounds that this site takes "
+                f"part in; after them, it refuses; {remedy}"
             )
 
 

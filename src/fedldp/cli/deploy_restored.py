@@ -23,7 +23,7 @@ def restored(
     restores: Annotated[
         int,
         typer.Option(
-            min=1, help="how often the site was restored from this copy, including this time"
+            min=1, help="how often the site was restored from this copy, including this restore"
         ),
     ] = 1,
     anew: Annotated[
@@ -38,17 +38,17 @@ def restored(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="the site was moved and lost nothing; HASH is that of its last release, as you "
-            "noted it before (none: nothing was released)",
+            help="the site was moved and lost nothing; HASH is the hash of its last release, as "
+            "noted before the move (none: nothing was released)",
         ),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="charge without asking for confirmation")
     ] = False,
 ) -> None:
-    """Declare that the ledger was restored from an older copy; charge all that may be lost.
+    """Declare that the ledger was restored from an older copy; charge everything that may be lost.
 
-    With --moved: declare that it is complete, at another place.
+    With --moved: declare that the ledger is complete, in a new place.
     """
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.listening import alone
@@ -58,7 +58,9 @@ def restored(
 
     if moved is not None:
         if since or none_since or anew or restores != 1:
-            raise ConfigError("--moved: nothing is lost, so nothing is charged; give it alone")
+            raise ConfigError(
+                "--moved: nothing is lost, so nothing is charged; give no other option"
+            )
         terms = read_policy(policy)
         with alone(terms.state / "lock", "agent"):
             moved_to(terms, moved)
@@ -66,13 +68,13 @@ def restored(
         return
     if bool(since) == none_since:
         raise ConfigError(
-            "--since, --none-since: what was accepted since the copy was made is not in it; give "
-            "each of these agreements with --since, or --none-since if there were none"
+            "--since, --none-since: the copy lacks agreements that were accepted since it was "
+            "made; give each of these with --since, or --none-since if there were none"
         )
     terms = read_policy(policy)
     later = [read_agreement(path, terms.data_dir, own=terms.own_code) for path in since or ()]
     if not yes and not typer.confirm(
-        "charge every round of every accepted agreement that the ledger does not have?"
+        "Charge every round of every accepted agreement that the ledger lacks?"
     ):
         raise typer.Exit(1)
     with alone(terms.state / "lock", "agent"):
@@ -83,10 +85,10 @@ def restored(
     for budget, left in zip(ledger.budgets, all_left, strict=True):
         if left < 0:
             typer.echo(
-                f"they may have passed the limit, by {budget.amount(-left)}: nothing more is "
-                "released with this ledger, unless the owner of the data renews its budget: "
-                f"fedldp ledger renew {shlex.quote(str(terms.ledger))}. Whoever is responsible for "
-                "the data must know"
+                f"all releases together may exceed the limit by {budget.amount(-left)}: nothing "
+                "more is released with this ledger, unless the owner of the data renews its "
+                f"budget: fedldp ledger renew {shlex.quote(str(terms.ledger))}. Tell the person "
+                "who is responsible for the data"
             )
         else:
             typer.echo(f"{budget.amount(left, up=False)} is left")

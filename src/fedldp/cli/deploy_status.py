@@ -19,12 +19,12 @@ Metrics = Annotated[
         help="serve metrics for Prometheus at this address; without HOST, on this machine only",
     ),
 ]
-Log = Annotated[str, typer.Option(help="text, or json for one JSON object a line")]
+Log = Annotated[str, typer.Option(help="text, or json for one JSON object per line")]
 
 
 @contextmanager
 def logged(form: str) -> Iterator[bool]:
-    """Yield whether the log is JSON; if so, log an error that ends the command as JSON, too."""
+    """Yield whether the log is JSON; if it is, log an error that ends the command as JSON too."""
     if form not in ("text", "json"):
         raise ConfigError(f"log = {form}: choose text or json")
     try:
@@ -42,7 +42,7 @@ def status(
     place: Annotated[Path, typer.Argument(help="a server's folder, or a site's policy")],
     as_json: Json = False,
 ) -> None:
-    """Show the state of a run, at its server or at a site, whether it is running or not."""
+    """Show the state of a run at its server or at a site, whether or not it is running."""
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.status import status_of_server, status_of_site
 
@@ -113,8 +113,8 @@ def retire(
     meant = [each for each in found if each.startswith(digest.lower())]
     if len(meant) != 1 or len(digest) < 8:
         raise ConfigError(
-            f"digest {digest}: give 8 digits or more of one that is accepted here: "
-            f"{', '.join(each[:16] for each in found) or 'there is none'}"
+            f"digest {digest}: give at least 8 digits of the digest of an agreement that is "
+            f"accepted here: {', '.join(each[:16] for each in found) or 'there is none'}"
         )
     retire_it(terms, bytes.fromhex(meant[0]))
     typer.echo(f"retired: {meant[0]}")

@@ -20,7 +20,8 @@ Threshold = Annotated[
     float | None,
     typer.Option(
         metavar="P",
-        help="with two classes: predict class 1 from this probability on, such as its public share",
+        help="with two classes: predict class 1 from this probability upwards; for example, its "
+        "public share",
     ),
 ]
 
@@ -39,7 +40,7 @@ def evaluate(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how good a run's model is: accuracy, F1, AUC, and figures for each class."""
+    """Measure how good a run's model is: accuracy, F1, AUC and scores for each class."""
     from fedldp.simulation.evaluating import evaluate as measure
 
     found = measure(run_dir, data, data_dir, threshold)
@@ -67,13 +68,14 @@ def _print(found: dict[str, Any]) -> None:
     ranking = ("AUC", (area(found["auc"]) or "not defined here") + why)
     at = (
         "threshold",
-        f"{found['classes'][1]['class']} is named from a probability of {found['threshold']} on",
+        f"{found['classes'][1]['class']} is predicted from a probability of {found['threshold']} "
+        "on",
     )
     for label, text in (
         ("tested on", f"{found['data']}, {found['examples']:,} examples"),
         *(() if found["threshold"] is None else (at,)),
         *((ranking, balanced, accuracy) if leads else (accuracy, balanced)),
-        ("F1", f"{found['f1_macro']:.4f}, the mean of the classes"),
+        ("F1", f"{found['f1_macro']:.4f}, the mean over the classes"),
         *(() if leads else (ranking,)),
         ("AP", f"{area(found['average_precision']) or 'not defined here'}, the average precision"),
         ("Brier", f"{found['brier']:.4f}, the mean squared error of the probabilities"),

@@ -73,12 +73,12 @@ def verify(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="require a release with this hash, or its first 16 digits, as noted elsewhere",
+            help="require a release with this hash (or its first 16 digits), as noted elsewhere",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check the file, the hashes of its entries, their costs, and the total."""
+    """Check the file, the hashes and costs of its entries, and the total."""
     from fedldp.ledgers.sqlite import SqliteLedger, renewals, times
 
     ledger = SqliteLedger(path)
@@ -91,7 +91,7 @@ def verify(
     within = f"within the {' and the '.join(map(str, ledger.budgets))}"
     for budget, left in zip(ledger.budgets, ledger.all_remaining(entries), strict=True):
         if left < 0:
-            within = f"and with what may be lost beyond the {budget}: it releases nothing more"
+            within = f"and with what may be lost, beyond the {budget}: it releases nothing more"
     often = renewals(entries)
     if often:
         within += f", renewed {times(often)}"
@@ -114,17 +114,19 @@ def renew(
         typer.echo(f"budget     {budget}")
         typer.echo(f"spent      {_spent(budget, cost, used, often)}")
         most = budget.amount(cost + budget.limit)
-        typer.echo(f"from now   {most} in all at most, since the ledger was begun")
+        typer.echo(f"from now   at most {most} in all, since the ledger was begun")
     if not yes:
         typer.echo(
-            "What was released stays released: a renewed budget adds to it, and protects no better "
-            "with time."
+            "What was released stays released: a renewed budget adds to it, and time does not "
+            "make it more private."
         )
         if not typer.confirm("Renew it?"):
-            typer.echo("not renewed: the ledger is as it was", err=True)
+            typer.echo("not renewed: the ledger did not change", err=True)
             raise typer.Exit(1)
     entry = ledger.renew()
-    typer.echo(f"renewed    entry {entry.number}, hash {entry.hash}: note it, as of a release")
+    typer.echo(
+        f"renewed    entry {entry.number}, hash {entry.hash}: note the hash, as for a release"
+    )
 
 
 def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
@@ -134,19 +136,19 @@ def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
     from fedldp.ledgers.sqlite import times
 
     return (
-        f"{budget.amount(total)} since the beginning, of it {budget.amount(recent)} since it was "
-        f"renewed ({times(often)})"
+        f"{budget.amount(total)} since the beginning, including {budget.amount(recent)} since the "
+        f"last renewal (renewed {times(often)})"
     )
 
 
 def _check_has(path: Path, entries: list[Release], hash: str) -> None:
-    """Refuse a ledger that lacks a release noted elsewhere: it is an older copy."""
+    """Refuse a ledger that lacks a release that was noted elsewhere: it is an older copy."""
     if not re.fullmatch(r"[0-9a-f]{16,64}", hash):
         raise ConfigError(f"--has {hash!a:.80}: give 16 to 64 hexadecimal digits of a hash")
     if not any(entry.hash.startswith(hash) for entry in entries):
         raise LedgerUnusable(
-            f"ledger {path}: it has no release of hash {hash}: it is an older copy of the ledger "
-            "that had it, or another ledger"
+            f"ledger {path}: it has no release with the hash {hash}: it is an older copy, or "
+            "another ledger"
         )
 
 
@@ -168,7 +170,7 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
     ]
     return {
         "ledger": str(path),
-        # In the format from when a ledger had one budget: this is the first of them.
+        # In the format of a ledger with one budget: the first of the budgets.
         "budget": {"kind": ledger.budget.kind, "limit": _finite(ledger.budget.limit)},
         "spent": _finite(spent[0]),
         "remaining": _finite(left[0]),

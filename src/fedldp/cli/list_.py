@@ -120,7 +120,9 @@ def list_(
         if kind in (None, name)
     }
     if words and not any(found.values()):
-        raise ConfigError(f"list {kind} {' '.join(words)}: there is none; leave a word out")
+        raise ConfigError(
+            f"list {kind} {' '.join(words)}: no entry has all these words; leave one out"
+        )
     if as_json:
         print_json(found if kind is None else found[kind])
         return

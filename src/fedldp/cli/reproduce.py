@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedldp.reproduction.targets import PaperTarget
 
 _DAYS = 2 * 86400
-"""Seconds of work above which nobody should start a reproduction by accident."""
+"""Seconds of work above which a reproduction must not start by accident."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -44,7 +44,7 @@ def reproduce(
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="with --run: two rounds and one seed, to see whether it works"
+            "--quick", help="with --run: two rounds and one seed, to try whether it works"
         ),
     ] = False,
     check: Annotated[
@@ -63,7 +63,7 @@ def reproduce(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Show the papers' tables and figures beside ours; only --run starts any runs."""
+    """Show the papers' tables and figures next to ours; only --run starts runs."""
     from fedldp.data import resolve_data_dir
     from fedldp.reproduction.comparison import compare
     from fedldp.reproduction.results import MeasurementStore, default_cache
@@ -112,15 +112,15 @@ def _refuse_wrong(
 ) -> None:
     for name, given in {"seeds": seeds, "budget": budget, "quick": quick or None}.items():
         if given is not None and not run:
-            raise ConfigError(f"{name} = {given}: nothing is run without --run; add it")
+            raise ConfigError(f"{name} = {given}: it has no effect without --run; add --run")
     if seeds is not None and seeds < 1:
         raise ConfigError(f"seeds = {seeds}: give 1 or more")
     if quick and seeds is not None:
-        raise ConfigError(f"seeds = {seeds}: --quick has one seed; leave one of them out")
+        raise ConfigError(f"seeds = {seeds}: --quick has one seed; leave one of the two out")
     if svg is not None and target is None:
-        raise ConfigError(f"svg = {svg}: it draws one target; name it")
+        raise ConfigError(f"svg = {svg}: it draws one target; name the target")
     if svg is not None and svg.suffix.lower() != ".svg":
-        raise ConfigError(f"svg = {svg}: end the file's name in .svg")
+        raise ConfigError(f"svg = {svg}: the file's name must end in .svg")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
     if device not in (None, "cpu", "cuda"):
@@ -138,7 +138,7 @@ def _only(chosen: list[PaperTarget], only: str) -> list[PaperTarget]:
         if cells:
             kept.append(replace(target, cells=cells, gains=()))
     if not kept:
-        raise ConfigError(f"only = {only}: no cell has that in its recipe's name or its row")
+        raise ConfigError(f"only = {only}: no cell has this text in its recipe's name or row")
     return kept
 
 
@@ -149,7 +149,7 @@ def _quick_of(target: PaperTarget) -> PaperTarget:
 
 
 def _quickly(recipe: Recipe) -> Recipe:
-    """Return a recipe cut to two rounds; no paper has a number for it."""
+    """Return a recipe shortened to two rounds, without a paper's number."""
     from dataclasses import replace
 
     rounds = min(2, recipe.config.rounds)
@@ -185,11 +185,11 @@ def _run(
     needed = sum(job.seconds for job in todo)
     typer.echo(f"{len(todo)} runs are missing, about {needed / 60:.0f} minutes", err=True)
     if todo and limit is not None and min(job.seconds for job in todo) > limit:
-        typer.echo(f"budget = {budget}: none of them fits into that; nothing is run", err=True)
+        typer.echo(f"budget = {budget}: no run fits into this time; nothing is run", err=True)
     if limit is None and needed > _DAYS:
         raise ConfigError(
-            f"--run: these are about {needed / 86400:.0f} days; give a TARGET or --only CELL, or "
-            "--budget TIME, after which it stops and can be continued"
+            f"--run: this would take about {needed / 86400:.0f} days; give a TARGET, --only CELL, "
+            "or --budget TIME, after which it stops and can be continued"
         )
 
     def tell(job: MissingRun) -> None:
@@ -282,8 +282,8 @@ def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
         )
     console.print(table)
     console.print(
-        "Percent, or points. Proven eps: for all that a client sends in the run, against the "
-        "server, without a shuffler."
+        "Percent or points. Proven eps: for everything that a client sends in the run, against "
+        "the server, without a shuffler."
     )
     for row in rows:
         if row.why:

@@ -64,7 +64,7 @@ def run(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a model over simulated clients, and say what the run protected."""
+    """Train a model over simulated clients, and report what the run protected."""
     from rich.console import Console
 
     from fedldp.reporting import text
@@ -79,7 +79,7 @@ def run(
         )
     name, config, begun = _configuration(recipe, set_ or [], rounds, seed, resume)
     if print_config and as_json:
-        raise ConfigError("--print-config prints TOML: leave out --json")
+        raise ConfigError("--print-config prints TOML; leave out --json")
     if print_config:
         typer.echo(to_toml(config), nl=False)
         return
@@ -106,7 +106,7 @@ def run(
 
 
 def _one_place() -> bool:
-    """Return whether stdout and stderr go to the same place, so that one reader sees both."""
+    """Return whether stdout and stderr go to the same place, so that a reader sees both."""
     try:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
     except (OSError, ValueError):  # neither is a file
@@ -116,7 +116,7 @@ def _one_place() -> bool:
 def _configuration(
     recipe: str | None, given: list[str], rounds: int | None, seed: int | None, resume: Path | None
 ) -> tuple[str | None, RunConfig, RunFolder | None]:
-    """Return the run's name and configuration, and the folder in which it continues."""
+    """Return the run's name and configuration, and the folder to continue in."""
     from fedldp.simulation.settings import from_mapping, resolve
 
     if resume is not None:
@@ -141,7 +141,7 @@ def _simulate(
     data_dir: Path | None,
     shown: list[dict[str, Any]],
 ) -> Result:
-    """Run it, with progress on stderr; append the statement shown beforehand to ``shown``."""
+    """Run it, with progress on stderr; append the statement that was shown before to ``shown``."""
     from rich.console import Console
 
     from fedldp.reporting import text
@@ -190,7 +190,7 @@ def _simulate(
         stderr.print(
             f"interrupted; continue with: fedldp run --resume {place}"
             if kept
-            else "interrupted before the first round was complete; nothing was kept",
+            else "interrupted before the first round was complete; nothing was saved",
             soft_wrap=True,
             highlight=False,
         )
@@ -200,7 +200,7 @@ def _simulate(
 def _planned(
     config: RunConfig, device: str, workers: int | None, out: Path | None, data_dir: Path | None
 ) -> Plan | None:
-    """Return the plan, unless a check that takes long could still refuse the run."""
+    """Return the plan, unless a slow check could still refuse the run."""
     from fedldp.reporting.record import check_new
     from fedldp.simulation.plan import early_plan
 

@@ -88,7 +88,7 @@ def _of_recipe(name: str) -> dict[str, Any]:
         if name.endswith(".toml"):
             raise
         raise ConfigError(
-            f"show {name}: there is no such system, recipe, mechanism or model; see `fedldp list`"
+            f"show {name}: no system, recipe, mechanism or model has this name; see `fedldp list`"
         ) from error
     values = config.every_setting()
     document = _of_system(type(config), config.system)
@@ -121,7 +121,7 @@ def _parts(config: RunConfig) -> dict[str, str]:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    """Return a recipe's source and the number reported there; a file has neither."""
+    """Return a recipe's source and the number that it reports; a file has neither."""
     from fedldp.algorithms.recipes import find_recipe
 
     if name.endswith(".toml"):
@@ -144,7 +144,7 @@ def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:
         "name": name,
         "description": _summary(inspect.getmodule(mechanism)),
         "epsilon_unit": mechanism.epsilon_unit,
-        "report": "one bit for each weight" if bits else "one message of the whole vector",
+        "report": "one bit for each weight" if bits else "one message for the whole vector",
         "settings": [
             {
                 "name": each.name,
@@ -169,7 +169,7 @@ def _of_model(name: str) -> dict[str, Any]:
         try:
             sizes[dataset] = layout_of(name, shape, 10).size
         except ConfigError:
-            sizes[dataset] = None  # a model need not accept every shape
+            sizes[dataset] = None  # a model may refuse a shape
     return {
         "kind": "model",
         "name": name,

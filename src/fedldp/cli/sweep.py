@@ -126,9 +126,7 @@ def sweep(
         check_replaceable(csv, CSV_BEGINS)
     stderr = Console(stderr=True)
     if seeds is not None and seeds.strip().isdecimal() and int(seeds) > 1:
-        stderr.print(
-            f"seeds      one, the number {seeds}; for {seeds} of them write 0-{int(seeds) - 1}"
-        )
+        stderr.print(f"seeds      one seed, {seeds}; for {seeds} seeds write 0-{int(seeds) - 1}")
     workers = at_most_cores(workers, stderr)
     drawn = charts_or_notice(stderr, f"fedldp sweep --resume {place}")
     context = RunContext(data_dir=data_dir, device=design.device, cluster=cluster)
@@ -163,7 +161,7 @@ def _design(
     device: str | None,
     resume: Path | None,
 ) -> Design:
-    """Return the sweep to run: as given, and otherwise as the folder to continue has it."""
+    """Return the sweep to run: the given options, and the rest from the folder to continue."""
     from dataclasses import replace
 
     from fedldp.simulation.settings import assignment
@@ -175,7 +173,7 @@ def _design(
     if "recipe" in varied:
         if recipes:
             raise ConfigError(
-                "grid recipe: recipes are also given as arguments; give them in one place"
+                "grid recipe: recipes are also given as arguments; give them in only one place"
             )
         recipes = [str(name) for name in varied.pop("recipe")]
     settings = dict(assignment(text) for text in set_)
@@ -188,8 +186,8 @@ def _design(
     old = read_design(resume)
     if old.own_data is not None:
         raise ConfigError(
-            f"resume = {resume}: that sweep had data of its own; continue it from Python with the "
-            "same: fedldp.sweep(..., dataset=...)"
+            f"resume = {resume}: that sweep used data given in Python; continue it in Python with "
+            "the same data: fedldp.sweep(..., dataset=...)"
         )
     return replace(
         old,

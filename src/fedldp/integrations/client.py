@@ -4,12 +4,12 @@
                        -> training           the user's own, sealed; if it fails there is NaN
                        -> bound, mechanism   the composition's
                        -> ledger             charged, kept and synced
-                       -> estimate           what the report says of the weights, as float32
+                       -> estimate           what the report says about the weights, as float32
 
-It is the client runtime of a site with a different local update. The estimate is computed from
-the report and the broadcast alone, so it is post-processing. If the server's estimate is a mean,
-the mean of these estimates over clients equals it, so a loop that averages plain arrays needs to
-know nothing about mechanisms.
+It is the client runtime of a site with a different local update. The estimate is computed only from
+the report and the broadcast, so it is post-processing. If the server's estimate is a mean, it
+equals the mean of the clients' estimates, so a loop that averages plain arrays needs to know
+nothing about mechanisms.
 """
 
 from __future__ import annotations
@@ -82,33 +82,33 @@ Train = Callable[[], Arrays]
 _log = logging.getLogger(__name__)
 
 _NOBODY = Examples(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
-"""The runtime gets no examples: whoever trains has them."""
+"""The runtime gets no examples: the training code has them."""
 
 _WORDS = {
-    "malformed": "the question cannot be read",
+    "malformed": "the request cannot be read",
     "wrong-round": "the composition has no such round",
     "out-of-range": "the weights, or the ranges that follow from them, are out of range",
-    "asked-otherwise": "another question was answered in this round",
+    "asked-otherwise": "another request was answered in this round",
     "over-budget": "the budget of this node's ledger does not cover another answer",
-    "not-kept": "a later round was answered, and of this one nothing is kept",
+    "not-kept": "a later round was answered, and this round's answer is not stored",
     "ledger": "the ledger cannot be used",
     "policy": "the composition does not answer this",
 }
-"""The reasons why a node refuses: fixed words, which depend on no example."""
+"""Why a node refuses: fixed words, which depend on no example."""
 
 _NOTHING = "nothing was released"
 
 TIMED = (
-    "when a reply comes may tell how long training took, and so about how many examples a node "
-    "has; no line is about that (answer_after_seconds can fix when it leaves)"
+    "the time of a reply may reveal how long training took, and so about how many examples a "
+    "node has; no line covers that (answer_after_seconds can fix when it leaves)"
 )
 EARLIER_RUNS = (
-    "the lines are of the latest run alone, and this node's ledger has others, which add to it: {} "
+    "the lines cover only the latest run, and this node's ledger has others, which add to it: {} "
     "in all"
 )
 WHOSE_CODE = (
-    "it holds for runs of an app with this composition in it, as its owner has read it: whoever "
-    "may send a node other code can have its data"
+    "it holds for runs of an app with this composition, as the node's owner has read it: anyone "
+    "who may send a node other code can get its data"
 )
 
 
@@ -125,7 +125,7 @@ def words_of(round: int, refusal: Refusal) -> str:
 
 @dataclass(frozen=True)
 class _Parameters(Layer):
-    """All parameters of a model that somebody else computes."""
+    """All parameters of a model that the user's own code computes."""
 
     of: Layout
     outputs: int
@@ -142,7 +142,7 @@ class _Parameters(Layer):
 
 @dataclass
 class _Training:
-    """The local update of one node, with whatever trains there at the time."""
+    """The local update of one node, with the function that trains at present."""
 
     layout: Layout
     train: Train | None = None
@@ -162,11 +162,11 @@ class _Training:
             found = self.train()
         except (Exception, KeyboardInterrupt):
             raise
-        except BaseException as error:  # otherwise the process would end, which would show
+        except BaseException as error:  # otherwise the process would end, which others would see
             raise RunError(f"training ended with {type(error).__name__}") from error
         weights = joined(self.layout, found)
-        if not np.isfinite(weights).all():  # the answer would hide it; the user must see it
-            raise ConfigError("the arrays hold NaN or infinity; lower the learning rate")
+        if not np.isfinite(weights).all():  # the answer hides it, but the user must see it
+            raise ConfigError("the arrays contain NaN or infinity; lower the learning rate")
         return Sensitive(Update.of_one(weights, self.layout.size))
 
 
@@ -176,9 +176,9 @@ class _Node:
 
     Attributes:
         ledger: the node's own ledger.
-        secret: the secret that determines its choices of a run.
-        folder: the folder of its state.
-        latest: the runtime of the latest run, with what trains in it.
+        secret: the secret that determines its choices in a run.
+        folder: the folder of the node's state.
+        latest: the runtime of the latest run, and its training.
     """
 
     ledger: SqliteLedger
@@ -191,20 +191,21 @@ class PrivateClient:
     """A composition's client half around somebody else's training.
 
     Guarantee: whatever ``answer`` returns is the composition's report of the arrays that training
-    gave. It is charged to the node's ledger, at the price of its event, before it leaves. One
-    question (run, round) of a node has one answer, even after a restart. Whether there is an answer
-    depends on no example: training that fails, or gives other arrays, is answered like training
-    that changed nothing. Everything else that training computes stays where it is.
+        returned. It is charged to the node's ledger, at the price of its event, before it leaves. A
+        request (run, round) to a node has only one answer, even after a restart. Whether there is
+        an answer depends on no example: training that fails or returns other arrays is answered
+        like training that changed nothing. Everything else that training computes stays at the
+        node.
 
     Args:
         model: a torch module, a class or function that makes one, or the ``Layout`` of another kind
-            of model. It says what a message must hold, by name, shape and dtype, all of it float32
-            parameters. If a module has frozen parameters, messages hold only those that the setting
+            of model. It defines what a message must contain: float32 parameters of given names and
+            shapes. If a module has frozen parameters, messages contain only those that the setting
             ``trainable`` selects, and the app has the others.
         configured: a recipe's name, a TOML file, or a configuration. Only the mechanism, its bound,
-            budget, ``rounds`` and ``trainable`` count. Data, model, training and the server's step
-            are the loop's own.
-        folder: the folder for the ledgers, with a folder for each node.
+            its budget, ``rounds`` and ``trainable`` are used. Data, model, training and the
+            server's step are the loop's own.
+        folder: the folder for the ledgers, with a subfolder for each node.
         budget: the budget of each node's ledger, for everything that it ever releases; see
             ``Budget``.
         settings: changes to the recipe's settings, by name.
@@ -230,7 +231,7 @@ class PrivateClient:
         self.folder = Path(folder).expanduser().absolute()
         self.budgets = each_of(budget)
         if not self.budgets:
-            raise ConfigError("budget: give one: it is the most that a node will ever release")
+            raise ConfigError("budget: give the most that a node will ever release")
         self._nodes: dict[str, _Node] = {}
         self._lock = threading.RLock()
         check_fits(self.config)
@@ -256,12 +257,12 @@ class PrivateClient:
         layout = self.layout
         model = name_of(lambda shape, classes: [_Parameters(layout, classes)])
         clients = self.config.num_clients
-        # Nothing is known about the data here, and nothing that leaves depends on their shape.
+        # The data are unknown here, and nothing that leaves depends on their shape.
         config = self.config.changed(model=model, trainable=ALL)  # the layout has no others
         return config.algorithm(Problem((1,), 2, clients))
 
     def event(self) -> Event:
-        """Return the event that one answer releases, and that is charged."""
+        """Return the event that one answer releases and is charged for."""
         return self._algorithm.encoder(0).event()
 
     # Statements
@@ -270,12 +271,12 @@ class PrivateClient:
         """Return the guarantee for a node.
 
         Args:
-            node: the node whose ledger says what was released, in its latest run; if there were
-                other runs, a warning says what all of them cost. None: for a node that answers in
-                every round of a run.
+            node: the node whose latest run the statement covers, by its ledger; if there were other
+                runs, a warning says what all of them cost. None: a node that answers in every round
+                of a run.
 
         Raises:
-            ConfigError: there is no ledger of that node.
+            ConfigError: the node has no ledger.
         """
         more = []
         if node is None:
@@ -303,7 +304,7 @@ class PrivateClient:
     def _ledger_of(self, node: str) -> SqliteLedger:
         path = self.folder / node / "ledger.sqlite"
         if not path.exists():
-            raise ConfigError(f"node = {node}: {self.folder} has no ledger of it")
+            raise ConfigError(f"node = {node}: {self.folder} has no ledger of this node")
         return SqliteLedger(path)
 
     # Answers
@@ -319,17 +320,18 @@ class PrivateClient:
         train: Train,
         failed: Callable[[str], None],
     ) -> dict[str, Vector] | Refusal:
-        """Return what leaves a node in a round: arrays with the model's names and shapes.
+        """Return what a node sends in a round: arrays with the model's names and shapes.
 
         Args:
-            node: the node whose ledger is charged: a name that its owner gives, never the server.
+            node: the node whose ledger is charged, by a name that its owner chooses and never the
+                server.
             run: the server's name for the run.
             round: the round of the run, from 1.
-            asked: 32 bytes, the digest of everything else in the question.
+            asked: the digest of everything else in the request, 32 bytes.
             weights: the weights of the round, by name.
             train: is called at most once, and only if the node may answer.
             failed: is called with a line that says why training was treated as having changed
-                nothing. The line is for the node's owner: it may depend on examples, and must not
+                nothing. The line is for the node's owner: it may depend on examples and must not
                 leave.
 
         Raises:
@@ -341,7 +343,7 @@ class PrivateClient:
         with self._lock:
             try:
                 there = self._node(node)
-            except PrivacyError as error:  # it names the node's own paths and budgets
+            except PrivacyError as error:  # it contains the node's paths and budgets
                 _log.error("nothing was released: %s", error)
                 raise PrivacyError(f"round {round}: {_WORDS['ledger']}; {_NOTHING}") from None
             runtime, training = self._runtime(there, run)
@@ -362,13 +364,13 @@ class PrivateClient:
             raise PrivacyError(f"{error}; {_NOTHING}") from None
         if not within_largest_weight(found):
             raise PrivacyError(
-                f"arrays: a weight is NaN or beyond {LARGEST_WEIGHT:g}, for which training may "
-                "fail on some examples only; nothing was released"
+                f"arrays: a weight is NaN or beyond {LARGEST_WEIGHT:g}, so training may fail for "
+                "some examples only; nothing was released"
             )
         return found
 
     def _question(self, run: str, state: State, asked: bytes) -> bytes:
-        """Return a question in a site's form, with the ranges that follow from the weights."""
+        """Return a request in a site's form, with the ranges that follow from the weights."""
         if not 1 <= state.round <= self.config.rounds:
             raise PrivacyError(f"round {state.round}: {_WORDS['wrong-round']}; {_NOTHING}")
         try:
@@ -396,8 +398,8 @@ class PrivateClient:
             ledger, secret = folder / "ledger.sqlite", folder / "secret"
             if secret.exists() and not ledger.exists():
                 raise LedgerUnusable(
-                    f"ledger {ledger}: it was begun, and is gone; put it back: a new one would "
-                    "forget what was released; nothing was released"
+                    f"ledger {ledger}: it was begun but is gone; put it back: a new ledger would "
+                    "lack what was released; nothing was released"
                 )
             found = SqliteLedger(ledger, self.budgets)
             self._nodes[node] = _Node(found, read_secret(secret), folder / "state")
@@ -432,8 +434,8 @@ def _layout(model: nn.Module | Callable[[], nn.Module] | Layout, trainable: str)
         return layout_of_trained(model, trainable)
     if trainable != ALL:
         raise ConfigError(
-            f"trainable = {trainable}: the model is a Layout, which has only the trained "
-            "parameters; leave trainable out, or give the torch module"
+            f"trainable = {trainable}: the model is a Layout, which has only trained parameters; "
+            "leave trainable out, or give the torch module"
         )
     return model
 
@@ -447,25 +449,25 @@ def _check_covers(budget: Budget, event: Event, rounds: int) -> None:
     if not budget.may_cover(event):
         zcdp = Budget("zcdp", 0.0, budget.unit)
         raise ConfigError(
-            f"budget = {budget}: no finite cost of what a round releases is proven under it, so no "
+            f"budget = {budget}: what a round releases has no proven finite cost under it, so no "
             "round would be answered; "
             + (
                 "give a zcdp budget"
                 if zcdp.may_cover(event)
-                else "take a mechanism that randomises, such as gaussian or two_point"
+                else "choose a mechanism that randomises, such as gaussian or two_point"
             )
         )
     price = budget.price(event)
     if price > budget.limit:
         raise ConfigError(
-            f"budget = {budget}: a round costs {budget.amount(price)}, so none would be answered; "
-            f"give {budget.amount(budget.spent([price] * rounds))} for the {rounds} rounds of a "
-            "run, or a smaller epsilon"
+            f"budget = {budget}: a round costs {budget.amount(price)}, so no round would be "
+            f"answered; give {budget.amount(budget.spent([price] * rounds))} for the {rounds} "
+            "rounds of a run, or a smaller epsilon"
         )
 
 
 def check_fits(config: RunConfig) -> None:
-    """Refuse a composition that does not fit around training in somebody else's loop.
+    """Refuse a composition that does not fit around training in the user's own loop.
 
     Raises:
         ConfigError: the composition does not fit; the message names the part.
@@ -474,27 +476,31 @@ def check_fits(config: RunConfig) -> None:
     name, wrong = config.name(), None
     if parts.channel.kind != "named" or parts.channel.phases != 1:
         wrong = (
-            f"channel = {parts.channel.kind}: in this loop the server reads each report by itself; "
-            "set channel = named"
+            f"channel = {parts.channel.kind}: in this loop, the server reads each report by "
+            "itself; set channel = named"
         )
     elif type(parts.local) is not Sgd:
         wrong = (
-            "its clients compute what the composition says, and here your own code trains; take "
-            "one whose clients send weights, such as system = composed with local_update = sgd"
+            "its clients compute something other than trained weights, but here your own code "
+            "trains; choose a system whose clients send weights, such as system = composed with "
+            "local_update = sgd"
         )
     elif parts.server_noise is not None or parts.downlink is not None:
-        wrong = "its server adds noise, and here nobody would; take one whose clients do"
+        wrong = (
+            "its server adds noise, but here nobody would; choose a system whose clients add the "
+            "noise"
+        )
     elif not isinstance(parts.estimate, OwnMean | WeightedMean) or (
         parts.estimate.needs not in ("sum", "reports")
     ):
         wrong = (
-            f"{parts.estimate.setting}: its server weighs reports by what clients tell of "
+            f"{parts.estimate.setting}: its server weights reports by what clients reveal about "
             "themselves; set weighting = uniform"
         )
     elif parts.publish is not None or parts.arrays is not no_arrays:
-        wrong = "its server keeps and tells more than weights, and this loop's does not"
+        wrong = "its server stores and sends more than weights, but this loop's server does not"
     elif parts.calibration.label(0) is not None or not hasattr(parts.bound, "announce"):
-        wrong = "clients have settings of their own; give one value for all"
+        wrong = "some settings differ by client; give one value for all clients"
     if wrong is not None:
         raise ConfigError(f"system = {name}: {wrong}")
 
@@ -503,16 +509,15 @@ def joined(layout: Layout, arrays: Arrays) -> Vector:
     """Return arrays as one vector, float32, shape (d,).
 
     Raises:
-        ConfigError: the names, shapes or dtypes differ from the layout's; the message contains
-            none of the arrays' numbers.
+        ConfigError: the names, shapes or dtypes differ from the layout's; the message contains no
+            number of the arrays.
     """
     more = [name for name in arrays if name not in layout.names]
     less = [name for name in layout.names if name not in arrays]
     if more or less:
-        what = f"{more[0]!a:.80} is none of them" if more else f"{less[0]} is missing"
+        what = f"{more[0]!a:.80} is not one of them" if more else f"{less[0]} is missing"
         raise ConfigError(
-            f"arrays: give the model's {len(layout.names)} trained parameters, and nothing else: "
-            f"{what}"
+            f"arrays: give exactly the model's {len(layout.names)} trained parameters: {what}"
         )
     for name, shape in zip(layout.names, layout.shapes, strict=True):
         found = np.asarray(arrays[name])
@@ -534,7 +539,7 @@ def _history(entries: list[Release]) -> ReleaseHistory:
 
 
 def _told(error: Exception) -> str:
-    """Return an error of training for the owner: our own message, or only the kind of error."""
+    """Return an error of training for the owner: our own message, or only the error's type."""
     if isinstance(error, ConfigError | RunError):
         return first_line(error)
     return f"training failed with {type(error).__name__}"

@@ -1,10 +1,10 @@
-"""A mod for a Flower ClientApp: bounds and randomises what its train function returns.
+"""A mod for a Flower ClientApp, which bounds and randomises what its train function returns.
 
     message -> PrivateMod -> the app's train function -> PrivateMod -> reply
 
-It is for apps of the message API, in which a message holds one ArrayRecord. From the app's reply
-only two things leave: the composition's report, as one ArrayRecord with the model's names and
-shapes, and a constant in place of the number of examples, by which strategies weigh.
+It is for apps of the message API in which a message has one ArrayRecord. Only two things of the
+app's reply leave: the composition's report, as one ArrayRecord with the model's names and shapes,
+and a constant in place of the number of examples, which strategies use as a weight.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedldp.reporting.statement import Statement
 
 check_extra("flower", needed_by="fedldp.integrations.flower")
 
-from flwr.app import (  # noqa: E402 (a line of ours says what is missing)
+from flwr.app import (  # noqa: E402 (our own message says what is missing)
     Array,
     ArrayRecord,
     Context,
@@ -54,32 +54,32 @@ _PARTITION = "partition-id"
 _WEIGHT = "num-examples"
 
 _SCORES = (
-    "scores of a node's private examples are a release that nothing here charges: test the model "
+    "scores on a node's private examples are a release that nothing here charges: test the model "
     "at the server, and set fraction_evaluate = 0"
 )
 
 
 class PrivateMod:
-    """A client mod: puts the composition's bound and mechanism, and a ledger, around a ClientApp.
+    """A client mod that adds the composition's bound and mechanism, and a ledger, to a ClientApp.
 
     Guarantee: a reply to a train message is the composition's report of the arrays that the app
-    returned, charged to the node's ledger before it leaves. The same question (run, round, weights
-    and all else in it) gets the same reply, bit for bit. Metrics, numbers of examples, errors,
-    other records and other arrays of the app stay at the node. Whether there is a reply, and
-    everything in it but the report, depends on no example: an app that fails, or returns arrays
-    other than the model's, is answered like an app that changed nothing. Messages of other kinds
-    are refused without calling the app.
+        returned, charged to the node's ledger before it leaves. The same request (run, round,
+        weights and everything else in it) gets the same reply, bit for bit. The app's metrics,
+        numbers of examples, errors, other records and other arrays stay at the node. Whether there
+        is a reply, and everything in it but the report, depends on no example: an app that fails,
+        or returns arrays other than the model's, is treated like an app that changed nothing.
+        Messages of other kinds are refused without calling the app.
 
-    A node's ledger lies in ``folder``, under the ``partition-id`` of the node's own configuration
-    if it has one. A name from the server is never used, since a new name would be a new budget.
+    A node's ledger is in ``folder``, under the ``partition-id`` of the node's own configuration if
+    it has one. A name from the server is never used, because a new name would be a new budget.
 
     Args:
         model: see ``PrivateClient``.
         recipe: the recipe of the composition: a name, a TOML file, or a configuration.
         folder: the folder for the ledgers.
         budget: the most that a node will ever release; see ``Budget``.
-        answer_after_seconds: no reply to a train message leaves earlier than this long after the
-            message came; a time longer than any training hides how long training took.
+        answer_after_seconds: the least time from the arrival of a train message to the reply;
+            longer than any training, it hides how long training took.
         settings: changes to the recipe's settings, by name.
 
     Raises:
@@ -114,7 +114,7 @@ class PrivateMod:
     ) -> Message:
         """Return what leaves the node for a message; ``call_next`` is the app."""
         came = time.monotonic()
-        # Made now, so that its times say when the message came, not when training ended.
+        # Made now, so that its times reveal when the message arrived, not when training ended.
         reply = Message(RecordDict(), reply_to=message)
         refusal = Message(Error(ErrorCode.MOD_FAILED_PRECONDITION), reply_to=message)
         kind = message.metadata.message_type
@@ -124,9 +124,9 @@ class PrivateMod:
             return self._trained(message, context, call_next, reply)
         except PrivacyError as error:
             return _refused(refusal, first_line(error))
-        except Exception as error:  # its text may depend on examples
+        except Exception as error:  # its message may depend on examples
             log.error("no reply: %s", type(error).__name__)
-            return _refused(refusal, "the node cannot answer; its log says why")
+            return _refused(refusal, "the node cannot answer; the node's log says why")
         finally:
             self._wait(came)
 
@@ -145,7 +145,7 @@ class PrivateMod:
             return _returned(call_next(message, context), place)
 
         def failed(why: str) -> None:
-            log.error("%s: sent as a round that changed nothing: %s", place, why)
+            log.error("%s: sent like a round that changed nothing: %s", place, why)
 
         found = self._client.answer(
             node=node,
@@ -170,13 +170,14 @@ class PrivateMod:
             time.sleep(left)
         elif self._fixed:
             log.warning(
-                "answer_after_seconds = %g: a reply took longer, and its time told that; raise it",
+                "answer_after_seconds = %g: a reply took longer, which its time revealed; raise "
+                "the setting",
                 self._fixed,
             )
 
 
 def _refused(refusal: Message, why: str) -> Message:
-    """Return a refusal with its reason: words that depend on no example."""
+    """Return a refusal with its reason, in words that depend on no example."""
     log.warning("refused: %s", why)
     refusal.error = Error(ErrorCode.MOD_FAILED_PRECONDITION, f"fedldp: {why}")
     return refusal
@@ -186,19 +187,19 @@ def _asked(message: Message) -> tuple[str, dict[str, NDArray[Any]], int]:
     """Return the record's name, the weights and the round of a train message.
 
     Raises:
-        PrivacyError: one of them is missing, or is in several places.
+        PrivacyError: one of them is missing or occurs several times.
     """
     records, configs = message.content.array_records, message.content.config_records
     if len(records) != 1:
         raise PrivacyError(
-            f"the message has {len(records)} array records: give one, of the model's weights; "
+            f"the message has {len(records)} array records: send one, with the model's weights; "
             "nothing was released"
         )
     ((name, record),) = records.items()
     rounds = [config[_ROUND] for config in configs.values() if _ROUND in config]
     if len(rounds) != 1 or type(rounds[0]) is not int:
         raise PrivacyError(
-            f"the message has no round: give one integer {_ROUND} in its config, as strategies of "
+            f"the message has no round: send one integer {_ROUND} in its config, as strategies of "
             "the message API do; nothing was released"
         )
     try:
@@ -245,15 +246,16 @@ def _returned(reply: Message, place: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of an app's reply.
 
     Raises:
-        ConfigError: it has no record of arrays, or several; for the node's owner only.
+        ConfigError: it has no record of arrays or several; the message is for the node's owner
+            only.
     """
     if reply.has_error():
         raise ConfigError("the app returned an error")
     records = reply.content.array_records
     if len(records) != 1:
         raise ConfigError(
-            f"the app returned {len(records)} array records; return one, of the model's weights: "
-            "nothing else can be protected"
+            f"the app returned {len(records)} array records; return one, with the model's "
+            "weights: nothing else can be protected"
         )
     stays = [
         f"{name}.{key}"
