@@ -69,7 +69,7 @@ def test_a_server_tells_of_every_round_beside_the_run_and_after_it(tmp_path: Pat
         assert {site["budget_left"] for site in found["sites"]} == {None}
     assert [each["rounds"] for each in seen] == [{"done": n, "of": 2} for n in (0, 1, 2, 2)]
     assert [each["state"] for each in seen] == ["stopped", "runs", "runs", "complete"]
-    assert seen[0]["warnings"][0] == "the server does not run"
+    assert seen[0]["warnings"][0] == "the server is not running"
     last = seen[-1]
     assert last["warnings"] == []
     assert {(site["state"], site["rounds"]) for site in last["sites"]} == {("answered", 2)}
@@ -121,7 +121,7 @@ def test_a_site_tells_of_its_own_ledger(served: World) -> None:
     assert ledger.releases()[-1].hash in found["last_release"]
     (run,) = found["runs"]
     assert (run["run"], run["state"]) == (served.agreement.run, "all rounds answered")
-    assert found["warnings"] == ["the agent does not run"]
+    assert found["warnings"] == ["the agent is not running"]
     with alone(policy.state / "lock", "agent"):
         assert status_of_site(policy)["sites"][0]["state"] == "ready"
 
@@ -148,7 +148,7 @@ def test_a_site_whose_budget_does_not_cover_the_next_round_says_so(tmp_path: Pat
     world = make_world(tmp_path / "limited", policy=policy)
     ask(world.agent(0), world, question_of(world))
     stopped, short = status_of_site(world.policies[0])["warnings"]
-    assert stopped == "the agent does not run"
+    assert stopped == "the agent is not running"
     assert "its next round costs" in short
     assert "the agent refuses it" in short
 

@@ -94,7 +94,7 @@ def test_bytes_that_were_taken_out_are_not_randomised_again(path: Path) -> None:
     ledger = filled(path)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE releases SET payload = NULL")
-    with pytest.raises(NoLongerKept, match="its bytes are no longer kept"):
+    with pytest.raises(NoLongerKept, match="its bytes are no longer stored"):
         release(ledger, "run", 3, ONE, never)
     with pytest.raises(NoLongerKept):
         One(ledger).recall("run", 3, 0, asked("?"))

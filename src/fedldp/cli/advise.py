@@ -123,7 +123,7 @@ def advise(
     else:
         _print(result, place)
     if result.missing:
-        say(f"missing    {len(result.missing)} rows; the same command with --out {place} goes on")
+        say(f"missing    {len(result.missing)} rows; the same command with --out {place} continues")
 
 
 def _print(result: Advice, place: Path) -> None:

@@ -138,7 +138,7 @@ def compare(
     if drawn:
         _plot(stderr, result, place)
     if result.missing:
-        say(f"missing    {len(result.missing)} rows; the same command with --out {place} goes on")
+        say(f"missing    {len(result.missing)} rows; the same command with --out {place} continues")
     if result.refused:
         raise typer.Exit(2)
 

@@ -542,7 +542,7 @@ def accept(
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
     typer.echo(
         "compare    the words or the digest, and each site's key, with every site named above, "
-        "by a way other than the one this file came: a site that nobody knows may be the "
+        "by another way than the one by which this file came: an unknown site may be the "
         "server's own"
     )
     if not yes and not typer.confirm("accept it?"):

@@ -189,7 +189,7 @@ def _row(entry: Release) -> dict[str, Any]:
         "number": entry.number,
         "run": entry.run,
         "round": entry.round,
-        "exchange": entry.phase,  # these two keys are older than the words phase and request
+        "exchange": entry.phase,  # JSON keeps the old names of phase and request
         "question": entry.request,
         "event": to_record(entry.event),
         "costs": costs,

@@ -106,7 +106,7 @@ def check_server(
 
     def server() -> str:
         if not is_held(folder.with_name(f"{folder.name}.lock")):
-            return "it does not run now"
+            return "it is not running now"
         return f"it runs: {read_status(folder).get('next', 'begins')}"
 
     found = [*_one("server", server), *_one("agreement", agreed), *_one("folder", run_folder)]
@@ -172,7 +172,7 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
     def agent() -> str:
         if not is_held(policy.state / "lock"):
-            return "it does not run now"
+            return "it is not running now"
         refuses = read_status(policy.state).get("refuses")
         if refuses:
             raise FedldpError(f"it is running, but refuses: {refuses}")

@@ -1,6 +1,6 @@
 """Changes a site's key: the earlier key signs the change, and is refused afterwards.
 
-    site:   NAME.key -> another; what only the earlier key could tell is kept in NAME.key.earlier
+    site:   NAME.key -> another; NAME.key.earlier has what only the earlier key could open
     file:   NAME.changed, all changes of the key so far, each signed by both keys of it
     server: KEY.changed beside its receipts, for each earlier key
 

@@ -204,7 +204,7 @@ class Loopback:
             if not found:
                 break
             if time.monotonic() > give_up:
-                raise RunError(f"these processes of Flower do not end: {self.processes()}")
+                raise RunError(f"these processes of Flower did not end: {self.processes()}")
         self._own.clear()
 
     def _find(self) -> list[FlowerProcess]:

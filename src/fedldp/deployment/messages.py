@@ -6,10 +6,10 @@
                      ANSWER     receipt, answer
                      STRANGER   the agreement is not accepted here, or the message is malformed
 
-A digest is the agreement's. A receipt is 32 bytes that stand for a release in the site's ledger:
-the server shows the last receipt that it got in any run, so that a site whose disk was restored
-from an older copy notices. Only the site can make a receipt, or tell which release it stands for:
-see ``receipts``.
+The digest identifies the agreement. A receipt is 32 bytes that stand for a release in the site's
+ledger: the server shows the last receipt that it got in any run, so that a site whose disk was
+restored from an older copy notices. Only the site can make a receipt, or tell which release it
+stands for: see ``receipts``.
 
 Every message is read as if an attacker had written it.
 """

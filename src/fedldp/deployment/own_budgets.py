@@ -87,7 +87,7 @@ class SignedBudget(BaseModel):
     Attributes:
         key: the site's public identity.
         epsilon, unit, delta: see ``OwnBudget``.
-        signature: the identity's signature of all of these, Ed25519.
+        signature: the Ed25519 signature of all these fields, by ``key``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -250,7 +250,7 @@ class SitePolicy(FrozenConfig):
         return agreement.with_own(self.own.epsilon)
 
     def in_clear(self, agreement: Agreement) -> list[str]:
-        """Return what an agreement sends unprotected, as seen by those whom this policy protects.
+        """Return what an agreement sends unprotected about those whom this policy protects.
 
         A policy with only a [person_budget] protects people, so it ignores what a release reveals
         about the site as a whole.

@@ -1,8 +1,8 @@
 """The site agent: the only program at a site that sees examples. It decides what leaves.
 
     socket -> CHALLENGE: who am I in this agreement?
-           -> ASK:   is the agreement accepted, does the ledger hold all that mark, witness and
-                     receipt know of (see ``site_ledger``)?
+           -> ASK:   is the agreement accepted, does the ledger have every release that
+                     mark, witness and receipt prove (see ``site_ledger``)?
                      -> client runtime: policy, ledger, training, encoder, ledger -> answer
 
 Who asks, and how, does not matter: anything that is not in an accepted agreement is refused in a

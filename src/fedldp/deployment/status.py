@@ -80,7 +80,7 @@ _MORE = {"detail": None, "rounds": 0, "sent_bytes": 0, "received_bytes": 0}
 
 def _of_server(runs: bool, known: dict[str, Any], sites: Iterable[dict[str, Any]]) -> Iterable[str]:
     if not runs:
-        yield "the server does not run"
+        yield "the server is not running"
         ended = str(known.get("next", ""))
         if ended.startswith("stopped: "):
             yield ended
@@ -105,7 +105,7 @@ _AMISS = {
 def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     """Return a site's state, in the same form, with what its ledger shows only to the site."""
     runs, known = is_held(policy.state / "lock"), read_status(policy.state)
-    warnings = [] if runs else ["the agent does not run"]
+    warnings = [] if runs else ["the agent is not running"]
     budgets: list[dict[str, Any]] | None = None
     entries, last = list[Release](), "no release yet"
     ledger: SqliteLedger | None = None

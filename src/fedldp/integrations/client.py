@@ -142,7 +142,7 @@ class _Parameters(Layer):
 
 @dataclass
 class _Training:
-    """The local update of one node, with the function that trains at present."""
+    """The local update of one node, which calls the current training function."""
 
     layout: Layout
     train: Train | None = None
@@ -262,7 +262,7 @@ class PrivateClient:
         return config.algorithm(Problem((1,), 2, clients))
 
     def event(self) -> Event:
-        """Return the event that one answer releases and is charged for."""
+        """Return the event of one answer, which is also what the ledger is charged for."""
         return self._algorithm.encoder(0).event()
 
     # Statements

@@ -1,6 +1,7 @@
 """What clients have released: budgets, the ledger protocol, and its two stores.
 
-``sqlite`` keeps one client's ledger on its disk; ``columns`` keeps those of many simulated clients.
+``sqlite`` stores one client's ledger on its disk; ``columns`` stores the ledgers of many simulated
+clients.
 
 It may use core, accounting.
 """

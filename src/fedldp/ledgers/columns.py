@@ -345,8 +345,8 @@ class MemoryLedger:
                 digests = kept.answers.get(phase)
                 if digests is None or not digests[row]:
                     raise NoLongerKept(
-                        f"run {run} round {round} phase {phase} was released before a "
-                        "resume, and its bytes are no longer kept"
+                        f"run {run} round {round} phase {phase} was released before a resume, and "
+                        "its bytes are no longer stored"
                     )
                 return event
         return None
@@ -514,8 +514,8 @@ class RunHistory:
 
     Attributes:
         server: the rounds whose broadcasts released an event, as the bits of an integer.
-        histories: the histories that clients have, and perhaps some that none has any more;
-            ``NOTHING`` comes first.
+        histories: the clients' histories, and perhaps some that no client has; ``NOTHING`` comes
+            first.
         history_of: the number of each row's history.
         words: for each place among the kinds of a client's history: the rounds in which that kind
             was released, by row.

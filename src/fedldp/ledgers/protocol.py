@@ -1,7 +1,8 @@
 """What clients have released, and when they refuse to release more.
 
 A client's own ledger decides, whatever a server asks for. There is one protocol with two stores:
-``sqlite`` keeps one client's ledger on its disk, ``columns`` those of a simulation's clients.
+``sqlite`` stores one client's ledger on its disk, ``columns`` the ledgers of a simulation's
+clients.
 """
 
 from __future__ import annotations
@@ -94,13 +95,13 @@ class Ledgers(Protocol):
 
         Returns:
             One verdict for each client, in their order. None: it may release. That includes an
-            earlier release in a store that keeps no bytes: ``release`` then makes the bytes again
-            and checks that they are the same. Bytes: its earlier answer to the same request.
-            Otherwise the first of these that applies. AskedOtherwise: the place was released for
-            another request, or the run drew another event under the same identity. NoLongerKept:
-            the round is before the run's latest one, or the client has lost the bytes or what it
-            drew once. OutOfTurn: ``max_rounds`` earlier rounds were answered. OverBudget: the
-            budget does not cover the event. LedgerUnusable: the store cannot be used.
+            earlier release in a store without bytes: ``release`` then makes the bytes again and
+            checks that they are the same. Bytes: its earlier answer to the same request. Otherwise
+            the first of these that applies. AskedOtherwise: the place was released for another
+            request, or the run drew another event under the same identity. NoLongerKept: the round
+            is before the run's latest one, or the client has lost the bytes or what it drew once.
+            OutOfTurn: ``max_rounds`` earlier rounds were answered. OverBudget: the budget does not
+            cover the event. LedgerUnusable: the store cannot be used.
         """
 
     def release(

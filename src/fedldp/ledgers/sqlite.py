@@ -521,7 +521,7 @@ class SqliteLedger:
         payload = self._payload(db, known)
         if payload is None:
             raise NoLongerKept(
-                f"{place_of(known)} was released before, and its bytes are no longer kept"
+                f"{place_of(known)} was released before, and its bytes are no longer stored"
             )
         return payload
 
