@@ -149,7 +149,7 @@ def test_no_more_workers_than_cores(fedldp_command: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0}, raising=False)
     outcome = fedldp_command("run", *SHORT, "--workers", 100_000, "--json")
     assert outcome.status == 0
-    assert outcome.err.startswith("workers    1 in place of 100,000: there are no more cores here")
+    assert outcome.err.startswith("workers    1 instead of 100,000: there are no more cores here")
     assert "in place of" not in fedldp_command("run", *SHORT, "--workers", 1).err
 
 

@@ -157,7 +157,7 @@ def test_a_partition_that_breaks_a_promise_is_refused_before_training(
 @pytest.mark.parametrize("delta", ["1e-320", "1", "nan", "-1"])
 def test_a_delta_that_nothing_is_computed_for_is_refused(fedldp_command: Any, delta: str) -> None:
     line = fedldp_command("account", "nbafl-digits", "--delta", delta).assert_refused()
-    assert re.match(f"error: delta = {float(delta)}: give 0, or a number from 1e-300", line)
+    assert re.match(f"error: delta = {float(delta)}: give 0, or a number of at least 1e-300", line)
 
 
 def test_the_smallest_delta_has_a_statement(fedldp_command: Any) -> None:

@@ -152,7 +152,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         ({**PRIVATE, "unit": "person"}, {}, "unit = person: the persons of the rows are unknown"),
         (PRIVATE, {"persons": np.arange(200)}, "unit = record: with persons"),
         (PRIVATE, {"groups": None}, "groups: give the client of each row"),
-        ({**PRIVATE, "num_clients": 2}, {}, "num_clients = 2: groups say"),
+        ({**PRIVATE, "num_clients": 2}, {}, "num_clients = 2: groups already give"),
         (PRIVATE, {"groups": np.arange(3)}, "clients have shape (3,); give one for each of the"),
         (PRIVATE, {"groups": np.full(200, 0.5)}, "clients are of type float64"),
         ({**PRIVATE, "unit": "weight"}, {}, "unit = weight, adversary = server: without a recipe"),

@@ -348,7 +348,10 @@ def test_a_budget_for_people_does_not_cover_what_is_of_rows_or_in_clear(
     people_only(tmp_path, person_budget={**PEOPLE, "unit": "record"}).check(of_rows)
     with pytest.raises(PrivacyError, match=r"sends weights unprotected; .* may see those values$"):
         people_only(tmp_path).check(releasing(InClear(what="weights")))
-    with pytest.raises(PrivacyError, match=r"person_budget.kind = pure: no finite cost is proven"):
+    with pytest.raises(
+        PrivacyError,
+        match=r"person_budget.kind = pure: what ldp_fl sends has no proven finite cost",
+    ):
         people_only(tmp_path, person_budget={"kind": "pure", "limit": 1.0}).check(
             releasing(PerPerson(person=SHARE, client=SHARE))
         )

@@ -228,7 +228,7 @@ def test_other_messages_do_not_reach_the_app(tmp_path: Path, kind: str) -> None:
         (asked(0), "no such round"),
         (asked(5), "no such round"),
         (asked(arrays={"weight": WEIGHT}), "bias is missing"),
-        (asked(arrays={**START, "more": WEIGHT}), "'more' is none of them"),
+        (asked(arrays={**START, "more": WEIGHT}), "'more' is not one of them"),
         (asked(arrays={**START, "bias": np.zeros(3, np.float32)}), "bias is float32 of shape"),
         (asked(arrays={**START, "bias": np.zeros(2)}), "bias is float64"),
         (asked(arrays={**START, "bias": np.full(2, np.nan, np.float32)}), "NaN"),
