@@ -153,5 +153,5 @@ class OnBits(Local):
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether the data may refuse a run, because the public data set may be missing."""
+        """Whether a run may be refused for its data: the public data set may be missing."""
         return self.settings.public_dataset is not None

@@ -159,7 +159,7 @@ class Local(ABC):
         return None
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return the number of a client's examples that its event counts on, if it does."""
+        """Return the number of a client's examples that its event assumes, if it assumes one."""
         return None
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> Tester | None:
@@ -181,7 +181,7 @@ class Local(ABC):
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether the data may refuse a run whose plan could be made."""
+        """Whether a run whose plan could be made may still be refused for its data."""
         return False
 
 
@@ -341,7 +341,7 @@ class Composition:
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether the data may refuse a run whose plan could be made."""
+        """Whether a run whose plan could be made may still be refused for its data."""
         return self.calibration.data_may_refuse or self.local.data_may_refuse
 
 
@@ -518,7 +518,7 @@ class Algorithm:
         return MapOnce(self.parts.features.mapping(self.problem))
 
     def most_examples(self) -> int | None:
-        """Return the number of a client's examples that its event counts on, if it does."""
+        """Return the number of a client's examples that its event assumes, if it assumes one."""
         return self.parts.local.most_examples(self)
 
     def tester(self, device: torch.device) -> Tester | None:

@@ -32,7 +32,7 @@ from fedldp.training.feature_importance import NoisierFeatures
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A bound and a mechanism: what happens to an update before it leaves, and what that claims.
+    """A bound and a mechanism: what happens to an update before it leaves, and with which claim.
 
     Attributes:
         bound: the chart in which the mechanism works.

@@ -319,7 +319,9 @@ def _call(node: Any) -> _Call:
 def _operator(target: str) -> Any:
     """Return a core operator of ATen that creates tensors and does nothing else."""
     if (named := _OPERATOR.fullmatch(target)) is None:
-        raise _Unreadable(f"it calls {target}, which is not an operator of ATen; export it without")
+        raise _Unreadable(
+            f"it calls {target}, which is not an operator of ATen; export the network without it"
+        )
     name, overload = named.groups()
     try:
         operator = getattr(getattr(torch.ops.aten, name), overload)
@@ -338,12 +340,12 @@ def _operator(target: str) -> Any:
     if name in _UNCHECKED or name.endswith(_BACKWARD):
         raise _Unreadable(
             f"it calls {target}, which does not check its arguments, so a file could read or "
-            "change other memory; export it without"
+            "change other memory; export the network without it"
         )
     if torch.Tag.dynamic_output_shape in tags and name != "index":
         raise _Unreadable(
             f"it calls {target}, whose output size, and so its time, depends on the example; "
-            "export it without"
+            "export the network without it"
         )
     known = torch.Tag.core in tags or name in _BESIDE_CORE
     tensors = not set(makes) - {"Tensor", "List[Tensor]"}
@@ -387,7 +389,9 @@ def _argument(argument: Any, target: str) -> Any:
         case "as_device" if value["type"] == "cpu":
             return torch.device("cpu")
         case _:
-            raise _Unreadable(f"{target} is given {kind}, which is not read; export it without")
+            raise _Unreadable(
+                f"{target} is given {kind}, which is not read; export the network without it"
+            )
 
 
 def _ints(sizes: Any) -> list[int]:
