@@ -250,7 +250,7 @@ def test_exchanges_that_cannot_be_packed(phase: Any) -> None:
 
 
 def test_a_reason_of_ones_own_cannot_be_packed() -> None:
-    with pytest.raises(WireError, match="reason is not one of the list"):
+    with pytest.raises(WireError, match="reason is not in the list"):
         packed(Refusal(3, "loss was 0.3"))  # type: ignore[arg-type]
 
 

@@ -119,7 +119,7 @@ class InLabels:
     """The weights of one class, taken from a linear model's weights less their class mean.
 
     It is the class with the longest weights, or the first of several. If all of a client's examples
-    have one label, it is that label, and its weights determine the client's whole solution.
+    have one label, the class is that label, and its weights determine the client's whole solution.
 
     Attributes:
         model: the model; None until the chart is bound to one.
@@ -218,7 +218,7 @@ class Bound(ABC):
         return None
 
     def announce_first(self) -> None:  # noqa: B027 (most announce nothing)
-        """Refuse settings that could not be announced for any weights.
+        """Refuse settings that cannot be announced, whatever the weights are.
 
         Raises:
             ConfigError: the settings cannot be announced.

@@ -1,4 +1,4 @@
-"""Channels: how reports travel from clients to the server, and so what the server sees of them.
+"""Channels: how reports travel from clients to the server, and what the server sees of them.
 
 The statement has a line for each adversary that a channel defines. With every channel there is the
 ``server``, which receives each report. A shuffler hides the senders from a ``shuffled-server``. A
@@ -296,17 +296,17 @@ class MaskedSum(Sum):
             )
         if fewest < setup.threshold:
             raise ConfigError(
-                f"participation = once and threshold = {setup.threshold} (two thirds, where it is "
-                f"not set): some rounds have {fewest} clients, and their sum would never be "
-                "complete; set participation = all"
+                f"participation = once and threshold = {setup.threshold} (two thirds if not set): "
+                f"some rounds have {fewest} clients, and their sum would never be complete; set "
+                "participation = all"
             )
         staying = fewest * (1 - self.dropout)
         if staying < setup.threshold:
             most = math.floor(1000 * (1 - setup.threshold / fewest)) / 1000
             raise ConfigError(
                 f"dropout = {self.dropout:g}: of {fewest} clients in a round, {staying:g} are "
-                f"expected to stay, fewer than threshold = {setup.threshold} (two thirds, where it "
-                f"is not set); give a dropout of at most {most:g}"
+                f"expected to stay, fewer than threshold = {setup.threshold} (two thirds if not "
+                f"set); give a dropout of at most {most:g}"
                 + ("" if setup.threshold == clients // 2 + 1 else ", or a lower threshold")
             )
 

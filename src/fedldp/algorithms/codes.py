@@ -136,7 +136,7 @@ class OnBits(Local):
         return _SCORES[self.settings.evaluation, self.settings.encoder]
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return an equal share, if it is public and nothing of a client is sent in clear."""
+        """Return an equal share, if it is public and clients send nothing in clear."""
         settings = self.settings
         if settings.label_epsilon is None or self.private_scores:
             return None

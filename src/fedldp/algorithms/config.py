@@ -63,7 +63,7 @@ class RunConfig(RunSettings):
         return self
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the settings that have no effect beside the others, and why: they are refused."""
+        """Return the settings that have no effect with the others, and why: they are refused."""
         unused = {}
         parts = self.composition
         if not parts.channel.hides_senders and parts.downlink is None:
@@ -215,7 +215,7 @@ class RunConfig(RunSettings):
 
 
 def _shortest(proven: float | None, setting: float) -> float:
-    """Return the number with the fewest digits between what is proven and a setting close to it.
+    """Return the number with the fewest digits between the proven one and a setting close to it.
 
     >>> _shortest(0.99999, 1.00004), _shortest(7.9992, 8.0), _shortest(0.5, 8.0)
     (1.0, 8.0, 8.0)
@@ -232,7 +232,7 @@ def _shortest(proven: float | None, setting: float) -> float:
 def _undone(name: str, default: Any) -> str:
     """Return how to undo a setting, in a file and on the command line.
 
-    A setting whose default is no value cannot be set to it, so it is unset.
+    A setting that has no default value can only be left out.
     """
     if default is None:
         return f"leave it out (on the command line: `--set {name}=`)"

@@ -210,7 +210,7 @@ def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
         return f"take mechanism = {SharedGaussian.name} with bound = norm, or "
     if issubclass(kind, Gaussian):
         return "take system = distributed_gaussian, or "
-    if free and settings.bound != "range":  # one-bit reports are of ranges alone
+    if free and settings.bound != "range":  # one-bit reports need ranges
         return f"take mechanism = {SharedGaussian.name}, or "
     return _other_mechanism(settings, kind)
 

@@ -138,7 +138,9 @@ class Once:
 
     def clients(self, round: int, draws: Draws) -> ClientIndices:
         key = draws(0)("cohorts").bytes(KEY_BYTES).tobytes()
-        fewest, larger = divmod(self.num_clients, self.rounds)  # the first ``larger`` have one more
+        fewest, larger = divmod(
+            self.num_clients, self.rounds
+        )  # the first ``larger`` rounds have one client more
         start = (round - 1) * fewest + min(round - 1, larger)
         stop = round * fewest + min(round, larger)
         return np.sort(_permutation(key, self.num_clients)[start:stop])

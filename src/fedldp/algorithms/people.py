@@ -180,7 +180,7 @@ class PersonSteps(Local):
     def summed(self, algorithm: Algorithm) -> Summed:
         """Return the sum of people's vectors, in closed form if the model allows it."""
         config, layout = algorithm.config, algorithm.layout
-        # A common factor of all classes affects the clip alone.
+        # A factor that all classes share affects only the clip.
         most = max(self.settings.class_weights or [1.0])
         weights = tuple(each / most for each in self.settings.class_weights or ())
         clip = self.settings.clip / most
@@ -195,7 +195,7 @@ class PersonSteps(Local):
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
         """Return what several steps release about one person, or one row; see ``Local.event``."""
         if self.settings.steps_per_round == 1:
-            return None  # the encoder states its own
+            return None  # the encoder states the event
         noise, taken = self.calibration.noise(size), rate_of(self.settings)
         steps: Event = SelfComposed(each=noise.event(size), count=self.settings.steps_per_round)
         if taken < 1:
@@ -401,7 +401,7 @@ class MeanOfPeople:
 def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the shares of classes by noisy counts, at least ``LEAST_SHARE``, shape (classes,).
 
-    They are equal if no count is above 0, because such counts say nothing.
+    They are equal if no count is above 0, because such counts give no information.
     """
     positive = np.maximum(counts, 0)
     if not positive.any():
@@ -534,7 +534,7 @@ class PerPersonRun(Calibration):
             )
         if self.channel == "central":
             return Integers("sums of people's gradients")
-        if self.settings.steps_per_round > 1:  # the steps have added theirs
+        if self.settings.steps_per_round > 1:  # the steps have already added their noise
             return Plain()
         size = self.settings.layout(problem).size + (self.settings.held_out_people > 0)
         return self.noise(size, client, people_of(self.settings, problem))
@@ -559,7 +559,7 @@ class PerPersonRun(Calibration):
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
         if taken < 1:
-            # The distance is now between a sum with a person and one without.
+            # Neighbouring sums now differ by having a person or not.
             noise = poisson_noise(settings.epsilon, taken, steps * sites, settings.delta)
             found = integer_gaussian(
                 size, 1 / noise, distance=NORM, shares=shares, vectors=2 * people
@@ -586,7 +586,8 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
 
     Args:
         settings: the settings of the preset.
-        unused: settings that have no effect in it, with reasons, in addition to those of local SGD.
+        unused: further settings that have no effect in it, with reasons, besides those of local
+            SGD.
     """
     channel: Channel = {"sum": Sum(), "central": Central()}.get(settings.channel, Named())
     turns = participation_of(settings, default="balanced")
@@ -607,7 +608,7 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
 
 
 def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, Any]:
-    """Return, as parts of a composition, what leaves a client and what the server makes of it."""
+    """Return the parts that decide what clients send and what the server computes from it."""
     if settings.steps_per_round > 1:
         return {"estimate": WeightedMean()}
 

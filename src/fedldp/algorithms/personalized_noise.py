@@ -86,8 +86,8 @@ class PublishedNoise(Calibration):
             )
         epsilon, delta = self.budget(client)
         given = (
-            f"epsilon = {epsilon:g}, clip = {clip:g} and client_delta = {delta:g} (delta, where it "
-            f"is not set) of client {client}, with sampling_probability = "
+            f"epsilon = {epsilon:g}, clip = {clip:g} and client_delta = {delta:g} (delta if not "
+            f"set) of client {client}, with sampling_probability = "
             f"{self.settings.sampling_probability:g} and rounds = {self.settings.rounds}"
         )
         check_noise(norm, sigma, given=given, knob="epsilon or clip")

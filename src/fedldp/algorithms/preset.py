@@ -116,7 +116,7 @@ def decided(compose: Callable[[Any], Composition], settings: Settings) -> Compos
 
 
 def with_chosen(parts: Composition, settings: Settings) -> Composition:
-    """Return the preset's parts, with those replaced that settings of ``EVERY`` name.
+    """Return the preset's parts, after replacing those that settings of ``EVERY`` name.
 
     Raises:
         ConfigError: two parts do not go together.

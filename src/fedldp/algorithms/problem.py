@@ -42,7 +42,7 @@ class Problem:
 class EpsilonMeaning:
     """What a system's setting ``epsilon`` covers: whose budget it is, against which adversary.
 
-    ``standing`` says whether it is proven here, or only claimed by the source.
+    ``standing`` says whether the guarantee is proven here, or only claimed by the source.
     """
 
     unit: Unit

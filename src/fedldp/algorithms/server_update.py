@@ -103,7 +103,8 @@ class Estimate(Protocol):
     """Estimate the clients' mean from a stream of reports, in O(d) memory.
 
     Attributes:
-        needs: what it must have; a channel that cannot provide it does not go with this estimate.
+        needs: what the estimate must have; a channel that cannot provide this does not fit the
+            estimate.
         gives: what ``Estimated.values`` is.
     """
 
@@ -291,9 +292,8 @@ class NoisySum:
 class NoisyTotal:
     """The noisy mean of updates that clients clip on a grid: the server adds noise to their sum.
 
-    It divides by the agreed number of clients, as ``NoisySum`` does. It clips again each report
-    that arrives singly, which does not change an honest report; nobody can clip what is in a secure
-    sum.
+    It divides by the agreed number of clients, as ``NoisySum`` does. It clips each single report
+    again, which does not change an honest report; nobody can clip what is in a secure sum.
 
     Attributes:
         steps: the mechanism that clips the updates and has the noise.
@@ -401,8 +401,8 @@ class ServerUpdate:
         step: the step from the estimate to the next weights.
         noise: gives the server's own noise on the estimate, shape (d,), from its size.
         finish: the last operation on the next weights, in float64; it may refuse them.
-        average_from: the first round whose weights are averaged; None if the last weights alone are
-            the model.
+        average_from: the first round whose weights are averaged; None if the model is the last
+            weights.
     """
 
     estimate: Estimate

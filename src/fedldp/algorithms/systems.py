@@ -27,7 +27,7 @@ def find_system(name: str) -> type[RunConfig]:
     configuration finds its system again.
 
     Raises:
-        ConfigError: there is none, or it is not a system.
+        ConfigError: there is no such system, or the address is not one of a system.
     """
     if not is_address(name):
         known = systems()
@@ -62,14 +62,14 @@ def with_left_out(settings: Mapping[str, Any]) -> dict[str, Any]:
 def own_code(config: RunConfig) -> tuple[str, ...]:
     """Return the addresses of the user's own code that states what a client releases.
 
-    A statement relies on what this code states: nobody here has proven it.
+    A statement relies on what this code states, which fedldp has not proven.
     """
     named = (config.system, getattr(config, "mechanism", None))
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
 KEEPS_NOTHING = "keeps nothing of an example that it was used on"
-"""Otherwise what it kept of one client or person could reach the report of another."""
+"""Otherwise anything that it kept of one client or person could reach the report of another."""
 
 
 def assumed(config: RunConfig) -> tuple[Assumed, ...]:

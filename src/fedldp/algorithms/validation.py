@@ -46,7 +46,7 @@ def describe(
         error: the error about a system's configuration.
         system: the system's name.
         fields: the system's settings, by name.
-        nested: for settings with settings of their own, those settings, by the setting's name.
+        nested: for each setting that is a table, the settings in it, by name.
     """
     errors = error.errors()
     setting = errors[0]["loc"][:1]

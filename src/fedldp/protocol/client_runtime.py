@@ -386,7 +386,9 @@ class _Asked:
         for group in encoder_groups:
             try:
                 event = group.encoder.event(self.question.phase)
-            except Exception as error:  # from a mechanism that now states an event it may not state
+            except (
+                Exception
+            ) as error:  # from a mechanism that now states an event that it must not state
                 self.runtime.fails(error)
                 refusal = _refusal(self.question, Reason.POLICY)
                 found.update(dict.fromkeys(group.places, refusal))
@@ -501,7 +503,7 @@ class _Asked:
             if isinstance(error, LedgerUnusable):
                 _log.error("nothing was released: %s", error)  # for the person whose disk is full
             return [_refusal(question, _reason_of(error))] * len(indices)
-        except Exception as error:  # from the encoder, which may refuse by the request alone
+        except Exception as error:  # from the encoder, which may refuse because of the request
             runtime.fails(error)
             return [_refusal(question, Reason.POLICY)] * len(indices)
         if isinstance(rows, np.ndarray):

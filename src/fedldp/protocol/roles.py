@@ -230,7 +230,7 @@ class LocalUpdate(Protocol):
 
 
 class Encoder(Protocol):
-    """Turn sensitive updates into what may leave their clients, and say what that releases.
+    """Turn sensitive updates into what may leave their clients, and state what this releases.
 
     Whether an answer comes, and how long it is, must not depend on the update.
     """
@@ -358,7 +358,7 @@ class ServerRole:
         aggregate: see ``ServerStep``.
         dialogue: runs a round of several phases; None for a round of one phase.
         downlink: what one broadcast releases about the clients to someone who sees nothing else and
-            trusts the server, where the server adds noise itself.
+            trusts the server; None unless the server adds noise itself.
         result: gives the weights that are tested and kept as the run's model.
         plain: ``aggregate`` without the optimiser, for reading a single report; None if there is no
             optimiser.

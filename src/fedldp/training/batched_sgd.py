@@ -239,7 +239,7 @@ def descend(
     Args:
         rate: gives the size of a step.
         momentum: share of the last step's gradient that carries over.
-        weight_decay: share of each weight that is added to its gradient.
+        weight_decay: the multiple of each weight that is added to its gradient.
         clip: the largest norm of one client's gradient, before weight decay.
     """
     velocities: dict[str, Tensor] = {}

@@ -74,7 +74,7 @@ class ExportedEncoder:
 
     It runs on one example at a time, so that nothing else in a batch can change a bit of its
     result. Nobody can see in the file what the network was trained on: the user who names the file
-    declares it public, and every line of a statement then says that it relies on that. If the
+    declares it public, and every line of a statement then says that it relies on this. If the
     network fails on an example, or returns NaN or infinity, the features are zeros, because a
     refusal would reveal something about the example.
 
@@ -352,7 +352,7 @@ def _operator(target: str) -> Any:
     if not (known and tensors) or name.startswith(_UNINITIALISED):
         raise _Unreadable(
             f"it calls {target}, which is not one of torch's core operators that make tensors; "
-            "export it with .run_decompositions(), or without"
+            "export the network with .run_decompositions(), or without it"
         )
     return operator
 

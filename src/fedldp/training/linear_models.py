@@ -19,7 +19,7 @@ from fedldp.protocol.wire import Layout
 Floats = NDArray[np.float64]
 
 STATISTICS = "statistics"
-"""The name of statistics in an update, beside its weights."""
+"""The name of statistics in an update, in addition to its weights."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class LocalSgd:
             loss is the plain mean of its examples' weighted losses: torch's own mean divides by the
             sum of the weights, which would cancel the weight of a batch of one class.
         losses: losses of single examples, which include class weights; None takes cross-entropy.
-        weight_decay: share of each weight that is added to its gradient, as in torch's SGD.
+        weight_decay: the multiple of each weight that is added to its gradient, as in torch's SGD.
         gradient_clip: the largest norm of a batch's gradient; a longer one is scaled down to it. It
             keeps steps short and guarantees nothing, because a batch is not an example.
         schedule: gives the factor on the learning rate in round 1, 2, ...; None is always 1.

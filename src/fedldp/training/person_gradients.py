@@ -49,7 +49,7 @@ NORM = 1 << 30
 """The largest L2 norm of one person's vector, in grid steps."""
 
 SUMS = "sums of people"
-"""The name of these sums in an update, beside its weights."""
+"""The name of these sums in an update, in addition to its weights."""
 
 CLASS_WEIGHTS = "class weights"
 """The name, in a broadcast, of class weights that follow from counts of the classes."""
@@ -126,7 +126,7 @@ class Summed(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PersonGradients:
-    """The local update: the sum over a client's people, beside the broadcast's weights.
+    """The local update: the sum over a client's people, in addition to the broadcast's weights.
 
     Some people may be held out of training. Each of them gives a vote instead, in a separate
     coordinate: ``NORM`` if the broadcast's weights classify most of its rows correctly, else
@@ -692,7 +692,7 @@ _LN2_LOW = math.log(2) - _LN2_HIGH
 
 
 def _exp(values: Floats) -> Floats:
-    """Return exp of numbers up to 0, by additions and products of single numbers alone.
+    """Return exp of numbers up to 0, computed only by sums and products of single numbers.
 
     A library's exp may treat an array's last numbers differently from the others.
     """

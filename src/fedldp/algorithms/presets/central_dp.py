@@ -21,7 +21,8 @@ a simulation, the seed) can subtract it.
 
 With ``noise = "discrete-gaussian"``, also ours, no step before the broadcast uses floats: a client
 rounds its change to a public grid and clips it there, in integers; the sum is exact, and so is the
-discrete Gaussian that the server adds. The proof covers what is computed, so it can be deployed:
+discrete Gaussian that the server adds. The proof covers exactly what is computed, so this variant
+can be deployed:
 
     encoder       change w - W in whole grid steps, of norm S at most   Report: d words of 64 bits
     server_step   W + step (sum + discrete Gaussian of deviation sigma S)/m

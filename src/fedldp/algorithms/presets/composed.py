@@ -283,7 +283,7 @@ def check_of_people(settings: Settings) -> None:
 
 
 def _check_run_budget(settings: Settings, mechanism: str) -> None:
-    """Refuse an epsilon that is not one budget for a run.
+    """Refuse an epsilon that is not a single budget for a run.
 
     Raises:
         ConfigError: epsilon is missing, differs between clients, or is out of range.

@@ -16,9 +16,9 @@
     server_step   signed, rotated back, clip/(radius n) times it -> W + mean change, next Broadcast
 
 A report on its own has one share of noise, which protects little: that is the server's line. The
-sum has all shares, and what it reveals is the line of the `summing-server`, which `epsilon` sets. A
-simulation takes the sum in the server step. A deployment masks the very same words, and always sums
-them.
+sum has all shares: the line of the `summing-server` states what it reveals, and `epsilon` sets that
+line. A simulation takes the sum in the server step. A deployment masks the very same words, and
+always sums them.
 
 If a round has fewer than all clients, they take turns in an order that is drawn once: nobody takes
 part in more than ceil(rounds clients_per_round/num_clients) rounds, and every client counts its

@@ -38,7 +38,7 @@ from fedldp.algorithms.settings import Offer, Positive
     ),
 )
 def nbafl(settings: Settings) -> Composition:
-    """NbAFL; its noise is sized as published, and what the clip proves is in the statement."""
+    """NbAFL; its noise is sized as published, and the statement gives what the clip proves."""
     calibration = NbaflCalibration(
         settings=settings,
         epsilon=settings.epsilon,

@@ -196,7 +196,7 @@ def check(settings: Settings) -> None:
 
 
 def unused(settings: Settings) -> Mapping[str, str]:
-    """Return the settings that have no effect beside the others, with reasons."""
+    """Return the settings that have no effect with the others, with reasons."""
     found = {}
     if not has_noise(settings):
         reason = f"perturbation = {settings.perturbation} has no noise"

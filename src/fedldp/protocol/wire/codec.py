@@ -358,7 +358,7 @@ def _wrong_answer(answer: RoundReply, run: str, phase: int) -> str:
     """Return what is wrong with a reply, or an empty text."""
     if isinstance(answer, Refusal):
         if answer.reason not in _REASONS:
-            return "its reason is not one of the list"
+            return "its reason is not in the list"
         if not run and answer == Refusal(0, Reason.MALFORMED) and phase == 0:
             return ""
         return _wrong_place(run, answer.round)
