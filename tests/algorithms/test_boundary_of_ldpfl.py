@@ -239,7 +239,7 @@ def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one
 
 
 def test_public_data_is_told_apart_from_the_clients_also_where_they_are_given() -> None:
-    """Otherwise the public encoder could be trained on the very records that it leaves in place."""
+    """Otherwise the public encoder could be trained on the clients' own records."""
     config = ldpfl(dataset="svhn", encoder="public", public_dataset="digits")
     with pytest.raises(ConfigError, match=r"dataset = svhn: the run was given .* digits"):
         simulate(config, dataset=load_dataset("digits"))

@@ -130,7 +130,7 @@ def test_where_the_number_of_examples_is_private_only_examples_have_a_line(
 
 
 def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_many() -> None:
-    """The number is then public, as with an equal share, and every client has exactly it."""
+    """The number is then public, as with equal shares, and every client has exactly that many."""
     config = sound(num_clients=5, partition="drawn:7", mechanism="laplace")
     problem = problem_of(config, None)
     event = config.algorithm(problem).encoder(0).event()

@@ -1,4 +1,4 @@
-"""A setting that a target solves for may be left out, in every system that needs it."""
+"""A setting that is solved for a target may be left out, in every system that needs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 
 
 def configs() -> dict[str, RunConfig]:
-    """Return a configuration on digits for each system that needs the solved setting."""
+    """Return a configuration on digits for each system that needs the calibrated setting."""
     found = {}
     for recipe in recipes().values():
         config = recipe.config

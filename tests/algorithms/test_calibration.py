@@ -1,4 +1,4 @@
-"""Calibration: a budget for a whole run, one for all clients or as each chooses."""
+"""Calibration: a budget for a whole run, the same for all clients or chosen by each."""
 
 from __future__ import annotations
 

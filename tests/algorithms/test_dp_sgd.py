@@ -154,7 +154,7 @@ def test_the_noise_comes_from_the_client_s_stream(name: str) -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e8, 1e38, math.inf])
 def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(scale: float) -> None:
-    """With the same noise and the same sample, for every example."""
+    """The noise and the sample are the same for every example."""
     step = PrivateSgd(model_of("mlp"), replace(SUMS, noise_multiplier=1.0), 1.0, CPU)
     examples, others = examples_of(4), examples_of(4, seed=1)
     replaced = Examples(examples.features.copy(), examples.labels.copy())

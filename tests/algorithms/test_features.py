@@ -70,7 +70,7 @@ def test_every_system_has_them_or_says_that_it_has_others(config: RunConfig) -> 
 
 @every_system
 def test_they_change_no_line_of_a_statement_but_by_the_size(config: RunConfig) -> None:
-    """Compared with a model of the same size, because what is released is what leaves a client."""
+    """A model of the same size is compared, because what leaves a client is what is released."""
     if config.system in WITH_THEIR_OWN:
         return
     problem = problem_of(config, None)
@@ -176,7 +176,7 @@ def test_a_client_maps_its_own_examples_alone_or_together() -> None:
 
 
 def test_a_run_trains_tests_and_is_used_on_features(tmp_path: Path) -> None:
-    """The result equals a run's on data that were mapped beforehand."""
+    """The result equals that of a run on data that were mapped beforehand."""
     made = small(features="oriented-gradients", learning_rate=3.0, rounds=3)
     result = fedldp.run(made, out=tmp_path / "run")
     data = load_dataset("digits")

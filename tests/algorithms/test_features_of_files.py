@@ -1,4 +1,4 @@
-"""Features from a file: public by their user's word, and the same file everywhere."""
+"""Features from a file: the user declares it public, and it is the same everywhere."""
 
 from __future__ import annotations
 

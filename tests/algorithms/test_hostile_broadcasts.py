@@ -127,7 +127,7 @@ def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> 
 
 @of_nan
 def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
-    """This holds for any examples, including some of another class."""
+    """The same holds for any examples, including some of another class."""
     both = halves_of(name)
     public = both.encode(None, told(both), sender_of(COUNT))
     for label in (CLASS, CLASS + 1):

@@ -416,7 +416,7 @@ def test_labels_in_clear_leave_no_guarantee_and_the_line_says_what_the_bits_cost
 
 
 def test_scores_on_a_clients_own_examples_are_charged() -> None:
-    """They reveal how many held-out examples are classified correctly, and the exact loss."""
+    """Scores reveal how many held-out examples are classified correctly, and the exact loss."""
     for encoder in ("public", "own"):
         found = lines(config(**PAPER, encoder=encoder, label_epsilon=1.0, evaluation="clients"))
         for line in found.values():

@@ -172,7 +172,7 @@ def test_without_noise_it_is_clipped_gradient_descent(client: Callable[..., Clie
 def test_an_example_that_is_not_finite_is_used_like_one_without_a_slope(
     client: Callable[..., Client], value: float
 ) -> None:
-    """A refusal would reveal it; and it does not spoil the features of the others."""
+    """A refusal would reveal such an example, and it does not spoil the features of the others."""
     features, flat = OWN.features.copy(), OWN.features.copy()
     features[3, 0, 2, 2] = value
     flat[3] = 0.25

@@ -73,7 +73,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             {"epsilon": 1.0, "channel": "shuffle", "mechanism": "laplace", "bound": "norm"},
             "channel = shuffle and mechanism = laplace: .* or set channel = named",
         ),
-        # Systems of other settings are a setting here.
+        # Here the settings of other systems are values of a setting.
         (
             "composed",
             {"epsilon": 1.0, "channel": "sum", "mechanism": "gaussian", "bound": "norm"},
@@ -85,7 +85,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             {"channel": "sum", "mechanism": "none"},
             "channel = sum and mechanism = none: .* take mechanism = codes, or",
         ),
-        # The noise on exact sums over people is only for these sums, and these sums only for it.
+        # Exact sums over people take only their own noise, and this noise fits only these sums.
         (
             "composed",
             {"local_update": "person_gradients", "epsilon": 1.0},

@@ -1,4 +1,4 @@
-"""NbAFL: what is sent, with which noise, what is claimed about it and what holds."""
+"""NbAFL: what is sent, with which noise, what the paper claims, and what holds."""
 
 from __future__ import annotations
 

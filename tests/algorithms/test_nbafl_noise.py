@@ -73,7 +73,7 @@ def test_equations_4_and_5(
             downlink = 2 * c * clip * root / (smallest * clients * mpmath.mpf(epsilon))
     assert levels.uplink_sigma(epsilon) == pytest.approx(float(uplink), rel=1e-12)
     assert levels.downlink_sigma(epsilon) == pytest.approx(float(downlink), rel=1e-12)
-    # Together they are the noise that T exposures of the average would need, if that is more.
+    # Together they are the noise that T exposures of the average would need, if this is more.
     total = levels.uplink_sigma(epsilon) ** 2 / clients + levels.downlink_sigma(epsilon) ** 2
     needed = (float(c) * rounds * 2 * clip / (smallest * clients * epsilon)) ** 2
     assert total >= needed * (1 - 1e-9)

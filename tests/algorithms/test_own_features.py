@@ -1,4 +1,4 @@
-"""A user's own features: one example at a time, and an assumption of every line."""
+"""A user's own features: one example at a time, and an assumption in every line."""
 
 from __future__ import annotations
 

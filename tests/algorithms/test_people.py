@@ -104,7 +104,7 @@ def test_a_person_at_several_sites_is_protected_as_one_at_one(channel: str) -> N
 
 
 def test_a_heading_says_person_where_the_statement_does_and_no_more_than_the_target() -> None:
-    """Settings know no groups; a solved target exceeds them by a last digit."""
+    """Settings do not show groups; a calibrated epsilon may exceed the target in its last digit."""
     made = config(num_clients=3, epsilon=2.0)
     stated = plan(made, problem_with(made, visits(), None)).privacy["guarantees"]
     assert made.epsilon_in_words(stated) == "epsilon 2 per person (proven)"
@@ -218,7 +218,7 @@ def client_of(features: np.ndarray) -> Batch:
 
 
 def test_what_leaves_after_several_steps_follows_from_the_noisy_sums_alone() -> None:
-    """If the sums are recorded and the data deleted, the same weights result."""
+    """Recorded sums give the same weights after the data are deleted."""
     seen: list[np.ndarray] = []
     update = noisy_steps(seen)
     start = np.linspace(-1, 1, 6).astype(np.float32)
@@ -356,7 +356,7 @@ def test_a_step_takes_all_rows_of_a_person_or_none_each_time_anew(steps: int) ->
 
 
 def test_sums_of_samples_are_divided_by_what_is_expected() -> None:
-    """With half of the people and hardly any noise, a step equals that of all, on average."""
+    """With half of the people and hardly any noise, the average step equals that of all people."""
     whole, half = (
         trained(config(epsilon=1e4, rounds=10, sample_rate=rate, server_optimizer="none"))
         for rate in (1.0, 0.5)
@@ -465,7 +465,7 @@ def one_site(examples: Examples, key: int = 0) -> Batch:
 
 
 def test_whoever_is_replaced_moves_the_sum_by_at_most_twice_the_norm() -> None:
-    """For any person who trains or votes, with any number of rows: in exact integers."""
+    """This holds in exact integers for any person who trains or votes, with any number of rows."""
     rng = np.random.default_rng(2)
     weights = rng.normal(size=10).astype(np.float32)
     whose = np.repeat(np.arange(12), 3)
@@ -557,7 +557,7 @@ def test_a_person_counts_once_by_the_shares_of_its_labels() -> None:
 
 @pytest.mark.parametrize("held_out", [0.0, 0.4])
 def test_whoever_is_replaced_moves_counts_by_at_most_twice_the_norm(held_out: float) -> None:
-    """For any rows and labels, in exact integers; no feature or weight has an effect."""
+    """This holds in exact integers for any rows and labels; no feature or weight has an effect."""
     rng = np.random.default_rng(4)
     update = replace(voters(held_out), count_rounds=2, num_classes=5)
 

@@ -309,7 +309,7 @@ def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> No
 
 
 def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
-    """It is told only its own choices."""
+    """A client is told only its own choices."""
     settings = config(clip=[1.0, 1.0, 1e9])
     for client in range(2):
         settings.for_client(client).algorithm(DIGITS).encoder(client)

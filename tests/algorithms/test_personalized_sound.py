@@ -1,4 +1,4 @@
-"""The sound variant keeps every client's budget for its whole run, and weighs by variance."""
+"""The sound variant keeps every client's budget for the whole run, and weights by variance."""
 
 from __future__ import annotations
 

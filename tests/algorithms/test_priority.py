@@ -50,7 +50,7 @@ def examples() -> Examples:
 
 
 class Sent:
-    """The noise, by weight, that many clients with equal weights and importance send."""
+    """Return the noise on each weight that many clients with equal weights and importance send."""
 
     def __init__(self, config: priority, change: np.ndarray, count: int = 30) -> None:
         halves = Halves(config, DIGITS)
@@ -74,7 +74,7 @@ class Sent:
         self.hidden = halves.layout.shapes[0][0]
 
     def feature_deviations(self) -> np.ndarray:
-        """The standard deviation of the noise on each feature's weights, shape (64,)."""
+        """Return the standard deviation of the noise on each feature's weights, shape (64,)."""
         noise = self.values - self.values.mean(axis=0)
         first = noise[:, : self.hidden * FEATURES].reshape(len(noise), self.hidden, FEATURES)
         return first.std(axis=(0, 1))
@@ -85,7 +85,7 @@ class Sent:
 
 
 def steps(size: int) -> np.ndarray:
-    """A change of the first layer whose size grows with the number of the feature."""
+    """Return a change of the first layer whose size grows with the number of the feature."""
     change = np.zeros(size)
     change[: 10 * FEATURES] = np.tile(np.linspace(0.001, 0.2, FEATURES), 10)
     return change

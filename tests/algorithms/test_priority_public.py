@@ -40,7 +40,7 @@ def halves(config: priority_public) -> Halves:
 
 
 def known(round: int = 4, *, seed: int = 0) -> State:
-    """The server's state of a later round, with some importance of every feature."""
+    """Return the server's state of a later round, with some importance of every feature."""
     importance = np.random.default_rng(seed).permutation(FEATURES) / 100
     return State(
         round=round,
@@ -139,7 +139,7 @@ def test_in_the_first_round_nobody_gets_more() -> None:
 
 
 def test_the_servers_step_uses_public_values_only() -> None:
-    """It reads reports and its own state: equal ones give an equal next broadcast."""
+    """The server reads reports and its own state: equal ones give an equal next broadcast."""
     config = config_of()
     first, second = (
         halves(config).aggregate(reports_of(config, known(), np.zeros(SIZE), 3), known())[0]

@@ -157,7 +157,7 @@ def test_a_run_equals_plain_averaging_but_for_the_codes_rounding() -> None:
 
 
 def test_the_statement_says_that_the_sum_is_unprotected() -> None:
-    """It has no epsilon, however many clients hide in it."""
+    """A sum has no epsilon, however many clients it hides."""
     privacy = fedldp.run(config(rounds=1)).privacy
     assert {line["kind"] for line in privacy["guarantees"]} == {"none"}
     assert "exact sum" in privacy["guarantees"][0]["method"]
@@ -165,7 +165,7 @@ def test_the_statement_says_that_the_sum_is_unprotected() -> None:
 
 @pytest.fixture(scope="module")
 def without_a_sum(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Phase], Outcome]:
-    """Return the result of a round in which so many leave that a phase has too few clients."""
+    """Return the result of a round that loses so many clients that a phase has too few."""
     halves = halves_of(config(dropout=0.28))
 
     @cache
@@ -219,7 +219,7 @@ def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
 
 
 class CuriousServer(Algorithm):
-    """A server that asks a client that does not take part, and so was not charged."""
+    """A server asks a client that does not take part, and so was not charged."""
 
     def server(self) -> ServerRole:
         def dialogue(

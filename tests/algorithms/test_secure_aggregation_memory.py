@@ -144,7 +144,7 @@ def test_a_client_trains_for_one_of_the_four(
 def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
     halves: Halves, tmp_path: Path
 ) -> None:
-    """A server that asks for everything at once, or the end first, gets only the phase's part."""
+    """A server that asks for everything at once, or for the end first, gets one phase's part."""
     told = Sites(halves, tmp_path).talk(1)
     new, same = Sites(halves, tmp_path / "new"), Sites(halves, tmp_path / "same")
     public = {name: array for each in told.values() for name, array in each.public.items()}
@@ -159,7 +159,7 @@ def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
 def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewhere(
     halves: Halves, tmp_path: Path
 ) -> None:
-    """So a disk that was restored from an earlier round's copy does not repeat masks."""
+    """A disk that was restored from an earlier round's copy therefore does not repeat masks."""
 
     def advertised(round: int, folder: str, seed: int = 0) -> bytes:
         sender = sender_of(1, 2, round=round, seed=seed, folder=tmp_path / folder)
@@ -210,7 +210,7 @@ def test_each_message_comes_once_and_the_weights_come_where_clients_train(
 def test_who_asks_otherwise_after_a_restart_is_refused(
     last: Phase, name: str, halves: Halves, tmp_path: Path
 ) -> None:
-    """Even if the answer never reached the ledger, what was told is on the client's disk."""
+    """What the client was told is on its disk, even if its answer never reached the ledger."""
     sites = Sites(halves, tmp_path)
     told = sites.talk(1, last)[last]
     sites.ledger = MemoryLedger()
@@ -227,7 +227,7 @@ def test_who_asks_otherwise_after_a_restart_is_refused(
 def test_weights_other_than_those_that_the_digest_told_of_are_refused(
     halves: Halves, tmp_path: Path
 ) -> None:
-    """So a server that sends clients different weights gets no sum of their answers."""
+    """A server that sends clients different weights therefore gets no sum of their answers."""
     told = Sites(halves, tmp_path / "whole").talk(1)[Phase.MASKED_INPUT]
     sites = Sites(halves, tmp_path)
     sites.talk(1, Phase.SHARE_KEYS)
@@ -258,7 +258,7 @@ def test_a_client_that_lost_what_it_was_told_drops_out(
 
 
 def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: Path) -> None:
-    """A client whose machine fails before the answer leaves trains again, and sends what it had."""
+    """If a client's machine fails before the answer leaves, it trains again and sends the same."""
     sites = Sites(halves, tmp_path)
     broadcast, folder = sites.talk(1)[Phase.MASKED_INPUT], tmp_path / "0" / "store"
     first = sites.answer(0, Phase.MASKED_INPUT, broadcast)
@@ -278,7 +278,7 @@ def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: P
 def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
     halves: Halves, tmp_path: Path
 ) -> None:
-    """Refused requests of a later round do not change this round's memory, whatever they tell."""
+    """Refused requests of a later round do not change this round's memory, whatever they say."""
     sites = Sites(halves, tmp_path)
     told = sites.talk(1, Phase.MASKED_INPUT)
     for phase in list(Phase)[1:]:

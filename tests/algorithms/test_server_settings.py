@@ -105,7 +105,7 @@ def weights_of(result: Any) -> bytes:
 
 
 def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the recursion of Hsu et al. on the means of the round's weights."""
+    """The step is computed by the recursion of Hsu et al. on the means of the round's weights."""
     seen: list[tuple[State, Any]] = []
     estimate = Weighted.__call__
 

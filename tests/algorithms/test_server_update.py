@@ -107,7 +107,7 @@ def test_steps_are_the_papers_formulas(step: Step) -> None:
 
 
 def test_without_a_step_the_estimate_itself_is_taken() -> None:
-    """By W + rate (mean - W) some weights would differ in the last place."""
+    """With W + rate (mean - W) some weights would differ in the last digit."""
     values = np.float32([1e-9, 3e7, 1 / 3, -7e-3, 0.1])
     weights = go(ServerUpdate(estimate=plain("weights")), [values])[-1].weights
     assert weights.tobytes() == values.tobytes()
@@ -136,7 +136,7 @@ def noise(size: int, draw: Any) -> np.ndarray:
 
 
 def test_the_servers_noise_is_on_what_a_step_is_given() -> None:
-    """So everything the step computes and keeps follows from the noisy estimate alone."""
+    """Everything that the step computes and keeps follows from the noisy estimate alone."""
     zero = np.zeros(SIZE)
     straight = ServerUpdate(estimate=plain("update"), noise=noise)
     np.testing.assert_allclose(go(straight, [zero])[-1].weights, START + 0.5, rtol=1e-6)

@@ -80,7 +80,7 @@ def test_directions_have_the_norm_of_the_clip_and_nothing_has_a_public_one() -> 
     rows = np.random.default_rng(0).normal(size=(4, 12)).astype(np.float32)
     rows[1] *= 1e30
     rows[2] = told.weights  # no change
-    rows[3] = told.weights + np.tile(np.arange(4, dtype=np.float32), 3)  # alike for all classes
+    rows[3] = told.weights + np.tile(np.arange(4, dtype=np.float32), 3)  # the same for all classes
     found = bound.apply(rows, told)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 2)
     assert len(set(found[2])) == 1

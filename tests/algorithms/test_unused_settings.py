@@ -1,4 +1,4 @@
-"""A setting without effect is refused, so that nobody relies on what no line counts."""
+"""A setting without effect is refused, so that nobody relies on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named arrays to bytes and back: exactly, in one way only, at a cost bounded by their size."""
+"""Named arrays to bytes and back: exactly, with one encoding, at a cost bounded by their size."""
 
 from __future__ import annotations
 

@@ -380,7 +380,7 @@ def test_cut_and_extended(message: bytes, check: Callable[[bytes], bool]) -> Non
 @every_message
 @given(data=st.data())
 def test_spliced(message: bytes, check: Callable[[bytes], bool], data: st.DataObject) -> None:
-    """A piece of one message replaces a piece of another; the frame states the true length."""
+    """Part of one message replaces part of another; the frame states the true length."""
     other = data.draw(st.sampled_from([known for known, _ in MESSAGES]) | st.binary(max_size=60))
     places = st.integers(16, len(message))
     start, end = sorted((data.draw(places), data.draw(places)))

@@ -62,7 +62,7 @@ labels = st.text(max_size=6)
 def test_no_two_runs_or_purposes_share_a_stream(
     first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    """Nor do names that read the same once joined, such as "a" and "bc", "ab" and "c"."""
+    """Names that read the same once joined, such as "a" and "bc", "ab" and "c", differ too."""
     made = [start(SecretKeys(SECRET, run).kept(purpose)) for run, purpose in (first, second)]
     assert (made[0] == made[1]) == (first == second)
 
@@ -208,7 +208,7 @@ def test_a_secret_that_was_cut_short_by_a_crash_is_refused(
 def test_a_secret_that_a_crash_left_without_a_sync_is_synced_before_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise an answer that follows from it could leave, and a power cut could erase it."""
+    """Otherwise an answer that follows from the secret could leave before a power cut erases it."""
 
     class Crash(BaseException):
         pass

@@ -83,7 +83,7 @@ def loop_of(transport: Any, **parts: Any) -> Loop:
 
 @dataclass
 class Records:
-    """What a loop's recorder received."""
+    """Keeps what a loop's recorder received."""
 
     states: list[State] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
@@ -377,7 +377,7 @@ def test_an_error_of_the_server_step_is_passed_on_where_enough_took_part() -> No
 
 
 def two_exchanges(ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw) -> Incoming:
-    """Ask everyone, then those who answered, with another broadcast."""
+    """Ask everyone, then the clients that answered, with another broadcast."""
     there = [int(np.frombuffer(one.payload, "<f4")[0]) for one in ask(0, broadcast, clients)]
     told = replace(broadcast, public={"there": np.array(there)})
     yield from ask(1, told, there)
@@ -419,7 +419,7 @@ def test_a_dialogue_cannot_ask_who_does_not_take_part() -> None:
 
 
 def test_the_line_of_a_dialogue_that_ends_counts_every_client_once() -> None:
-    """Two answer at first and refuse later; one refuses both times; one never answers."""
+    """Two clients answer first and refuse later; one refuses both times; one never answers."""
     first = [(0, report(1, 0.0)), (1, report(1, 1.0)), (2, Refusal(1, Reason.LEDGER))]
     second = [(c, Refusal(1, Reason.OVER_BUDGET)) for c in (0, 1)]
     loop = loop_of(Script({(1, 0): first, (1, 1): second}), server=TALKING, quorum=3)
@@ -450,7 +450,7 @@ def test_a_server_names_no_client_no_simulation_and_no_page(path: Path) -> None:
 
 
 def test_a_server_starts_without_a_client_and_without_torch() -> None:
-    """None of its imports brings them along either."""
+    """None of the loop's imports loads them either."""
     program = (
         "import sys, fedldp.protocol.server_loop, fedldp.protocol.server_keys; print(*sys.modules)"
     )

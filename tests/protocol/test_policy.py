@@ -1,4 +1,4 @@
-"""What a client answers: its run, its rounds, its model, and numbers that training can bear."""
+"""What a client answers: its run, its rounds, its model, and numbers that cannot overflow."""
 
 from __future__ import annotations
 

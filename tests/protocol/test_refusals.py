@@ -90,7 +90,7 @@ def test_what_is_not_agreed_is_refused_before_training(
 
 @refused_questions
 def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_path: Path) -> None:
-    """It depends neither on the client, nor its keys, nor earlier requests."""
+    """A refusal depends neither on the client nor on its keys nor on earlier requests."""
     sites = [
         Site(tmp_path / "a", examples=examples_of(0.1)),
         Site(tmp_path / "b", examples=examples_of(3e38, 1)),
@@ -134,7 +134,7 @@ valid = question(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0, 1.0, 
 )
 @given(data=st.data())
 def test_no_bytes_make_it_raise(data: st.DataObject, tmp_path: Path) -> None:
-    """Whole, truncated, changed and random messages: each gets one whole answer."""
+    """Complete, truncated, changed and random messages each get one complete answer."""
     message = bytearray(valid if data.draw(st.booleans()) else data.draw(st.binary(max_size=200)))
     for _ in range(data.draw(st.integers(0, 4))):
         if message:

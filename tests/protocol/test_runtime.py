@@ -1,4 +1,4 @@
-"""One client in one run: what it answers, what the answers cost, and what its halves see."""
+"""One client in one run: what it answers, what answers cost, and what training and encoder see."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> N
 
 
 def test_after_training_for_one_question_another_is_refused(tmp_path: Path) -> None:
-    """If the first request's answer fails after training, the round gives no second try."""
+    """If the first request's answer fails after training, the round allows no second attempt."""
     inner: list[bytes] = []
     other = question(weights=np.ones(LAYOUT.size, np.float32))
     site = Site(tmp_path, local_update=MeanStep(lambda *_: inner.append(runtime.answer(other))))

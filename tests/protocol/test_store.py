@@ -18,7 +18,7 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 class Crash(BaseException):
-    """The process ends here."""
+    """Raised where the process ends."""
 
 
 def ones() -> Arrays:
@@ -196,7 +196,7 @@ def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after_that(
 def test_new_folders_are_synced_in_those_that_hold_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a power cut could take a whole folder, and the once-only choices in it."""
+    """Otherwise a power cut could erase a whole folder, and the once-only choices in it."""
     disk, store = Disk(monkeypatch), FolderStore(tmp_path / "clients" / "one", "run")
     store.arrays("kept", ones)
     for folder in (tmp_path, tmp_path / "clients", tmp_path / "clients" / "one", store.folder):
@@ -206,7 +206,7 @@ def test_new_folders_are_synced_in_those_that_hold_them(
 def test_what_a_crash_left_without_a_sync_is_synced_before_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a release could follow from it, a power cut take it, and it be drawn again."""
+    """Otherwise a value could be released, lost in a power cut, and drawn again."""
     store, fsync = FolderStore(tmp_path, "run"), os.fsync
 
     def crash_at_a_folder(handle: int) -> None:

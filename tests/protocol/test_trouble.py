@@ -89,7 +89,7 @@ def test_failed_training_costs_what_training_costs(tmp_path: Path) -> None:
 
 
 def test_a_failed_training_and_one_that_did_not_move_give_the_same_bytes(tmp_path: Path) -> None:
-    """Under the same randomness, because both randomise the broadcast itself."""
+    """Both answers randomise the broadcast itself, with the same randomness."""
     still = Site(tmp_path, real=False, examples=examples_of(0.0))
     failing = Site(tmp_path, real=False, local_update=MeanStep(trouble), failed=lambda error: None)
     nan = Site(tmp_path, real=False, examples=examples_of(np.nan))
@@ -108,7 +108,7 @@ def test_a_simulation_shows_its_user_what_failed(tmp_path: Path) -> None:
 def test_a_real_client_whose_training_fails_answers_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A missing answer would tell of its examples; its log gives the type of error alone."""
+    """A missing answer would reveal something; the log gives only the error's type."""
     site = Site(tmp_path, real=True, local_update=MeanStep(trouble))
     assert isinstance(answer_of(site.ask(question())), Report)
     assert caplog.messages == ["training or encoding failed: Trouble"]

@@ -90,7 +90,7 @@ def test_rows_of_different_lengths_are_filled_up() -> None:
 
 
 def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
-    """It is read-only, and its weights do not change."""
+    """The broadcast is read-only, and its weights do not change."""
     model = build_model("logistic", (1, 8, 8), 10)
     step = LocalSgd(model, 1, 5, 0.1, CPU)
     sent = RoundRequest(

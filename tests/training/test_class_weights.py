@@ -38,7 +38,7 @@ def data(shape: tuple[int, ...]) -> Examples:
     ("name", "shape"), [("cnn", (1, 28, 28)), ("mlp", (1, 8, 8)), ("vgg", (1, 8, 8))], ids=str
 )
 def test_every_path_weighs_the_loss_of_each_example(name: str, shape: tuple[int, ...]) -> None:
-    """By matrix products, by stacked ones, and by autograd, alone and together."""
+    """Training uses matrix products, stacked ones, or autograd, for one client or several."""
     torch.manual_seed(0)
     model, oracle = build_model(name, shape, 3), build_model(name, shape, 3)
     start = read_weights(model).copy()
@@ -109,7 +109,7 @@ def test_gradients_of_people_are_weighed_too() -> None:
 
 
 def test_a_statement_assumes_that_weights_are_public() -> None:
-    """Weights that were counted on the rows are a release, which no line counts."""
+    """Weights that were counted on the rows are a release that no line covers."""
     config = find_recipe("person-dp-sgd-digits").config
     problem = Problem((1, 8, 8), 10, 1437)
     plain = plan(config, problem).privacy

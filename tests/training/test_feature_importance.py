@@ -186,7 +186,7 @@ class Hidden(nn.Module):
 def test_a_model_without_a_first_dense_layer_is_refused(
     build: Callable[[tuple[int, ...], int], nn.Module],
 ) -> None:
-    """Its layout looks as if it had one."""
+    """The model's layout looks as if it had a first dense layer."""
     model = build((6,), 3)
     assert FirstLayer.of(layout_of_module(model), "some", (6,)).num_features == 6
     with pytest.raises(ConfigError, match="model = some: its first layer is not a dense layer"):
@@ -202,7 +202,7 @@ def test_models_that_begin_with_one_are_taken(name: str) -> None:
 
 
 def test_a_layout_without_a_weight_for_every_pixel_is_refused() -> None:
-    """This much is known before there is a model."""
+    """The layout shows this before there is a model."""
     for shape in ((1, 8, 7), (3, 8, 8)):
         with pytest.raises(ConfigError, match="model = some: its first layer is not a dense layer"):
             FirstLayer.of(layout_of_module(model_of("mlp", (1, 8, 8), 10)), "some", shape)

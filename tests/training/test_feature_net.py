@@ -180,7 +180,7 @@ def test_features_do_not_depend_on_who_is_computed_together(size: int) -> None:
 
 
 def test_an_example_that_overflows_has_features_like_any_other() -> None:
-    """A refusal would reveal it."""
+    """A refusal would reveal such an example."""
     net = build(SMALL, draw("weights"))
     examples = digits(3).features.copy()
     few = net.features(examples, CPU)
@@ -253,7 +253,7 @@ def test_a_public_encoder_travels_in_the_broadcast() -> None:
 def test_a_public_encoder_that_diverges_ends_the_run_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing in it is private, so whoever starts the run should know."""
+    """Nothing in the encoder is private, so the user who starts the run should know."""
     data = replace(load_dataset("digits"), train=diverging())
     monkeypatch.setattr("fedldp.training.public_encoder.load_dataset", lambda *_, **__: data)
     with pytest.raises(RunError, match=r"^[^\n]*became NaN or infinite; scale the features down"):

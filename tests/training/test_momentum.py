@@ -61,7 +61,7 @@ def test_every_path_is_torchs(name: str, shape: tuple[int, ...]) -> None:
     oracle = build_model(name, shape, 10)
     for client, row in zip(clients, together, strict=True):
         expected = by_torch(oracle, start, client, 0.5)
-        # The second client begins at rest, and so does a client that is asked again.
+        # The second client's momentum begins at zero, as does that of a client that is asked again.
         for _ in range(2):
             np.testing.assert_allclose(trained(step, broadcast, client), expected, atol=2e-5)
         np.testing.assert_allclose(row, expected, atol=2e-5)

@@ -119,7 +119,7 @@ def test_no_vector_is_longer_than_the_norm(model: str, scale: float, clip: float
 
 @pytest.mark.parametrize("model", MODELS)
 def test_it_is_the_clipped_gradient_of_the_mean_loss(model: str) -> None:
-    """Compared with a slow twin in float64, by torch, which knows no grid."""
+    """The result is compared with a slow twin in torch, in float64 and without a grid."""
     for seed, clip in enumerate((0.05, 1.0, 50.0)):
         examples, weights = people(30, seed), weights_of(model, seed)
         with torch.random.fork_rng():
@@ -337,7 +337,7 @@ def test_nobody_changes_anothers_vector_nor_has_a_longer_one(data: st.DataObject
 def test_more_people_than_are_exact_in_float64_are_cut_to_what_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So no sum is rounded, and two sums that were 2 NORM apart are no further apart."""
+    """No sum is rounded, so two sums that were 2 NORM apart are not further apart."""
     summed = deep(1, 2, clip=1.0, bias=False)
     monkeypatch.setattr(
         DenseGradients, "_one_row", lambda self, passed: np.array([2.0**51 + 1, -(2.0**50) - 1])
@@ -372,7 +372,7 @@ def choosy() -> ModelGradients:
 
 
 def test_a_model_that_fails_on_one_persons_rows_fails_on_nobody_elses() -> None:
-    """Otherwise one of many people could turn their sum into zeros."""
+    """Otherwise one person could turn the sum of many into zeros."""
     summed, rng = choosy(), np.random.default_rng(0)
     examples = people(12, 0)
     examples.features[:] = rng.random(examples.features.shape)

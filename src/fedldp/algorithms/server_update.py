@@ -53,7 +53,7 @@ Sent = Literal["weights", "update"]
 """What a mean is taken of: clients' weights, or their change from the broadcast."""
 
 Needs = Literal["sum", "reports", "sender", "weight"]
-"""What an estimate needs: a round's sum alone; each report; its sender; or its clear weight."""
+"""What an estimate needs: a round's sum, or each report, perhaps with its sender or its weight."""
 
 Optimizer = Literal["none", "momentum", "adam"]
 

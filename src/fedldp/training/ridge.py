@@ -57,7 +57,7 @@ class RidgeSolution:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnStatistics:
-    """The statistics of a client's examples, beside the broadcast's weights; see ``Statistics``.
+    """Statistics of a client's examples, in addition to the weights; see ``Statistics``.
 
     Attributes:
         statistics: the kind of statistics.
