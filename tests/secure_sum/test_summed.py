@@ -373,11 +373,11 @@ def test_the_threshold_where_none_is_given(n: int, u: int, t: int) -> None:
 def test_only_a_system_of_one_exchange_is_wrapped(tmp_path: Path) -> None:
     channel = Channel(config(), tmp_path)
     setup, summing = channel.setup, channel.summing
-    with pytest.raises(ConfigError, match="one exchange"):
+    with pytest.raises(ConfigError, match="one phase"):
         summed_client(channel.site(0).members.role, summing, setup)
     once = summed_server(
         channel.config.algorithm(channel.inputs.problem).inside().server(), summing, setup
     )
-    with pytest.raises(ConfigError, match="one exchange"):
+    with pytest.raises(ConfigError, match="one phase"):
         summed_server(once, summing, setup)
     assert isinstance(summing, Summing)

@@ -142,7 +142,7 @@ class Guarantee:
         lower: a proven lower bound on the true epsilon; equal to ``epsilon`` if ``epsilon`` is
             exact. None if no lower bound is known, as for a user's own code.
         assumptions: what the guarantee rests on.
-        method: how it was computed, with the source.
+        method: how ``epsilon`` was computed, with the source.
         stated_by: who states what a client releases: "fedldp", or the address of the user's own
             code, "module:Class" (several are joined by ", "), which nothing here proves. A line
             without a guarantee rests on no one's word, so it always says "fedldp".

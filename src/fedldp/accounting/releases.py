@@ -26,7 +26,7 @@ ClientIndices = Sequence[int] | NDArray[np.integer]  # a range for many clients
 WORD = 32
 
 RoundWords = dict[int, NDArray[np.uint32]]
-"""The rounds of some clients, an entry for each client: bit b of word w is round 32 w + b."""
+"""The rounds of several clients, one entry for each: bit b of word w is round 32 w + b."""
 
 _DENSE = 8
 """Clients are counted in a table of all indices if it is at most this many times their number."""

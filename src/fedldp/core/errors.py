@@ -30,7 +30,7 @@ class OverBudget(PrivacyError):
 
 
 class AskedOtherwise(PrivacyError):
-    """The same (run, round, exchange) was already released for another request or event."""
+    """The same (run, round, phase) was already released for another request or event."""
 
 
 class NoLongerKept(PrivacyError):

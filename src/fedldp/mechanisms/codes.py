@@ -145,7 +145,7 @@ class IntegerSum(SumAggregate):
         self.clients = 0
 
     def add(self, payload: bytes, clients: int = 1) -> None:
-        """Add one report, or the sum of the reports of some clients.
+        """Add one report, or the sum of several clients' reports.
 
         Raises:
             RunError: it has the wrong length for a report.

@@ -205,7 +205,7 @@ class ModularSum(SumAggregate):
         self._clients = 0
 
     def add(self, payload: bytes, clients: int = 1) -> None:
-        """Add one report, or the sum of the reports of some clients.
+        """Add one report, or the sum of several clients' reports.
 
         Raises:
             RunError: the payload has the wrong length for a report.

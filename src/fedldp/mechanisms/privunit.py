@@ -182,7 +182,7 @@ class PrivUnit(Mechanism):
         """Return the first d coordinates of V as float32.
 
         Raises:
-            PrivacyError: also if the stream is not simulated.
+            PrivacyError: the stream is not simulated, or ``values`` may not be released.
         """
         check_releasable(values)
         check_simulated(self.name, stream)

@@ -90,7 +90,7 @@ class PrivUnitScalar(Mechanism):
         """Return the first d coordinates of V as float32, then the level.
 
         Raises:
-            PrivacyError: also if the stream is not simulated.
+            PrivacyError: the stream is not simulated, or ``values`` may not be released.
         """
         check_releasable(values)
         check_simulated(self.name, stream)

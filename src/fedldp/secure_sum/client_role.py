@@ -72,7 +72,7 @@ def summed_client(
     """
     if role.phases != 1:
         raise ConfigError(
-            f"exchanges = {role.phases}: only a system with one exchange a round can be summed"
+            f"phases = {role.phases}: only a system with one phase a round can be summed"
         )
     return replace(
         role,

@@ -159,7 +159,8 @@ class SecureSumServer:
         """Return the sum of the vectors of the clients in U3, modulo 2^bits, shape (d,).
 
         Raises:
-            NoSum: also if the shares do not give the mask key that a client advertised.
+            NoSum: too few clients answered, or shares do not give the mask key that a client
+                advertised.
         """
         width = len(self._sharers) * SHARE_BYTES
         found = dict(self._read(SumKind.CLIENT_REVEALED, messages, width, self._masked))

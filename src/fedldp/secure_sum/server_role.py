@@ -68,7 +68,7 @@ def summed_server(
         committees: which client is in which sum; None: one sum of all. A committee without a sum is
             left out of the round, and the others count.
         roster: the clients whose keys are accepted, if keys are certified.
-        dropout: simulated: the probability that a client leaves in the middle of a round.
+        dropout: in a simulation, the probability that a client leaves in the middle of a round.
         heard: called with the outcome of a round's sums twice: first when it is certain whose
             reports are in them, before any mask is taken off, and again after the round's dialogue.
             The first call counts, whatever happens to the server in between.
@@ -77,7 +77,7 @@ def summed_server(
         ConfigError: the system itself has a dialogue.
     """
     if server.dialogue is not None:
-        raise ConfigError("dialogue: only a system with one exchange a round can be summed")
+        raise ConfigError("dialogue: only a system with one phase a round can be summed")
     dialogue = SumDialogue(
         summing=summing,
         setup=setup,
