@@ -162,7 +162,7 @@ class Assumed(NamedTuple):
     """An assumption of the lines about something that is the user's own.
 
     Attributes:
-        what: the assumption, a sentence.
+        what: the assumption, as a sentence.
         of: what it is about, such as "a file of your own".
     """
 

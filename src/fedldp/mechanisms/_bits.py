@@ -94,7 +94,7 @@ def randomise(bits: NDArray[np.uint8], laws: Sequence[BitLaw], stream: Stream) -
 
     Args:
         bits: zeros and ones, shape (n, l); see ``check_bits``.
-        laws: the bit in column j has law j modulo their number.
+        laws: the bit in column j has law j modulo the number of laws.
         stream: the source of U.
     """
     columns = bits.shape[1]

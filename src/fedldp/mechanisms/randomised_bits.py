@@ -84,7 +84,7 @@ class RandomisedBits(Mechanism):
         return cls(settings.epsilon)
 
     def laws(self, size: int) -> tuple[BitLaw, ...]:
-        """Return the laws of ``size`` bits: bit j has law j modulo their number.
+        """Return the laws of ``size`` bits: bit j has law j modulo the number of laws.
 
         Raises:
             ConfigError: the probabilities differ by less than 2^-64.

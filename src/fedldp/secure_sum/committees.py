@@ -1,7 +1,8 @@
 """Committees: the clients of a round are divided into groups, each with its own secure sum.
 
 The division follows from the number of clients and of committees alone, so every client knows it
-before a run: client i is in committee i modulo their number. The server adds up the sums.
+before a run: client i is in committee i modulo the number of committees. The server adds up the
+sums.
 """
 
 from __future__ import annotations

@@ -210,14 +210,14 @@ def shares_mu(squared_distance: int, variance: int, shares: int) -> float:
     exp(-(y_1^2 + ... + y_j^2)/(2 V)) over the integers with y_1 + ... + y_j = y: up to a constant,
     the law of j shares. Suppose it is exp(-y^2/(2 j V)) up to a constant and a factor. Then
     f_(j+1)(y) is, up to these, the sum over integers a of exp(-a^2/(2 j V) - (y - a)^2/(2 V)),
-    which is exp(-y^2/(2 (j + 1) V)) times the sum of exp(-(a - t)^2/(2 v)), t = y j/(j + 1),
-    v = V j/(j + 1). By Poisson summation the latter sum is sqrt(2 pi v) (1 + 2 sum over m >= 1 of
-    exp(-2 pi^2 v m^2) cos(2 pi m t)). So it changes with y only by a factor within
-    1 +- 2.1 exp(-pi^2 V), for v >= V/2: within 1 +- 1e-273. So k shares are the discrete Gaussian
-    of variance k V up to k - 1 such factors (and as many for the normaliser). That Gaussian is,
-    within 1 +- 1e-136, N(0, k V - 16) rounded to integers with a discrete Gaussian of variance 16:
+    which is exp(-y^2/(2 (j + 1) V)) times the sum of exp(-(a - t)^2/(2 v)), t = y j/(j + 1), v = V
+    j/(j + 1). By Poisson summation the latter sum is sqrt(2 pi v) (1 + 2 sum over m >= 1 of exp(-2
+    pi^2 v m^2) cos(2 pi m t)). So it changes with y only by a factor within 1 +- 2.1 exp(-pi^2 V),
+    for v >= V/2: within 1 +- 1e-273. So k shares are the discrete Gaussian of variance k V up to k
+    - 1 such factors (and as many for the normaliser). That Gaussian is, within 1 +- 1e-136, N(0, k
+    V - 16) rounded to integers with a discrete Gaussian of variance 16:
     ``docs/privacy/proofs_gaussian.md``, statement 3. For up to 2^26 coordinates, 10^6 shares and
-    10^5 rounds, all factors together are within 1 +- 1e-110. Reducing modulo anything is
+    10^5 rounds, all factors together are within 1 +- 1e-110. Reducing by any modulus is
     post-processing.
 
     Args:
