@@ -38,8 +38,8 @@ _MARGIN = 1e-9
 """Relative; far more than all rounding errors between a budget and its statement."""
 
 _REJECTED = 2.0**-20
-"""beta: the largest probability that a random rounding is too long and towards zero takes its
-place."""
+"""beta: the largest probability that a random rounding is too long and is replaced by one towards
+zero."""
 
 _SLACK = math.sqrt(-2 * math.log(_REJECTED))
 _WRAPS = 1e-6

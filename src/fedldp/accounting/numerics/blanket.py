@@ -51,9 +51,7 @@ _POINTS = 1 << 17  # points on the grid of losses, from 0 to the largest loss
 _MOST_OUTCOMES = 1 << 24  # the most outcomes to put on the grid
 _AT_ONCE = 1 << 20
 _FEWEST_CELLS = 4  # the fewest cells for the number of reports outside both top sets
-_EXPONENTS = (
-    10.0  # exponents are rounded up to multiples of this, so a round and a run share a table
-)
+_EXPONENTS = 10.0  # exponents are rounded up to multiples, so that a round and a run share a table
 _UP = 1 + 2e-15
 
 
@@ -220,9 +218,7 @@ class _Table:
     """
 
     def __init__(self, subset: Subset, n: int, exponent: float) -> None:
-        pair = (
-            2 * subset.closest * subset.low
-        )  # weight of the blanket in the two sets, out of the total
+        pair = 2 * subset.closest * subset.low  # weight of a blanket report in either set
         rest = (subset.categories - 2 * subset.closest) * subset.low
         revealed = subset.closest * (subset.high - subset.low)
         p, q = pair / subset.total, (rest + revealed) / subset.total
@@ -311,9 +307,7 @@ def _laws(draws: Integers, p: float, q: float, counts: Integers) -> Floats:
     rows = log_near + near_errors + of_hits[near - counts[0]] + errors[near - counts[0]]
     at = first - (draws - near)
     rows += of_misses[at] + more[at] - near * slope
-    rows += 1e-13 + 4e-15 * (
-        len(counts) + abs(slope) * int(counts[-1])
-    )  # rounding error of the slope
+    rows += 1e-13 + 4e-15 * (len(counts) + abs(slope) * int(counts[-1]))  # rounding of the slope
     columns = counts * slope - of_hits + errors
     tables = np.lib.stride_tricks.sliding_window_view(more - of_misses, len(counts))
     return np.asarray(np.exp(tables[: len(draws)] + columns + rows[:, None]))
