@@ -1,4 +1,4 @@
-"""The exceptions that fedldp raises for its user. Any other exception is a bug in fedldp."""
+"""The exceptions that fedldp raises for its user. Any other exception that escapes is a bug."""
 
 from typing import ClassVar
 

@@ -85,8 +85,8 @@ class WeightTable:
         """Return a report of each whole number, computed with integers alone.
 
         A 64-bit word modulo total(v) is uniform, except for the last few words, which would make it
-        uneven; these are drawn again. At most one word in 16 is, and only this part of the amount
-        of stream read depends on v.
+        uneven; these are drawn again. At most one word in 16 is drawn again, and only this part of
+        the amount of stream read depends on v.
         """
         totals = self.totals(values).astype(np.uint64)
         limits = np.uint64(2**64 - 1) // totals * totals

@@ -50,7 +50,7 @@ _DRAWN_BITS = 16
 
 @dataclass(frozen=True)
 class SharedGaussian(Mechanism):
-    """A vector of L2 norm at most 1, as integers modulo 2^bits, plus a share of discrete noise.
+    """A vector of L2 norm at most 1, as integers plus a share of Gaussian noise, modulo 2^bits.
 
     Encoding, for a vector x of D coordinates:
 

@@ -323,7 +323,7 @@ class FrameChoice:
         return found.astype(_word(self.blocks * self.frames.directions))
 
     def _least(self, far: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the k-th largest number of each row, shape (n,), from where it is likely.
+        """Return the k-th largest number of each row, shape (n,), sought first where it is likely.
 
         For random directions it nearly always lies between two public numbers with few others
         between them. If it does not, the whole row is searched.
@@ -673,7 +673,7 @@ def _unpacked(bits: NDArray[np.uint8], out: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=256)
 def _best_choice(epsilon: float, dimension: int, count: int | None, blocks: int) -> FrameChoice:
-    """Return ``count`` frames; or the fewest within 1 % of the most that fit two bytes."""
+    """Return ``count`` frames; if None, the fewest whose variance is within 1 % of the least."""
     if count is not None:
         return _best_closest(epsilon, Frames(dimension, count), blocks)
     most = min(MOST_FRAMES, max(1, _TWO_BYTES // (2 * dimension * blocks)))
