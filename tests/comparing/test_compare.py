@@ -432,7 +432,7 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
     [
         (BOTH, "num_clients: privunit-fl-digits has 100, nbafl-digits has 20; data, clients and"),
         (("quickstart", "composed-digits"), "standardise: quickstart has true"),
-        (("quickstart", "quickstart"), "contestant quickstart: two have this name"),
+        (("quickstart", "quickstart"), "contestant quickstart: two have the same name"),
         (("quickstart", "--tries", 1), "tries = 1: give 2"),
         (("quickstart", "--epsilon", "4,"), "write numbers separated by commas, such as 1,4,16"),
         (("quickstart", "--epsilon", "0"), "epsilon = 0: give numbers above 0"),
@@ -477,7 +477,10 @@ def test_a_refusal_is_one_line(
         ),
         (("tries = 3", "trials = 3"), "trials: unknown key; a compare file has guarantee, epsilon"),
         (('system = "nbafl"', ""), "give it either a recipe (a name or a file) or a system"),
-        (("reference = true", "role = 1"), "role: it may have recipe, system, set, grid"),
+        (
+            ("reference = true", "role = 1"),
+            "role: unknown key; a contestant has recipe, system, set, grid",
+        ),
         (('guarantee = "client-run:server"', ""), "guarantee: give what all contestants must meet"),
         (
             ("num_clients = 12", "num_clients = 12\nseed = 1"),

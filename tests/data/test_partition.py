@@ -128,8 +128,8 @@ def test_parse_scheme(text: str, expected: tuple[str, float | None]) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("even", "not known; give iid, dirichlet:0.5"),
-        ("", "not known"),
+        ("even", "unknown; give iid, dirichlet:0.5"),
+        ("", "unknown"),
         ("iid:", "no parameter; give iid"),
         ("iid:2", "no parameter; give iid"),
         *(

@@ -1,4 +1,4 @@
-"""What is compared: contestants with their tries, on tasks, at an epsilon."""
+"""The parts of a comparison: contestants with their tries, tasks, and cells at an epsilon."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Task:
-    """What is learned.
+    """A learning task: its data and common settings.
 
     Attributes:
         name: the task's name.

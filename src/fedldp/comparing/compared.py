@@ -46,10 +46,10 @@ class Line:
         seeds: the number of seeds to measure.
         chosen: the chosen hyperparameters, with the budget that was solved for.
         stated: the largest epsilon in the statements of its runs; None if none is stated.
-        idealised: whether that holds for real numbers only, and so only for a simulation.
+        idealised: whether it holds only for real numbers, and so only in simulation.
         stated_by: who states it: "fedldp", which proves it, or the user's own code.
         refused: why there are no scores, or None.
-        tries: the number of tries made; settings that do not go together do not count.
+        tries: the number of tries made; incompatible settings do not count.
         of_tries: the number of tries that each contestant may have.
         cpu_seconds: the CPU seconds of its tries and measured runs.
     """
@@ -89,7 +89,7 @@ class Line:
 
     @property
     def missing(self) -> str | None:
-        """What is not measured yet, or None."""
+        """The seeds that are not measured yet, or None."""
         if self.refused is not None or len(self.scores) >= self.seeds:
             return None
         at = "" if self.epsilon is None else f" at epsilon {self.epsilon:g}"
@@ -158,7 +158,7 @@ class Compared:
 
     @property
     def missing(self) -> list[str]:
-        """What is not measured yet; the same command with the same folder measures it."""
+        """The runs that are not measured yet; the same command with the same folder makes them."""
         return [line.missing for line in self.lines if line.missing is not None]
 
     @property

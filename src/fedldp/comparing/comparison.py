@@ -124,7 +124,7 @@ class Comparison:
         """Return a cell's configuration, with a target in place of a budget.
 
         Raises:
-            ConfigError: the settings do not go together.
+            ConfigError: the settings are incompatible.
         """
         contestant = self.contestant(cell)
         shared = {
@@ -203,7 +203,7 @@ class Comparison:
         """Return a configuration without a target, whose budget meets the cell's epsilon.
 
         Raises:
-            ConfigError: no budget meets it, or the settings do not go together.
+            ConfigError: no budget meets it, or the settings are incompatible.
         """
         return self._budgets.calibrated(
             self.contestant(cell), config, problem_with(config, data, self._data_dir)
@@ -232,7 +232,7 @@ class Comparison:
         The line has the cell, the purpose, the seed, the try, the data and a digest of them all;
         the "accuracy" (0 to 1), the "auc" if it is defined, and other "metrics", or why the run was
         "refused"; what is "proven" about it, if its contestant is calibrated; seconds, versions and
-        hardware. A run is refused if its settings do not go together, its training diverges or its
+        hardware. A run is refused if its settings are incompatible, its training diverges or its
         update is not finite; in the first case it was not "begun".
 
         Raises:
@@ -344,7 +344,7 @@ class Comparison:
                 row = self.run_one(results, cell, attempt, "measured", seed)
                 say(f"{cell} {attempt} seed {seed}: {row['accuracy']} in {row.get('seconds')} s")
 
-    # What stands
+    # Current results
 
     def is_current(self, row: Row) -> bool:
         """Return whether a line belongs to the current contestants, tries and settings."""

@@ -62,7 +62,7 @@ class Entry:
     Attributes:
         config: its settings.
         grid: its own tries, or None for the default ones.
-        reference: whether it runs as it is, without a guarantee, as a reference for the others.
+        reference: whether it runs unchanged, without a guarantee, as a reference for the others.
     """
 
     config: RunConfig
@@ -161,7 +161,7 @@ class Design:
             data_dir: the data folder, for what runs load in addition.
 
         Raises:
-            ConfigError: a contestant has nothing to try, or the settings do not go together.
+            ConfigError: a contestant has nothing to try, or the settings are incompatible.
         """
         config = self.first.changed(standardise=False)
         # A single site has no other client to hold out; if the unit is a row, rows are held out.
@@ -393,7 +393,7 @@ def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entr
         if "recipe" in table:
             config = read(str(table["recipe"]), {**shared, **own}).changed(**own)
         else:
-            # A preset has no data of its own: the shared settings may complete it.
+            # A preset names no data: the shared settings may complete it.
             system = str(table["system"])
             fields = find_system(system).model_fields
             of_all = {key: value for key, value in shared.items() if key in fields}

@@ -42,7 +42,7 @@ class Proven:
     Attributes:
         epsilon: the line's epsilon.
         delta: the line's delta.
-        idealised: whether it holds for real numbers only, and so for simulation only.
+        idealised: whether it holds only for real numbers, and so only in simulation.
         method: the method of its proof.
         stated_by: who states it: "fedldp", which proves it, or the address of the user's own code,
             whose statement is not proven.
@@ -68,7 +68,7 @@ class Budgets:
         part in each round; ``checked`` reads the statement of the run itself.
 
         Raises:
-            ConfigError: no budget meets it, or the settings do not go together.
+            ConfigError: no budget meets it, or the settings are incompatible.
         """
         if config.target is None:
             return config

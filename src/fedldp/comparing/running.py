@@ -231,7 +231,7 @@ def carry_out(
         raise ConfigError(f"budget = {seconds:g}: give seconds above 0, or a time such as 20m")
     end = None if seconds is None else time.monotonic() + seconds
     work = Runs(design, given, data_dir)
-    comparison = work.comparison  # loads the data, and refuses what does not go together
+    comparison = work.comparison  # loads the data, and refuses incompatible settings
     cells = design.cells(comparison)
     comparison.data_for(cells[0], "tried", CHOSEN_ON)  # refuses if nobody can be held out
     document = {**design.document(), "own_data": work.data.own_data}

@@ -107,7 +107,7 @@ def gathered(given: Any, context: str) -> Gathered:
 
     Args:
         given: an object for which ``is_source`` is true.
-        context: the beginning of error messages, which names whose examples they are.
+        context: the beginning of error messages, which names the owner of the examples.
 
     Raises:
         DataError: it is empty, may never end, or is malformed; the message says how.
@@ -235,7 +235,7 @@ def _of_loader(loader: Any, context: str) -> Gathered:
         return _joined(parts, context, MOST_OF_UNKNOWN_LENGTH)
     rows = _rows_of(loader, context)
     if getattr(loader.collate_fn, "__name__", "") in ("default_collate", "default_convert"):
-        return _of_map(data, rows, context)  # whose errors name an example
+        return _of_map(data, rows, context)  # its errors name an example
     size = loader.batch_size or 1
     starts = range(0, len(rows), size)
     batches = ([data[row] for row in rows[at : at + size]] for at in starts)
@@ -327,7 +327,8 @@ def _as_arrays(item: Any, context: str) -> tuple[NDArray[Any], ...]:
         rest = [key for key in item if key != label]
         if label is None or len(rest) != 1:
             raise DataError(
-                f"{context} it has the keys {', '.join(map(str, item))}; give label and one more"
+                f"{context} it has the keys {', '.join(map(str, item))}; give the key label and "
+                "one more"
             )
         item = (item[rest[0]], item[label])
     if not isinstance(item, tuple | list) or len(item) not in (2, 3):

@@ -25,7 +25,7 @@ _TEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known about a built-in data set without loading it.
+    """The facts about a built-in data set that are known without loading it.
 
     Attributes:
         name: as given to load_dataset.

@@ -92,7 +92,7 @@ def is_present(source: PublishedDataset, root: Path) -> bool:
 
 
 def locate(source: PublishedDataset, root: Path) -> tuple[PublishedDataset, list[Path]]:
-    """Return the source in use and the paths of its files, in order.
+    """Return the data set in use and the paths of its files, in order.
 
     Raises:
         DataMissing: a file is missing; the message says where it belongs and how to get it.

@@ -1,7 +1,7 @@
 """Features of handwriting: soft gradients relative to random strokes, with or without deskewing.
 
-No data set is needed: what all handwriting has in common is measured on random strokes, which the
-code draws from a public seed.
+No data set is needed: the common features of all handwriting are measured on random strokes, drawn
+    from a public seed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Pose(SoftGradients):
     """The same features of an image in its pose: upright, and of a fixed size.
 
     Before its gradients are taken, the image is sheared until its moments show no slant, and scaled
-    to a fixed size along both axes. The random strokes are treated alike.
+    to a fixed size along both axes. The random strokes are treated in the same way.
 
     Attributes:
         input_shape: (channels, height, width) of an image, bright ink on a dark ground.

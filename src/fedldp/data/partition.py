@@ -244,7 +244,7 @@ def partition(
       rank r holds a share proportional to r ** -E, and ranks are drawn at random (sizes by a
       power law as in Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020).
     - drawn:N: no partition: each client draws N different examples from all. This allows more
-    clients than examples; an example then stands for a similar one of each client that has it.
+    clients than examples; an example then stands for a similar example of each client that has it.
 
     If ``people`` names the person of each example, people are assigned instead, each with all its
     examples: sizes are numbers of people, and a person's label is the most frequent one among its

@@ -266,7 +266,7 @@ _UNITS = {
 }
 
 _NEIGHBOURS = {
-    "replace-client": "two inputs are adjacent if they differ in all that one client has",
+    "replace-client": "two inputs are adjacent if they differ in all the data of one client",
     "replace-person": "two data sets are adjacent if the rows of one person are replaced by those "
     "of another",
     "replace-record": "two data sets are adjacent if one row is replaced by another",
@@ -352,7 +352,7 @@ def _actors(config: Mapping[str, Any]) -> str:
 def _post_processing(config: Mapping[str, Any]) -> str:
     steps = {
         "server_optimizer": "the server's optimiser",
-        "average": "the share of the last models that is averaged",
+        "average": "the share of the last rounds whose models are averaged",
     }
     known = [
         f"{words} {_word(config[key])}"
@@ -675,7 +675,7 @@ _PUBLISHERS = (
     "/publisher/tuning",
     "/publisher/collection",
 )
-"""What a run cannot know, as pointers into its document."""
+"""Pointers to the fields of the document that a run cannot know."""
 
 
 def _whole(value: Any) -> int | None:

@@ -76,7 +76,7 @@ def available() -> bool:
 
 
 def guarantees(name: str, privacy: dict[str, Any]) -> str:
-    """Return an SVG of claims beside what is proven or stated, on a logarithmic scale.
+    """Return an SVG of claimed and proven (or stated) epsilons, on a logarithmic scale.
 
     There is a row for each unit and adversary, showing its strongest line. A bar goes from the
     proven lower bound of the true epsilon to the epsilon; a cross at the right end means no
@@ -127,7 +127,7 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
 def _name_row(
     axes: Axes, row: int, line: dict[str, Any] | None, claim: dict[str, Any] | None
 ) -> None:
-    """Write a row's title and figures above it: beside its marks they might not fit."""
+    """Write a row's title and figures above it, because they might not fit beside its marks."""
     what = f"{line['unit']}, {_AGAINST[line['adversary']]}" if line else f"{(claim or {})['unit']}"
     figures = [f"claimed {number(claim['epsilon'])}"] if claim else []
     if line is None:

@@ -1,4 +1,4 @@
-"""What finished runs have in common, where they differ, and how to repeat one."""
+"""Common settings of finished runs, their differences, and the command that repeats a run."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
 
 
 def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
-    """Send each run to a project of Weights & Biases, with the library as it is configured here.
+    """Send each run to a project of Weights & Biases, with the library's local configuration.
 
     Raises:
         ConfigError: wandb is not installed.

@@ -19,7 +19,7 @@ class RunProgress:
     """Shows each round; use it as a context manager.
 
     Args:
-        rounds: the number of rounds to come.
+        rounds: the number of remaining rounds.
         console: where to write; stderr.
     """
 

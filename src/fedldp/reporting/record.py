@@ -184,7 +184,7 @@ class RunFolder:
     def digest(self) -> str:
         """The SHA-256 of config.json, in hexadecimal: it binds a checkpoint to its run.
 
-        The digest is of the file as first read, so a change while the run goes on is found later.
+        It is computed when the file is first read, so that a change during the run is found later.
         """
         try:
             return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
@@ -277,7 +277,7 @@ def check_new(path: Path) -> None:
     """Refuse a path that cannot become a new run folder; the check leaves nothing behind.
 
     Raises:
-        RunError: the path is taken, other than by an empty folder, or it is not writable.
+        RunError: something other than an empty folder is there, or the path is not writable.
     """
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):

@@ -89,7 +89,7 @@ class _Round(_Tested):
 
 
 class _Spent(_Document):
-    """The most that all rounds up to this one cost; see ``Round.spent``."""
+    """The largest cost of all rounds up to this one; see ``Round.spent``."""
 
     unit: str
     adversary: str

@@ -27,7 +27,7 @@ class Schema:
         classes: their names, if they have any.
         features: their names, if they have any.
         few: the number of simulated clients with fewer than ``FEW`` examples; None if unknown.
-        rounded: whether all counts are rounded up, as counts of a user's own rows are.
+        rounded: whether all counts are rounded up, like all counts of a user's own rows.
         people: the number of people to whom the training examples belong, if the data name them and
             a person may have several; else None.
     """

@@ -118,7 +118,7 @@ def _ranked(positive: NDArray[np.bool_], score: NDArray[np.float64]) -> tuple[fl
     Equal scores form one step, so the order of the examples does not matter.
 
     Returns:
-        None if all examples are of the class, or none is.
+        None if all examples or no examples belong to the class.
     """
     count = int(positive.sum())
     if count in (0, len(positive)):

@@ -1,4 +1,4 @@
-"""What a maintainer runs: python -m fedldp.reproduction [PAGE... | --publish | --restore].
+"""For maintainers: python -m fedldp.reproduction [PAGE... | --publish | --restore].
 
 Each PAGE, docs/reproduction.md, docs/results/reproduction_*.md or docs/papers/*.md, gets its tables
 and charts written again from the committed results. --publish first replaces committed results by

@@ -91,8 +91,9 @@ KNOWN = {
         "gains 3.4 points"
     ),
     "ldp-fl-text52: MNIST, LDP-FL against FedAvg": (
-        "not known: batch size and local epochs are not stated; not fewer epochs, which cost more: "
-        "with --set local_epochs=2 the noise-free run has 97.5, and LDP-FL 94.7 (seed 0)"
+        "not known: batch size and local epochs are not stated; fewer epochs do not explain it, "
+        "because they cost more: with --set local_epochs=2 the noise-free run has 97.5, and "
+        "LDP-FL 94.7 (seed 0)"
     ),
     "central-dp-mnist": (
         "not known: the quoted source has another model, learning rate and accountant; larger "

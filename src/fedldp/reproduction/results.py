@@ -32,7 +32,7 @@ from fedldp.data.sources import PublishedDataset, find_source
 Device = Literal["cpu", "cuda"]
 
 _TEST = 1
-"""The version of how accuracy is measured: the share of right answers after a round."""
+"""The version of the measure of accuracy: the share of correct predictions after a round."""
 
 
 @dataclass(frozen=True, kw_only=True)

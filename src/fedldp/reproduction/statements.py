@@ -1,4 +1,4 @@
-"""What is proven about a recipe, for pages and claims: the lines of its statement."""
+"""The lines of a recipe's statement, for pages and claims."""
 
 from __future__ import annotations
 

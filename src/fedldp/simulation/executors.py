@@ -229,7 +229,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 class _PopulationSpec:
-    """What a worker builds its population from: everything but the data, which lie in files."""
+    """All that a worker needs to build its population, except the data, which are in files."""
 
     def __init__(self, population: Population, folder: Path) -> None:
         self.config = population.config

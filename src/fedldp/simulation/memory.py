@@ -1,4 +1,4 @@
-"""What the C library of a worker process does with freed memory.
+"""Makes the C library of a worker process keep freed memory.
 
 Every training step frees and allocates the same memory.
 """

@@ -60,7 +60,7 @@ def _within_budgets(
     groups: Mapping[Event, ClientIndices],
     asked: Mapping[int, ClientIndices | None],
 ) -> dict[int, ClientIndices | None]:
-    """Return who will answer in each round: those asked whose ledgers then still allow it."""
+    """Return who will answer in each round: the invited clients whose ledgers still allow it."""
     left = np.zeros(config.num_clients, np.int32)
     for event, clients in groups.items():
         left[np.asarray(clients)] = min(

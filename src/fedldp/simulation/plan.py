@@ -1,4 +1,4 @@
-"""What a run will do and cost, computed without an example and before any training."""
+"""The plan of a run: what it will do and cost, computed before training, without examples."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     scheduled = config.with_schedule(draws)
     releases = planned_releases(scheduled, problem, draws)
     if delta is None and config.target is not None and config.target.delta > 0:
-        delta = config.target.delta  # so that the statement has the line that was solved for
+        delta = (
+            config.target.delta
+        )  # the statement then has the line for which the budget was solved
     privacy = state(scheduled, problem, releases, delta=delta)
     return Plan(config, scheduled, problem, releases, delta, privacy)
 
@@ -132,7 +134,7 @@ def check_installed(config: RunConfig) -> None:
 
 
 def missing_extra(config: RunConfig) -> str:
-    """Return a list's note on a recipe whose extra of fedldp is not installed, or an empty text."""
+    """Return a note for lists if a recipe's extra is not installed, else an empty text."""
     extra = config.needs_extra
     return "" if extra is None or is_installed(extra) else f" (needs fedldp[{extra}])"
 

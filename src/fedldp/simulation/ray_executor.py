@@ -108,7 +108,7 @@ class RayExecutor:
 
 @dataclass(frozen=True)
 class _PopulationSpec:
-    """What a worker builds its population from. Its arrays stay in its machine's object store."""
+    """All that a worker needs to build its population; arrays stay in the node's object store."""
 
     values: Mapping[str, Any]
 

@@ -29,7 +29,7 @@ from fedldp.core.randomness import SERVER, Stream
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What the clients of one round agreed on, and how long each takes; times in seconds.
+    """The times that the clients of one round agreed on, and those that each takes, in seconds.
 
     Attributes:
         delay: T, the same in every round.
@@ -56,7 +56,7 @@ def agree_delay(delays: Delays, clients: int, generator: np.random.Generator) ->
 def delay_of_run(delays: Delays, clients: int, stream: Callable[[int, int, str], Stream]) -> float:
     """Return the T on which all clients of a simulated run agree before its first round.
 
-    It depends on the seed alone, and not on who takes part in which round. A run that is resumed or
+    It depends only on the seed, and not on who takes part in which round. A run that is resumed or
     extended therefore agrees on the same T again.
 
     Args:

@@ -122,8 +122,8 @@ def _put(settings: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(settings, dict):
             whole = ".".join(tables[:place])
             raise ConfigError(
-                f"set {key}: {whole} is {shown(settings)}, which has no settings of its own; "
-                f"set either {whole} or {key}"
+                f"set {key}: {whole} is {shown(settings)}, which has no nested settings; set "
+                f"either {whole} or {key}"
             )
     settings[last] = value
 

@@ -1,4 +1,4 @@
-"""What a run has spent after each of its rounds, by the accountant, for progress displays."""
+"""The budget that a run has spent after each round, by the accountant, for progress displays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 20
 
 @dataclass(frozen=True)
 class Spending:
-    """What the clients of a run will have spent up to a round, by the plan.
+    """The budget that the clients of a run will have spent up to a round, by the plan.
 
     Guarantee: if no client releases more than planned, a round's epsilon is at least the one in a
     statement of the rounds up to it, and the last round's epsilon is the run's.

@@ -47,7 +47,7 @@ class Trained:
 
     @property
     def named(self) -> str:
-        """What messages call the model."""
+        """The name of the model in messages."""
         return "the model" if self.folder is None else f"the model of {self.folder}"
 
     @property

@@ -1,4 +1,4 @@
-"""What the runs of `fedldp advise` say: figures, a verdict for each trust, and the costs.
+"""The results of `fedldp advise`: figures, a verdict for each trust, and the costs.
 
 The rule is in ``KEPT``, ``Advice.state`` and docs/advise.md.
 """
@@ -299,8 +299,8 @@ class Advice:
                     if ahead
                     else ": nothing is gained by taking part"
                 )
-                + ". A site that gives its own model away needs noise in that as well, which "
-                "would be the fair comparison; it was not measured here."
+                + ". If a site gives its own model away, that model needs noise too, and would "
+                "be the fair comparison; it was not measured here."
             )
         return "not viable", (
             f"{self._reached(trust, last)} The rule asks for {100 * KEPT:.0f} %, and no smaller "
@@ -503,7 +503,7 @@ class Advice:
 
     @property
     def missing(self) -> list[str]:
-        """What is not measured yet; the same command with the same folder measures it."""
+        """The runs that are not measured yet; the same command with the same folder makes them."""
         return [
             figure.name + ("" if figure.epsilon is None else f" at epsilon {figure.epsilon:g}")
             for figure in self.figures.values()

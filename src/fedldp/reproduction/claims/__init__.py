@@ -1,4 +1,4 @@
-"""What the papers' texts claim, sentence by sentence, beside measured or computed results.
+"""The claims of the papers' texts, sentence by sentence, beside measured or computed results.
 
 Each paper has a module with its claims in the order of its text. Every time a page is made, the
 committed results decide whether a claim holds: no verdict is written by hand. If a claim does not

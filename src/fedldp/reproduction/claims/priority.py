@@ -9,7 +9,7 @@ from fedldp.reproduction.statements import least_epsilon
 
 _FIG5 = tuple(f"nbafl-mnist-fig5-eps{epsilon}" for epsilon in ("10", "5", "1", "0.5"))
 _CLOSE = 2.5
-"""Points below training without noise that are "no effect on the quality of the model"."""
+"""The loss in points by noise that counts as "no effect on the quality of the model"."""
 
 _MUCH = 3.0
 """Points that are a "profound difference"."""

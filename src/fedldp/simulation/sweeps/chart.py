@@ -159,7 +159,7 @@ def draw_line(axes: Any, name: str, points: Sequence[Point], place: int) -> None
 
 
 def draw_level(axes: Any, name: str, mean: float, deviation: float, place: int) -> None:
-    """Draw a horizontal line for a mean that has no place on the axis of epsilon."""
+    """Draw a horizontal line for a mean without an epsilon."""
     colour = _COLOURS[place % len(_COLOURS)]
     axes.axhline(mean, label=name, color=colour, linestyle="--", linewidth=1.4)
     if deviation:

@@ -20,7 +20,7 @@ from fedldp.simulation.plan import early_plan
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all runs of a sweep share.
+    """The settings and data that all runs of a sweep share.
 
     Attributes:
         dataset: the data, if they are given.

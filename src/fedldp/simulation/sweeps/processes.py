@@ -34,14 +34,14 @@ Given = TypeVar("Given", contravariant=True)
 
 
 class Work(Protocol[Given]):
-    """How one task is done, and what all tasks share. It and the tasks can be pickled."""
+    """How one task is done, and the state that all tasks share. It and the tasks can be pickled."""
 
     def carry_out(self, task: Given, /) -> Any:
         """Do a task; the result can be pickled."""
         ...
 
     def with_workers(self, workers: int) -> Self:
-        """Return the same work, in which each task may use this many processes of its own."""
+        """Return the same work, in which each task may use this many processes."""
         ...
 
 

@@ -76,7 +76,7 @@ class Sweep:
     def table(self) -> list[dict[str, Any]]:
         """A mapping for each combination with a run: settings, mean, deviation, number of seeds.
 
-        The mean and the standard deviation over seeds (n - 1) are of the accuracy, 0 to 1.
+        The mean and the standard deviation over seeds (n - 1) are those of the accuracy, 0 to 1.
         "stated_by" names who states its privacy.
         """
         return [
@@ -265,7 +265,7 @@ class Sweep:
         return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table for people: its head and its rows."""
+        """Return the table to display: its head and its rows."""
         keys = self.keys()
         failed = any(cell.reason is not None for cell in self.cells)
         own = bool(self.own_words())
@@ -314,7 +314,7 @@ def _of_what(cells: Sequence[Cell]) -> str:
 
 
 def _epsilon_text(stated: Stated | None) -> str:
-    """Return an epsilon for people, rounded up, and what it covers."""
+    """Return an epsilon for display, rounded up, and what it covers."""
     if stated is None:
         return ""
     if stated.epsilon == math.inf:
@@ -353,7 +353,7 @@ def run_of(
         },
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),
-        # A run of an earlier version has none of these, and a sweep takes it as it is.
+        # A run of an earlier version has none of these; a sweep accepts it nevertheless.
         "metrics": {name: summary["final"].get(name) for name in METRICS},
     }
 

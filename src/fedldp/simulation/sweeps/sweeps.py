@@ -133,7 +133,7 @@ def own_seeds(found: Mapping[str, RunConfig]) -> list[int]:
 
 @dataclass(frozen=True)
 class View:
-    """What a sweep shows of its runs.
+    """The figures that a sweep shows of its runs.
 
     Attributes:
         guarantee: the unit and the adversary whose epsilon is shown; None takes a run's target.
