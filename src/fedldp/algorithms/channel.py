@@ -40,14 +40,14 @@ SHUFFLER = (
     Offer(
         "compute_seconds",
         Seconds,
-        "typical time that a simulated client needs to train, in seconds",
+        "typical time that a simulated client needs to train",
         60.0,
         simulated=True,
     ),
     Offer(
         "communication_seconds",
         Seconds,
-        "typical time that a simulated message takes to arrive, in seconds",
+        "typical time that a simulated message takes to arrive",
         1.0,
         simulated=True,
     ),
@@ -61,8 +61,7 @@ SHUFFLER = (
     Offer(
         "delay_seconds",
         Annotated[Seconds, Field(gt=0)],
-        "typical proposal of a simulated client for T, the longest random delay of a message, in "
-        "seconds",
+        "typical proposal of a simulated client for T, the longest random delay of a message",
         10.0,
         simulated=True,
     ),

@@ -41,7 +41,7 @@ SCALE = Offer(
 FEATURES = Offer(
     "features",
     str,
-    "public function of each example whose values the model is trained on instead: none, "
+    "public function that is applied to each example before the model sees it: none, "
     "oriented-gradients, soft-gradients, pose (of handwriting), random-convolutions, "
     "public-axes:strokes (of handwriting), public-axes:FILE, unit-norm (of a table's rows), "
     'encoder:FILE, or "module:function"',

@@ -62,7 +62,7 @@ class Participation(Protocol):
         ...
 
     def scheduled(self, draws: Draws) -> Self:
-        """Return a copy that knows what the server draws for it before the run."""
+        """Return a copy with the values that the server draws for it before the run."""
         ...
 
 

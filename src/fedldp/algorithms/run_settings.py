@@ -129,8 +129,8 @@ class RunSettings(FrozenConfig):
     ignore_columns: list[str] = Field([], description="columns to leave out")
     scale_columns: dict[str, Range] = Field(
         {},
-        description="public range [low, high] of each column, which is mapped to [0, 1]; it must "
-        "not be measured on the data",
+        description="public range [low, high] of each column, whose values are scaled to 0 to 1; "
+        "it must not be measured on the data",
     )
     categories: dict[str, list[str]] = Field(
         {},
@@ -201,8 +201,8 @@ class RunSettings(FrozenConfig):
     seed: int = Field(0, ge=0, lt=2**64, description="seed of all random numbers of a simulation")
     centre_columns: Annotated[dict[str, float], LEFT_OUT] = Field(
         {},
-        description="public value of a column that is mapped to 0, in the column's unit, or, for "
-        'a category such as "sex=f", as a share; it must not be measured on the data',
+        description="public value of each column that is mapped to 0: a number in the column's "
+        'unit or, for a category such as "sex=f", a share; it must not be measured on the data',
     )
     fill_columns: Annotated[dict[str, float | str], LEFT_OUT] = Field(
         {},

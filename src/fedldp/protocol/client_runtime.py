@@ -501,7 +501,7 @@ class _Asked:
             rows = runtime.ledgers.release(self.place, event, indices, make, group.max_rounds)
         except tuple(_REASONS) as error:
             if isinstance(error, LedgerUnusable):
-                _log.error("nothing was released: %s", error)  # for the person whose disk is full
+                _log.error("nothing was released: %s", error)  # such as a full disk
             return [_refusal(question, _reason_of(error))] * len(indices)
         except Exception as error:  # from the encoder, which may refuse because of the request
             runtime.fails(error)

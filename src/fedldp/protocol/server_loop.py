@@ -134,9 +134,8 @@ class Loop:
         evaluate: see ``Evaluator``.
         quorum: how many clients must take part in a round, at least 1.
         arrivals: gives the shuffler's times of the latest phase, where there is a shuffler.
-        waited: gives the seconds, over all rounds so far, in which too few clients were there to
-            ask.
-        ends: tells before a round whether the run ends without it.
+        waited: gives the seconds, over all rounds so far, spent waiting for enough clients to ask.
+        ends: says before each round whether the run ends without this round.
     """
 
     run: str

@@ -89,7 +89,7 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     Offer(
         "one_label",
         Annotated[bool, LEFT_OUT],
-        "whether each client has examples of one label only: its report then names that label and "
+        "whether each client's examples all have one label: its report then names that label and "
         "a direction of its weights, as one index (needs local_update = solution, bound = "
         "direction and mechanism = k_closest)",
         False,

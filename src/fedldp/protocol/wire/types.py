@@ -90,7 +90,7 @@ class RoundRequest:
         return replace(self, broadcast=replace(self.broadcast, public=public), own={})
 
     def only(self, clients: Iterable[int]) -> RoundRequest:
-        """Return the request, with what only these clients are told."""
+        """Return the request, with the arrays for these clients only."""
         own = {client: self.own[client] for client in clients if client in self.own}
         return replace(self, own=own)
 
