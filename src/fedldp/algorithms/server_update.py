@@ -87,7 +87,7 @@ class Estimated:
 
     Attributes:
         values: the estimate of the clients' mean, shape (d,), in float64, or in the float32 of
-            ranges; None if the round's rule takes nobody's report, and the weights stay.
+            ranges; None if the round's rule uses no report; the weights then stay.
         weight: the weight of all reports together.
         metrics: the system's own metrics of the round.
         arrays: the state's arrays that change.

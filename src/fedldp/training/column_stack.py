@@ -157,7 +157,7 @@ def _keep_positive(slope: Tensor, values: Tensor, out: Tensor) -> None:
 
 
 class ColumnStack:
-    """The weights of a network that it recognises, and SGD on them."""
+    """The weights of a network that ``layers_of`` recognises, and SGD on them."""
 
     def __init__(self, layers: Sequence[Conv | Dense]) -> None:
         sizes = [layer.outputs * (layer.inputs + 1) for layer in layers]
