@@ -134,6 +134,6 @@ def test_an_identity_must_stand_on_the_roster() -> None:
             identity(**{"index": 0, **wrong})
     with pytest.raises(PrivacyError, match="5 bytes"):
         Identity(roster=ROSTER, index=0, private=bytes(5))
-    with pytest.raises(ConfigError, match="client 0's"):
+    with pytest.raises(ConfigError, match="belongs to client 0"):
         make_client(SETUP, 1, identity=identity(0))
     assert private_of(0).hex() not in repr(identity(0))
