@@ -167,7 +167,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="4, Theorem 2",
-        says="an error of O(r sqrt(-log β)/(ε sqrt(n))), so half the error with twice the ε",
+        says="an error of O(r √(-log β)/(ε √n)), so half the error with twice the ε",
         derive=lambda found: [
             TwoPoint(epsilon).error_bound(0.075, 100, 0.05)
             / TwoPoint(2 * epsilon).error_bound(0.075, 100, 0.05)
@@ -438,9 +438,9 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.2",
-        says="with ε = α 2c 10^ρ, for α 1, c 1, ρ 10",
+        says="with ε = 2αc times ten to the power ρ, for α 1, c 1, ρ 10",
         derive=lambda found: _condensed(),
-        ours="{:.0f} · 10^10 by the recipe's settings",
+        ours="{:.0f} · 10¹⁰ by the recipe's settings",
         holds=near(2, 0),
     ),
     PaperClaim(
