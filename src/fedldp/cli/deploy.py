@@ -249,10 +249,10 @@ def join(
         ),
     ] = None,
     label_column: Annotated[
-        str | None, typer.Option(help="of a table; else what the invite calls it")
+        str | None, typer.Option(help="the column of the labels [default: the invite's]")
     ] = None,
     person_column: Annotated[
-        str | None, typer.Option(help="of a table; else what the invite calls it")
+        str | None, typer.Option(help="the column of the persons [default: the invite's]")
     ] = None,
     people: Annotated[
         int | None,

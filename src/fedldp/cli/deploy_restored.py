@@ -18,7 +18,7 @@ def restored(
         typer.Option(help="an agreement that was accepted since the copy was made; repeatable"),
     ] = None,
     none_since: Annotated[
-        bool, typer.Option("--none-since", help="no agreement was accepted since the copy was made")
+        bool, typer.Option("--none-since", help="no agreement has been accepted since the copy")
     ] = False,
     restores: Annotated[
         int,

@@ -157,23 +157,23 @@ class SitePolicy(FrozenConfig):
     channels: tuple[Channel, ...] = ("named", "sum")
     systems: tuple[str, ...] | None = Field(
         None,
-        description="the systems that the site allows; if not set, all that fedldp includes and "
-        'no "module:Class"',
+        description="the systems that the site allows; if not set, all that fedldp includes, "
+        'but none of your own ("module:Class")',
     )
     mechanisms: tuple[str, ...] | None = Field(
         None,
-        description="the mechanisms that the site allows; if not set, all that fedldp includes "
-        'and no "module:Class"',
+        description="the mechanisms that the site allows; if not set, all that fedldp includes, "
+        'but none of your own ("module:Class")',
     )
     features: tuple[str, ...] | None = Field(
         None,
-        description="the feature maps that the site allows; if not set, all that fedldp "
-        'includes, and no "module:function" or file',
+        description="the feature maps that the site allows; if not set, all that fedldp includes, "
+        'but none of your own ("module:function") or from a file',
     )
     models: tuple[str, ...] | None = Field(
         None,
         description="the models, losses and files of weights that the site allows; if not set, "
-        'all that fedldp includes, and no "module:callable" or file',
+        'all that fedldp includes, but none of your own ("module:name") or from a file',
     )
     allow_in_clear: bool = Field(
         False, description="whether values may leave unprotected; such values have no finite cost"

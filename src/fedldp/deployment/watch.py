@@ -81,7 +81,7 @@ class Watch:
     """Collects what a server knows; thread-safe.
 
     Args:
-        folder: the run's folder, where the file is written, and an earlier file is read.
+        folder: the run's folder: the file is written there, after an earlier one is read.
         sites: the sites' names, in the order of the roster.
         rounds: the number of rounds of the run.
     """

@@ -52,7 +52,7 @@ class FirstLayer:
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing is learned above it: the layer's activations are the logits."""
+        """Whether it is the model's only layer, so that its activations are the logits."""
         return len({name.rpartition(".")[0] for name in self.layout.names}) == 1
 
     @property

@@ -57,7 +57,7 @@ NO_NOISE = 1e4
 """The epsilon of runs whose noise is too small to matter."""
 
 NO_CLIP = 3.0
-"""A clip above every gradient: an example has norm sqrt(1.09), so its gradient at most 2.05."""
+"""A clip above every gradient: an example has norm sqrt(1.09), so its gradient has at most 2.05."""
 
 _PEOPLE: Settings = {
     "system": "person_dp_sgd", "model": "logistic", "features": "unit-norm", "epsilon": 1.0,
