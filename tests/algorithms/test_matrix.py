@@ -118,7 +118,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
         ("composed", {**PEOPLE, "epsilon": None}, "needs a budget; give one$"),
         ("composed", {**PEOPLE, "epsilon": [1.0] * 10}, "one budget for all clients"),
         ("composed", {**PEOPLE, "learning_rate": None}, "learning_rate is not set"),
-        ("composed", {**PEOPLE, "clip": 1e5}, "clip = 100000 .* give 0.0001 to 10000"),
+        ("composed", {**PEOPLE, "clip": 1e5}, "clip = 100000 .* give a clip from 0.0001 to 10000"),
         ("composed", {**PEOPLE, "send": "weights"}, "send = weights: .* leave it out"),
         ("composed", {**PEOPLE, "bound": "norm"}, "bound = norm: .* leave it out"),
         (

@@ -58,7 +58,7 @@ def test_no_example_is_refused() -> None:
         ("matrix", "it must return a vector of finite numbers"),
         ("counted", "let it depend on the example alone"),
         ("running", "let it depend on the example alone"),
-        ("Needy", "it cannot be made without arguments: TypeError"),
+        ("Needy", "it cannot be created without arguments: TypeError"),
     ],
 )
 def test_what_cannot_be_features_is_refused_before_a_run(name: str, match: str) -> None:

@@ -637,7 +637,7 @@ def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: 
     [
         ({"class_count_rounds": 5}, "give at most 4"),
         ({"class_count_rounds": 1, "steps_per_round": 2}, "set steps_per_round = 1"),
-        ({"class_count_rounds": 1, "class_weights": [1.0] * 10}, "leave one of them out"),
+        ({"class_count_rounds": 1, "class_weights": [1.0] * 10}, "leave one of the two out"),
     ],
 )
 def test_counts_that_nothing_follows_from_are_refused(settings: dict[str, Any], said: str) -> None:

@@ -79,6 +79,6 @@ def test_a_refused_setting_is_taken_back_on_the_command_line_as_its_line_says(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^{name} = ") as refused:
         resolve(recipe, given)
-    remedy = re.search(rf"`--set ({name}=)`$|set it to (\w+)$", str(refused.value))
+    remedy = re.search(rf"`--set ({name}=)`\)?$|set it to (\w+)$", str(refused.value))
     assert remedy is not None, refused.value
     resolve(recipe, [*given, remedy[1] or f"{name}={remedy[2]}"])
