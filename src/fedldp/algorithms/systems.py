@@ -71,6 +71,9 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
 KEEPS_NOTHING = "keeps nothing of an example that it was used on"
 """Otherwise anything that it kept of one client or person could reach the report of another."""
 
+NOT_FROM_ROWS = "was taken from the clients' rows"
+"""Otherwise the values that a user declares, such as a list of classes, would be a release."""
+
 
 def assumed(config: RunConfig) -> tuple[Assumed, ...]:
     """Return what a statement assumes about the user's own features, models and numbers."""
@@ -99,7 +102,7 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
     declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes")
     public = [name for name in declared if getattr(config, name)]
     if public:
-        what = f"no value in {', '.join(public)} was taken from the clients' rows"
+        what = f"no value in {', '.join(public)} {NOT_FROM_ROWS}"
         found.append(Assumed(what, "facts of your own"))
     if config.class_weights is not None:
         what = "no number in class_weights was counted on the clients' rows"

@@ -28,7 +28,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import KEEPS_NOTHING, name_and_digest, noted_frozen
+from fedldp.algorithms.systems import KEEPS_NOTHING, NOT_FROM_ROWS, name_and_digest, noted_frozen
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
@@ -582,21 +582,27 @@ def check_stated(agreement: Agreement) -> None:
     except (KeyError, TypeError, AttributeError):
         found = {}
     computed = agreement.computed_statement()
-    if not _alike(found, computed) and not _alike(found, _without_models_word(computed)):
+    if not _alike(found, computed) and not _alike(found, _as_before(computed)):
         raise ConfigError(
             "its statement differs from the one computed here: it was written by another version "
             "of fedldp, or it is false; refuse the agreement, or agree on one version"
         )
 
 
-def _without_models_word(statement: dict[str, Any]) -> dict[str, Any]:
-    """Return a statement as earlier versions wrote it: without what it says about own models."""
+def _as_before(statement: dict[str, Any]) -> dict[str, Any]:
+    """Return a statement as earlier versions wrote it.
+
+    They named no assumption about own models, and none about declared ranges and classes.
+    """
+
+    def named(texts: Sequence[str]) -> list[str]:
+        return [x for x in texts if KEEPS_NOTHING not in x and NOT_FROM_ROWS not in x]
+
     return {
         **statement,
-        "warnings": [each for each in statement["warnings"] if KEEPS_NOTHING not in each],
+        "warnings": named(statement["warnings"]),
         "guarantees": [
-            {**line, "assumptions": [x for x in line["assumptions"] if KEEPS_NOTHING not in x]}
-            for line in statement["guarantees"]
+            {**line, "assumptions": named(line["assumptions"])} for line in statement["guarantees"]
         ],
     }
 
