@@ -1,10 +1,11 @@
-"""Make the pages of the quick audit of everything: docs/results/audit_*.md and broken_claims.md.
+"""Make the pages of audits: docs/results/audit_*.md and broken_claims.md.
 
     fedldp audit --quick --json > audit.json
-    python -m benchmarks.audit_table COMMIT audit.json
+    fedldp audit personalized-sound-digits-sums --json > audit-own-budgets.json
+    python -m benchmarks.audit_table COMMIT audit.json audit-own-budgets.json
 
-This keeps the audit in benchmarks/results, with the commit that made it. Without arguments it makes
-the pages again from the kept audit.
+This keeps one or both audits in benchmarks/results, with the commit that made them. Without
+arguments it makes the pages again from the kept audits.
 
 Mechanisms and systems each have a page with one line for each; the rows themselves are on further
 pages, with few and short columns that fit a phone.
@@ -27,9 +28,12 @@ from benchmarks.blocks import table, with_blocks
 Row = Mapping[str, Any]
 
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / "benchmarks" / "results" / "audit.json"
+KEPT = ROOT / "benchmarks" / "results"
+ALL, OWN_BUDGETS = "audit.json", "audit-own-budgets.json"
+"""The names of the kept audits: the quick audit of everything, and one recipe in full."""
 RESULTS = ROOT / "docs" / "results"
 BROKEN = RESULTS / "broken_claims.md"
+OWN_PAGE = RESULTS / "audit_own_budgets.md"
 
 FAMILIES = {
     "weight": "Audit of mechanisms with a budget for each weight",
@@ -48,14 +52,22 @@ is proven, of the row with the largest bound. *broken* counts the rows that brea
 [Audit](../audit.md#reading-a-verdict) says how to read a verdict."""
 
 
-def kept() -> dict[str, Any]:
-    """Return the committed audit: the document of ``fedldp audit --json``, and its commit."""
-    found: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
+def kept(name: str = ALL) -> dict[str, Any]:
+    """Return a committed audit: the document of ``fedldp audit --json``, and its commit."""
+    found: dict[str, Any] = json.loads((KEPT / name).read_text(encoding="utf-8"))
     return found
 
 
+def page_of_own_budgets(audit: Mapping[str, Any]) -> str:
+    """Return the page of budgets that stay at their sites."""
+    rows = audit["rows"]
+    source = "`fedldp audit personalized-sound-digits-sums --json`"
+    made = f"{_made_by(audit, len(rows), source)}\n\n{COLUMNS}\n{BY}\n\n{_settings(rows)}"
+    return with_blocks(OWN_PAGE.read_text(encoding="utf-8"), {"own": made})
+
+
 def pages(audit: Mapping[str, Any]) -> dict[Path, str]:
-    """Return the text of each page that is made from an audit."""
+    """Return the text of each page that is made from the audit of everything."""
     mechanisms: dict[str, list[Row]] = {}
     systems: dict[str, list[Row]] = {}
     for row in audit["rows"]:
@@ -85,14 +97,18 @@ def pages(audit: Mapping[str, Any]) -> dict[Path, str]:
     }
 
 
-def _made_by(audit: Mapping[str, Any], number: int) -> str:
+def _made_by(
+    audit: Mapping[str, Any], number: int, source: str = "`fedldp audit --quick --json`"
+) -> str:
     """Return where an audit's rows come from, and their verdicts."""
     verdicts = Counter(row["verdict"] for row in audit["rows"])
     told = ", ".join(f"{count} `{name}`" for name, count in verdicts.most_common())
+    count = len(audit["rows"])
+    which = f"All {count} rows" if number == count else f"{number} of the {count} rows"
     return (
-        f"{number} of the {len(audit['rows'])} rows of `fedldp audit --quick --json` at commit\n"
-        f"{audit['commit']}, seed {audit['seed']}. All bounds of all rows hold together with "
-        f"probability {audit['confidence']}.\nVerdicts of all rows: {told}."
+        f"{which} of {source} at commit\n{audit['commit']}, seed {audit['seed']}. All bounds of "
+        f"all rows hold together with probability {audit['confidence']}.\n"
+        f"Verdicts of all rows: {told}."
     )
 
 
@@ -138,7 +154,11 @@ def _system(name: str, rows: Sequence[Row]) -> str:
 
 
 def _settings(rows: Sequence[Row]) -> str:
-    """Return a table for each setting of a system, and beneath them the list of the attacks."""
+    """Return a table for each setting of a system, and beneath them the list of the attacks.
+
+    The column of claims is left out if the system claims nothing.
+    """
+    first = 0 if any(row["claimed"] is not None for row in rows) else 1
     attacks = list(dict.fromkeys(_attack(row) for row in rows))
     parts = []
     titles: Counter[str] = Counter()
@@ -147,8 +167,11 @@ def _settings(rows: Sequence[Row]) -> str:
         titles[title] += 1
         if titles[title] > 1:
             title += f"; recipe {titles[title]}"
-        lines = [[_line(row), *_figures(row), str(attacks.index(_attack(row)) + 1)] for row in some]
-        parts.append(f"## {title}\n\n{table(['line', *FIGURES, 'by'], lines)}".rstrip())
+        lines = [
+            [_line(row), *_figures(row)[first:], str(attacks.index(_attack(row)) + 1)]
+            for row in some
+        ]
+        parts.append(f"## {title}\n\n{table(['line', *FIGURES[first:], 'by'], lines)}".rstrip())
     listed = "\n".join(f"{at}. {attack}" for at, attack in enumerate(attacks, 1))
     return "\n\n".join([*parts, f"## Attacks\n\n{listed}\n"])
 
@@ -236,12 +259,16 @@ def _attack(row: Row) -> str:
 
 
 def main() -> None:
-    """Keep an audit, if one is given, and make the pages."""
-    if sys.argv[1:]:
-        commit, audit = sys.argv[1:]
-        found = json.loads(Path(audit).read_text(encoding="utf-8")) | {"commit": commit}
-        KEPT.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
-    for page, text in pages(kept()).items():
+    """Keep the given audits, and make all pages."""
+    commit, *files = sys.argv[1:] or [""]
+    for file in map(Path, files):
+        if file.name not in (ALL, OWN_BUDGETS):
+            raise SystemExit(f"{file}: give a file named {ALL} or {OWN_BUDGETS}")
+        found = json.loads(file.read_text(encoding="utf-8")) | {"commit": commit}
+        text = json.dumps(found, indent=0, ensure_ascii=False) + "\n"
+        (KEPT / file.name).write_text(text, encoding="utf-8")
+    made = pages(kept()) | {OWN_PAGE: page_of_own_budgets(kept(OWN_BUDGETS))}
+    for page, text in made.items():
         page.write_text(text, encoding="utf-8")
 
 
