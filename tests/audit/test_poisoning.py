@@ -19,7 +19,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.audit.byzantine_run import accepts_report, accuracy_of
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.forged_reports import Forger, made_of
-from fedldp.audit.influence import Step, influence
+from fedldp.audit.influence import FirstStep, influence
 from fedldp.audit.poisoning import mean_lost, poisoning
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import ConfigError
@@ -144,7 +144,7 @@ def test_no_report_of_bits_has_more_influence_than_the_encoding_allows() -> None
     assert found.lower == pytest.approx(bound, rel=1e-5)
     assert found.figures["norm"] == pytest.approx(bound * np.sqrt(650), rel=1e-5)
     assert found.figures["amplification"] == pytest.approx(TwoPoint(1.0).scale)
-    step = Step(config, DIGITS)
+    step = FirstStep(config, DIGITS)
     generator = np.random.default_rng(1)
     honest = step.after(0, step.forged(0, np.ones(650)))
     for _ in range(20):

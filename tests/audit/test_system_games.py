@@ -15,7 +15,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import systems
 from fedldp.audit import harness
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.observations import Draws
+from fedldp.audit.observations import TrialStreams
 from fedldp.audit.plans import configs_of, planned_games, representatives
 from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
@@ -305,7 +305,7 @@ def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None
     view._questions[1] = game.game.attacked.question(game.game.config.rounds + 1)
     pair = game.game.pairs()[0]
     with pytest.raises(RunError, match=r"refused all questions \(2 times wrong-round\)"):
-        view.observe(pair.first, pair, Draws(bytes(2 * KEY_BYTES), False))
+        view.observe(pair.first, pair, TrialStreams(bytes(2 * KEY_BYTES), False))
 
 
 @pytest.mark.slow
@@ -319,7 +319,7 @@ def test_a_game_whose_server_step_fails_is_no_pass(error: type[Exception], fails
         raise error("first line\nsecond line")
 
     view.attacked.__dict__["estimate_of_sent"] = step
-    draws = Draws(bytes(2 * KEY_BYTES), False)
+    draws = TrialStreams(bytes(2 * KEY_BYTES), False)
     if fails:
         with pytest.raises(
             RunError, match=r"step failed on all reports \(\d+ times TypeError: first"

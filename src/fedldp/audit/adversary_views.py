@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.guarantees import Adversary
 from fedldp.audit.canaries import Canary, CanaryPair
 from fedldp.audit.harness import RUN, AttackedClient
-from fedldp.audit.observations import Draws
+from fedldp.audit.observations import TrialStreams
 from fedldp.core.errors import FedldpError, RunError, first_line
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.protocol.client_keys import TrialKeys
@@ -128,7 +128,7 @@ class AdversaryView:
         default_factory=dict, init=False
     )
 
-    def observe(self, canary: Canary, pair: CanaryPair, draws: Draws) -> Transcript:
+    def observe(self, canary: Canary, pair: CanaryPair, draws: TrialStreams) -> Transcript:
         """Return what is seen in trials with one canary of a pair, each with its own key.
 
         Raises:

@@ -57,7 +57,7 @@ class CanaryPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class ExampleShape:
     """What is public about a client's examples.
 
     Attributes:
@@ -89,7 +89,7 @@ class Shape:
         return found.reshape(self.input_shape)
 
 
-def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[CanaryPair]:
+def pairs(swap: Swap, shape: ExampleShape, *, updates: bool, lengths: bool) -> list[CanaryPair]:
     """Return the pairs of a game.
 
     Args:
@@ -105,7 +105,9 @@ def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[Can
     if swap == "client":
         found = list(_clients(shape))
         if lengths and shape.count > 1:
-            one = Shape(input_shape=shape.input_shape, num_classes=shape.num_classes, count=1)
+            one = ExampleShape(
+                input_shape=shape.input_shape, num_classes=shape.num_classes, count=1
+            )
             found.append(
                 CanaryPair(
                     f"client swapped: {shape.count} examples against one of the same",
@@ -117,7 +119,7 @@ def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[Can
     return list(_records(shape, swap))
 
 
-def _clients(shape: Shape) -> Iterator[CanaryPair]:
+def _clients(shape: ExampleShape) -> Iterator[CanaryPair]:
     last = shape.num_classes - 1
     upper, lower = shape.half(upper=True), shape.half(upper=False)
     told = (
@@ -135,7 +137,7 @@ def _clients(shape: Shape) -> Iterator[CanaryPair]:
         )
 
 
-def _records(shape: Shape, swap: Swap) -> Iterator[CanaryPair]:
+def _records(shape: ExampleShape, swap: Swap) -> Iterator[CanaryPair]:
     """Yield pairs that differ only in the first example; the other examples are half lit."""
     last = shape.num_classes - 1
     lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
@@ -158,13 +160,13 @@ def _records(shape: Shape, swap: Swap) -> Iterator[CanaryPair]:
         yield CanaryPair(head + text, _with_first(shape, x, a), _with_first(shape, y, b))
 
 
-def _with_first(shape: Shape, features: Features, label: int) -> Canary:
+def _with_first(shape: ExampleShape, features: Features, label: int) -> Canary:
     found = shape.examples(shape.lit(0.5), shape.num_classes - 1)
     found.features[0], found.labels[0] = features, label
     return Canary(found)
 
 
-def _persons(shape: Shape) -> Iterator[CanaryPair]:
+def _persons(shape: ExampleShape) -> Iterator[CanaryPair]:
     """Yield pairs that differ only in one person's rows; the others have one or two rows each."""
     last = shape.num_classes - 1
     lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
@@ -189,7 +191,7 @@ def _persons(shape: Shape) -> Iterator[CanaryPair]:
         yield CanaryPair(name, _with_person(shape, one), _with_person(shape, other))
 
 
-def _with_person(shape: Shape, own: Examples) -> Canary:
+def _with_person(shape: ExampleShape, own: Examples) -> Canary:
     """Return a client whose first person has given rows: half before the others', half after."""
     count = shape.count - 1
     others = replace(shape, count=count + count // 2).examples(
@@ -211,7 +213,7 @@ def _with_person(shape: Shape, own: Examples) -> Canary:
     )
 
 
-def _updates(shape: Shape) -> Iterator[CanaryPair]:
+def _updates(shape: ExampleShape) -> Iterator[CanaryPair]:
     examples = shape.examples(shape.lit(), 0)
 
     def canary(change: Change) -> Canary:
@@ -250,7 +252,7 @@ def _first(size: int, value: float) -> Floats:
     return found
 
 
-def _weights(shape: Shape) -> Iterator[CanaryPair]:
+def _weights(shape: ExampleShape) -> Iterator[CanaryPair]:
     examples = shape.examples(shape.lit(), 0)
 
     def changing(others: float, own: float) -> Change:

@@ -68,7 +68,7 @@ class TrainedValues:
 
 
 @dataclass(frozen=True)
-class Bits:
+class BitReports:
     """How each weight of a client becomes one bit.
 
     Attributes:
@@ -80,7 +80,7 @@ class Bits:
     mechanism: BitMechanism
 
     @classmethod
-    def of(cls, config: RunConfig, problem: Problem) -> Bits:
+    def of(cls, config: RunConfig, problem: Problem) -> BitReports:
         """Return the bits of a system whose clients all make them alike.
 
         Raises:
@@ -109,7 +109,7 @@ def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
     The shadows get the test set, in shares of the same size as the clients'. The clients are the
     first of the run, as many as take part in a round, and they take part in both rounds.
     """
-    count, bits = config.round_size, Bits.of(config, inputs.problem)
+    count, bits = config.round_size, BitReports.of(config, inputs.problem)
     with tempfile.TemporaryDirectory() as folder:
         population = population_of(config, inputs, Path(folder))
         shadows = [population_of(*each, Path(folder)) for each in _shadows(config, inputs)]

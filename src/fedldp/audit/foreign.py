@@ -33,8 +33,8 @@ from fedldp.core.randomness import Stream
 from fedldp.core.registry import is_address, load
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 
-Shape = tuple[int, ...]
-SHAPES: tuple[Shape, ...] = ((4, 3), (4,), (2, 4), (2,))
+ArrayShape = tuple[int, ...]
+SHAPES: tuple[ArrayShape, ...] = ((4, 3), (4,), (2, 4), (2,))
 """Shapes of a small model's arrays: several, to tell a clip of each array from a clip of the
 whole."""
 
@@ -57,7 +57,7 @@ class ForeignClient(Mechanism):
     is_setting = False
 
     address: str
-    shapes: tuple[Shape, ...] = SHAPES
+    shapes: tuple[ArrayShape, ...] = SHAPES
     beside: bool = False
 
     def __repr__(self) -> str:
@@ -336,7 +336,7 @@ def planned_foreign_games(
     unit: str,
     epsilon: float,
     delta: float,
-    shapes: Sequence[Shape] = SHAPES,
+    shapes: Sequence[ArrayShape] = SHAPES,
     effort: Effort,
 ) -> list[PlannedForeignGame]:
     """Return the games against a function and its claimed guarantee.

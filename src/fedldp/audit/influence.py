@@ -42,11 +42,11 @@ def influence(config: RunConfig, problem: Problem) -> Result:
     report of the largest update, in expectation; None if no mechanism makes the reports.
     """
     scheduled = config.with_schedule(draws_of_seed(config.seed))
-    step = Step(scheduled, problem)
+    step = FirstStep(scheduled, problem)
     return max((step.influence(place) for place in step.kinds), key=lambda one: one.lower)
 
 
-class Step:
+class FirstStep:
     """A server's first step on the reports of a round.
 
     Args:

@@ -24,7 +24,7 @@ from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import CLOCKS, Clocks, Span, TargetClient, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
 from fedldp.audit.content_linkage import (
-    Bits,
+    BitReports,
     TrainedValues,
     content_hits,
     masked_hits,
@@ -118,7 +118,7 @@ def linkage(
             "linkage: epsilon is a list, and different budgets tell messages apart; give one number"
         )
     inputs, keys = Inputs.of(config, dataset, data_dir), AuditKeys(seed)
-    mechanism = Bits.of(config, inputs.problem).mechanism
+    mechanism = BitReports.of(config, inputs.problem).mechanism
     found = [
         *_by_time(config, delays, effort, keys, tell),
         *_by_content(config, inputs, delays, mechanism, effort, keys, tell),
@@ -208,7 +208,7 @@ def content(
     check_confidence(confidence)
     if trials < 1:
         raise ConfigError(f"trials = {trials}: give 1 or more")
-    delays, mechanism = _delays(config), Bits.of(config, inputs.problem).mechanism
+    delays, mechanism = _delays(config), BitReports.of(config, inputs.problem).mechanism
     trained = train_values(config, inputs)
     size = trained.clients.shape[2]
     for chunk in chunks:

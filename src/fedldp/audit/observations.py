@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Draws:
+class TrialStreams:
     """The keystreams of some trials, one for each report; each call returns them from the start."""
 
     keys: bytes
@@ -44,7 +44,7 @@ class AuditKeys:
 
     seed: int
 
-    def draws(self, count: int, *labels: object, simulated: bool) -> Draws:
+    def draws(self, count: int, *labels: object, simulated: bool) -> TrialStreams:
         """Return ``count`` independent streams, also independent of streams with other labels.
 
         They are seeded, so that an audit can be repeated. With ``simulated`` false they are of a
@@ -52,7 +52,7 @@ class AuditKeys:
         """
         secret = hashlib.blake2b(f"fedldp audit/{self.seed}".encode(), digest_size=32).digest()
         source = Stream.derived(secret, *map(str, labels))
-        return Draws(source.bytes(KEY_BYTES * count).tobytes(), simulated)
+        return TrialStreams(source.bytes(KEY_BYTES * count).tobytes(), simulated)
 
     def generator(self, *labels: object) -> np.random.Generator:
         """Return a generator for public choices, such as random inputs."""
@@ -115,7 +115,7 @@ def needs_simulated(mechanism: Mechanism, size: int) -> bool:
     return real_arithmetic_only(mechanism.event(size))
 
 
-def observe(mechanism: Mechanism, values: NDArray[Any], draws: Draws) -> Observations:
+def observe(mechanism: Mechanism, values: NDArray[Any], draws: TrialStreams) -> Observations:
     """Return what is seen of the rows of ``values``, shape (n, d), each with its own stream.
 
     A missing answer is seen, too, whatever the reason. Only some rows are encoded at a time, so
@@ -137,7 +137,7 @@ def observe(mechanism: Mechanism, values: NDArray[Any], draws: Draws) -> Observa
 
 
 def _answers(
-    mechanism: Mechanism, values: NDArray[Any], draws: Draws, start: int
+    mechanism: Mechanism, values: NDArray[Any], draws: TrialStreams, start: int
 ) -> list[bytes | None]:
     stop = start + len(values)
     try:

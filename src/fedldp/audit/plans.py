@@ -66,7 +66,7 @@ _TARGETS: tuple[tuple[Unit, Adversary], ...] = (
 
 
 @dataclass(frozen=True)
-class Setting:
+class AuditedSetting:
     """A configuration of a system that is audited.
 
     Attributes:
@@ -82,7 +82,7 @@ class Setting:
     late: bool = False
 
 
-def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
+def settings_of(config: RunConfig, problem: Problem) -> list[AuditedSetting]:
     """Return the settings of a system that are audited.
 
     Raises:
@@ -142,7 +142,7 @@ def representatives() -> list[RunConfig]:
     return [found[name] for name in sorted(found)]
 
 
-def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
+def _setting(name: str, config: RunConfig, problem: Problem) -> AuditedSetting:
     planned = plan(config, problem)
     attacked = _attacked(planned)
     if not attacked.trains_once:  # every trial trains, so it trains less
@@ -156,7 +156,7 @@ def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
             name += ", but " + " and ".join(f"{key} = {value}" for key, value in changes.items())
             planned = plan(planned.config.changed(**changes, target=None), problem)
             attacked = _attacked(planned)
-    return Setting(name, planned, attacked)
+    return AuditedSetting(name, planned, attacked)
 
 
 def _attacked(planned: Plan) -> AttackedClient:
@@ -171,7 +171,7 @@ def _attacked(planned: Plan) -> AttackedClient:
     return AttackedClient(planned.scheduled, planned.problem, worst)
 
 
-def _tried(name: str, make: Any, problem: Problem) -> list[Setting]:
+def _tried(name: str, make: Any, problem: Problem) -> list[AuditedSetting]:
     try:
         return [_setting(name, make(), problem)]
     except (FedldpError, NotImplementedError):
@@ -196,7 +196,7 @@ def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
     return config.changed(**changes)
 
 
-def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Setting]:
+def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[AuditedSetting]:
     """Return the small setting, in which proven figures can be refuted, if the system has one."""
     changes = _small_changes(config, rounds)
     people = problem.people
@@ -240,7 +240,7 @@ def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
     return changes
 
 
-def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
+def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[PlannedSystemGame]:
     planned, config = setting.planned, setting.planned.scheduled
     lines = list(planned.privacy["guarantees"])
     if any(line["kind"] == "approximate" for line in lines):
@@ -305,7 +305,7 @@ def _swaps(unit: Unit, attacked: AttackedClient) -> tuple[Swap, ...]:
     return ("client",)
 
 
-def _game(setting: Setting, unit: Unit, adversary: Adversary, swap: Swap) -> SystemGame:
+def _game(setting: AuditedSetting, unit: Unit, adversary: Adversary, swap: Swap) -> SystemGame:
     config, problem = setting.planned.scheduled, setting.planned.problem
     drawn_once = setting.attacked.trains_once and config.composition.local.drawn_once
     many = unit == "client-run" or (unit in ("record", "person") and not drawn_once)

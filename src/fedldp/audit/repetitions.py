@@ -20,7 +20,7 @@ from fedldp.audit.games import CoordinateGame
 from fedldp.audit.observations import AuditKeys
 from fedldp.mechanisms import Mechanism
 
-Codes = NDArray[np.int64]
+CoordinateCodes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class RepetitionGame:
         turned = np.ones(self.size)
         turned[firsts] = -1.0
 
-        def pairs(purpose: str) -> list[Codes]:
+        def pairs(purpose: str) -> list[CoordinateCodes]:
             found = []
             for side, values in enumerate((np.ones(self.size), turned)):
                 codes = self._codes(values, keys, f"{purpose} {side}")
@@ -66,7 +66,7 @@ class RepetitionGame:
         )
         return replace(found, attack=f"two coordinates at a distance of {lag:,}; {found.attack}")
 
-    def _codes(self, values: NDArray[np.float64], keys: AuditKeys, purpose: str) -> Codes:
+    def _codes(self, values: NDArray[np.float64], keys: AuditKeys, purpose: str) -> CoordinateCodes:
         (stream,) = keys.draws(1, self.label, purpose, simulated=False).streams(0, 1)
         game = CoordinateGame(mechanism=self.mechanism, size=self.size)
         try:
@@ -74,7 +74,7 @@ class RepetitionGame:
         except Exception:  # nothing repeats in a refusal
             return np.zeros(self.size, np.int64)
 
-    def _lag(self, codes: Codes) -> int:
+    def _lag(self, codes: CoordinateCodes) -> int:
         """Return the lag, at most half of the report, at which codes agree most, in deviations."""
         centred = codes - codes.mean()
         spectrum = np.fft.rfft(centred, 2 * self.size)

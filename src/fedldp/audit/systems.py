@@ -13,7 +13,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import whose_word
 from fedldp.audit.adversary_views import AdversaryView, Transcript
-from fedldp.audit.canaries import CanaryPair, Shape, Swap, pairs
+from fedldp.audit.canaries import CanaryPair, ExampleShape, Swap, pairs
 from fedldp.audit.distinguishers import scores
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Distinguisher, LowerBound, best, lower_bound
@@ -83,7 +83,7 @@ class SystemGame:
 
     def pairs(self) -> list[CanaryPair]:
         """Return the pairs of inputs that are tried."""
-        shape = Shape(
+        shape = ExampleShape(
             input_shape=self.problem.input_shape,
             num_classes=self.problem.num_classes,
             count=self.count,

@@ -33,7 +33,7 @@ from fedldp.audit.results import Result
 from fedldp.data import Examples, Shares
 from fedldp.training.person_gradients import whose_rows
 
-Members = NDArray[np.bool_]
+Membership = NDArray[np.bool_]
 
 _OF_ITS_OWN = 64
 """With at least this many shadows, each example has its own variances, as in the source."""
@@ -52,7 +52,7 @@ class Played:
         updates: the estimates from their reports, shape (n, rounds, d).
     """
 
-    members: Members
+    members: Membership
     updates: Floats
 
 
@@ -151,7 +151,7 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
     ]
 
 
-def lira(shadows: Floats, members: Members, seen: Floats) -> Floats:
+def lira(shadows: Floats, members: Membership, seen: Floats) -> Floats:
     """Return log-likelihood ratios, member over non-member, shape (targets, m); 0 where unknown.
 
     Args:
@@ -235,7 +235,7 @@ def _attack(
     against: str,
     setting: str,
     scores: Floats,
-    truth: Members,
+    truth: Membership,
     note: str = "",
 ) -> Result:
     groups = np.repeat(np.arange(len(truth)), truth.shape[1])
@@ -254,7 +254,9 @@ def _attack(
     )
 
 
-def _of_persons(examples: Examples, scores: Floats, members: Members) -> tuple[Floats, Members]:
+def _of_persons(
+    examples: Examples, scores: Floats, members: Membership
+) -> tuple[Floats, Membership]:
     """Return persons' mean scores and membership, in place of their rows', shape (n, persons)."""
     if examples.people is None:
         return scores, members
@@ -264,7 +266,9 @@ def _of_persons(examples: Examples, scores: Floats, members: Members) -> tuple[F
     return scores @ (own / own.sum(0)), members[:, first]
 
 
-def _some(share: NDArray[np.int64], inside: Members, whose: NDArray[np.int64]) -> NDArray[np.int64]:
+def _some(
+    share: NDArray[np.int64], inside: Membership, whose: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return a client's examples in one run: the rows of at least one person."""
     chosen = share[inside[share]]
     return chosen if len(chosen) else share[whose[share] == whose[share[0]]]
