@@ -138,7 +138,7 @@ def test_a_public_number_stands_where_a_value_is_missing_and_a_feature_says_so(
         ),
         (
             {"filled": {"age": "x"}},
-            r"fill_columns.age = 'x': a column without categories is of num",
+            r"fill_columns.age = 'x': a column without categories holds num",
         ),
         ({"filled": {"label": 1.0}}, r"fill_columns: the column 'label' is .* label_column"),
         ({"filled": {"height": 1.0}}, r"fill_columns names 'height', which .* does not have"),

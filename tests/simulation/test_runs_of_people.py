@@ -120,7 +120,7 @@ def test_what_is_told_of_rows_is_as_ever_where_no_person_has_several(place: Path
         ("", ["dataset=digits", "client_column=", "ignore_columns=[]", "scale_columns={}"],
          "person_column: it applies to .csv and .parquet files only, and dataset = digits"),
         ("", ["person_column=", "ignore_columns=['visit', 'patient']", "rows_per_person=2"],
-         "rows_per_person = 2: visits.csv does not say which rows are one person's"),
+         "rows_per_person = 2: visits.csv does not name the person of each row"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_no_run(

@@ -86,7 +86,7 @@ def test_people_get_a_table_and_exit_status_2_where_one_is_refused(fedldp_comman
     [
         (("--grid", "epsilo=1,2"), "epsilo is not a setting of ldp_fl"),
         (("--set", "epsilo=1"), "epsilo is not a setting of ldp_fl"),
-        (("--grid", "epsilon=1", "--set", "epsilon=1"), "leave out one"),
+        (("--grid", "epsilon=1", "--set", "epsilon=1"), "leave one out"),
         (("--grid", "seed=1,2"), "--seeds"),
         (("nothere",), "recipe nothere: there is no such recipe"),
         (("quickstart", "--grid", "recipe=quickstart"), "give them in only one place"),
