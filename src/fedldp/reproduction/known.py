@@ -104,6 +104,10 @@ KNOWN = {
     "central-dp-mnist-clients10000": _CENTRAL,
     "ldpfl-mnist": _LDPFL_MNIST,
     "ldpfl-mnist-short": _LDPFL_MNIST,
+    "cldp-fed-fmnist": (
+        "clients and rounds, which are LDP-FL's here: the noise-free twin, fedavg-fmnist, has "
+        "84.9, and with 10 clients and 80 rounds CLDP-Fed has 89.8 (ldpfl-table1)"
+    ),
     "cldp-fed-fmnist-table1": (
         "not known why the paper's noise costs 3 points: at alpha 1 it is a few steps of 1e-10, "
         "and fedavg-fmnist-table1 with the same settings has the same 89.8"
