@@ -336,7 +336,7 @@ def _check_columns(X: Any) -> None:  # noqa: N803
     """Refuse a data frame with columns that are not numbers, with a helpful message.
 
     Raises:
-        EstimatorError: there is such a column.
+        EstimatorError: a column is not numeric.
     """
     kinds = getattr(X, "dtypes", None)
     if not hasattr(X, "columns") or kinds is None:

@@ -1,6 +1,6 @@
 """The transport to the sites of an agreement, through a pipe that carries bytes to nodes.
 
-    request -> journal -> nodes that said who they are -> answers, until all are in or the deadline
+    request -> journal -> identified nodes -> answers, until all are in or the deadline
 
 A site that does not or cannot answer gets the same request again until the deadline, and gives the
 same bytes. An answer counts once, for the site whose identity signed for its node.

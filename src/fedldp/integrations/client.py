@@ -1,4 +1,4 @@
-"""A composition's client half around somebody else's training.
+"""A composition's client half around the user's own training.
 
     weights of a round -> policy, ledger     may it answer, and did it already?
                        -> training           the user's own, sealed; if it fails there is NaN
@@ -92,7 +92,7 @@ _WORDS = {
     "over-budget": "the budget of this node's ledger does not cover another answer",
     "not-kept": "a later round was answered, and this round's answer is not stored",
     "ledger": "the ledger cannot be used",
-    "policy": "the composition does not answer this",
+    "policy": "the composition does not answer this request",
 }
 """Why a node refuses: fixed words, which depend on no example."""
 
@@ -188,7 +188,7 @@ class _Node:
 
 
 class PrivateClient:
-    """A composition's client half around somebody else's training.
+    """A composition's client half around the user's own training.
 
     Guarantee: whatever ``answer`` returns is the composition's report of the arrays that training
         returned. It is charged to the node's ledger, at the price of its event, before it leaves. A

@@ -46,8 +46,9 @@ _OF_CLIENTS, _OF_UNITS = 2, 3
 """Versions of the file: with one budget, of the client's whole input, or with budgets of other
 units.
 
-The first is older than units, and is still written for that one budget. In the second, a row of
-``budget`` names its unit, and ``cost`` is a JSON list: what a release added to each budget.
+The first version is older than units, and is still written for a single budget of the whole input.
+In the second, a row of ``budget`` names its unit, and ``cost`` is a JSON list: what a release added
+to each budget.
 """
 
 _COLUMNS = {

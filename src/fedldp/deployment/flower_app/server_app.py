@@ -68,7 +68,7 @@ class Pipe:
             if select.select([self.server], [], [], TICK)[0]:
                 (length,) = struct.unpack(">Q", self.read(8))
                 if not 0 < length <= LIMIT:
-                    raise ConnectionError(f"a frame of {length} bytes, more than {LIMIT}, or none")
+                    raise ConnectionError(f"a frame of {length} bytes, not of 1 to {LIMIT}")
                 frame = self.read(length)
                 kind = frame[:1]
                 if kind == b"E":
