@@ -167,7 +167,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
             "groups has 25 clients but persons has only 4 persons, so somebody would be at several",
         ),
         ({"recipe": "qickstart"}, {}, "did you mean quickstart"),
-        (PRIVATE, {"X": np.full((200, 3), np.nan)}, "X: row 0 holds NaN or inf; fill in numbers"),
+        (PRIVATE, {"X": np.full((200, 3), np.nan)}, "X: row 0 has NaN or inf; fill in numbers"),
     ],
 )
 def test_a_mistake_is_one_line(parameters: Any, extra: Any, line: str) -> None:

@@ -246,7 +246,7 @@ def test_a_cut_of_a_minute_loses_nothing(tmp_path: Path) -> None:
         for agent in stage.agents[1:]:
             agent.start()
         stage.server.start()
-        eventually(lambda: "site site-2 is there" in stage.server.text())
+        eventually(lambda: "site site-2 is connected" in stage.server.text())
         cable.cut()
         time.sleep(CUT)
         cable.mend()

@@ -35,7 +35,7 @@ def test_a_server_that_waits_says_for_whom_and_ends_at_ctrl_c(tmp_path: Path) ->
         eventually(lambda: status_of_server(folder)["sites"][1]["state"] == "ready")
         found = status_of_server(folder)
         assert [site["state"] for site in found["sites"]] == ["unseen", "ready", "unseen"]
-        eventually(lambda: "1 have, and site-0, site-2 not" in status_of_server(folder)["next"])
+        eventually(lambda: "1 have, but not site-0, site-2" in status_of_server(folder)["next"])
         (first, *_) = check_server(folder, tmp_path / "run.agreement", None, None)
         assert "it runs: round 1: waits until 3 sites" in first.what
         assert stage.server.process is not None
