@@ -278,8 +278,8 @@ def test_a_ledger_that_is_restored_is_charged_with_the_sites_own_cost(world: Wor
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("", "", "did not sign"),
-        ("2.0", "3.0", "did not sign"),
+        ("", "", "is not signed by its site"),
+        ("2.0", "3.0", "is not signed by its site"),
         ('"own_budget": 1', '"own_budget": 2', "is damaged"),
         ('"epsilon": 2.0', '"epsilon": 1e999', "is damaged"),
         ('"epsilon": 2.0', '"epsilon": -2.0', "is damaged"),

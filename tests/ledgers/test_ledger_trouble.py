@@ -68,7 +68,7 @@ def test_a_ledger_cannot_begin_on_a_full_disk(path: Path) -> None:
         try:
             SqliteLedger(path, PLENTY)
         except LedgerUnusable as error:
-            os._exit(7 if "cannot be made" in str(error) else 1)
+            os._exit(7 if "cannot be created" in str(error) else 1)
 
     process = apart(attempt)
     process.join()
