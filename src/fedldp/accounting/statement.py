@@ -420,7 +420,8 @@ def _part_lines(
     sites = persons_at_sites if part == "person" else 1
     found = releases.of_side(part).histories()
     if sites > 1 and found:
-        # The histories of a person's sites may differ: assume the most of all for each site.
+        # A person's sites may have different histories: charge each site the most releases of each
+        # event that any history has.
         found = [functools.reduce(operator.or_, found)]
     by_sum = adversary == "downlink"  # one release, computed from what all clients sent
     copies, shift = (1, sites) if by_sum else (sites, 1)

@@ -118,8 +118,9 @@ class InContrasts:
 class InLabels:
     """The weights of one class, taken from a linear model's weights less their class mean.
 
-    It is the class with the longest weights, or the first of several. If all of a client's examples
-    have one label, the class is that label, and its weights determine the client's whole solution.
+    It is the class whose weights have the largest norm; ties go to the first class. If all of a
+    client's examples have one label, the class is that label, and its weights determine the
+    client's whole solution.
 
     Attributes:
         model: the model; None until the chart is bound to one.

@@ -215,7 +215,7 @@ class RunConfig(RunSettings):
 
 
 def _shortest(proven: float | None, setting: float) -> float:
-    """Return the number with the fewest digits between the proven one and a setting close to it.
+    """Return the shortest decimal from the proven number up to a setting close above it.
 
     >>> _shortest(0.99999, 1.00004), _shortest(7.9992, 8.0), _shortest(0.5, 8.0)
     (1.0, 8.0, 8.0)

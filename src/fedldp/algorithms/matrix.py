@@ -132,8 +132,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         )
     if channel in ("shuffle", "sum") and parts.estimate.needs != "sum":
         what = {
-            "sender": "must know whose report it weighs",
-            "weight": "weighs reports by the example counts that come with them",
+            "sender": "must know whose report it weights",
+            "weight": "weights reports by the example counts that come with them",
             "reports": "reads reports one by one",
         }[parts.estimate.needs]
         raise ConfigError(

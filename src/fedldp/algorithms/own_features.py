@@ -26,10 +26,10 @@ class OwnFeatures:
     """A user's own function, from one example to a vector of numbers.
 
     It receives a copy of one example at a time, so that nothing else in a batch can change what it
-    returns. Two things are not checked, and every line of a statement then says so: that it keeps
-    nothing from one call to the next, and that it was fitted on none of the clients' examples. If
-    it fails, or returns anything but the right number of finite numbers, the example's features are
-    zeros, because a refusal would reveal it.
+    returns. Two conditions are not checked, and every line of a statement says so: the function
+    keeps nothing from one call to the next, and it was not fitted on any client's examples. If it
+    fails, or returns anything but the right number of finite numbers, the example's features are
+    zeros, because a refusal would reveal that it does.
 
     Attributes:
         address: "module:function", or "module:Class" for a class that is built without arguments

@@ -340,7 +340,7 @@ def draw_selection(
     Args:
         rho: positive, shape (n,): the inverse of every client's noise.
         stream: the server's stream for this round.
-        redraw: draw again until somebody is selected, which equals drawing from U(0, max P_i).
+        redraw: draw again until somebody is selected, which is equivalent to omega ~ U(0, max P_i).
 
     Returns:
         The selected clients, shape (n,), and how many draws selected nobody and were repeated.

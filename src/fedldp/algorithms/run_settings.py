@@ -246,7 +246,7 @@ class RunSettings(FrozenConfig):
     average: Annotated[float, Field(ge=0, le=1), LEFT_OUT] = Field(
         0.0,
         description="share of the rounds, counted from the last, whose weights are averaged to "
-        "give the model that is tested and saved; with 0 it has the last weights",
+        "give the model that is tested and saved; 0 takes the last weights",
     )
     class_weights: Annotated[list[ClassWeight] | None, LEFT_OUT] = Field(
         None,

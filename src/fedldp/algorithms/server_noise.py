@@ -43,10 +43,10 @@ def of_broadcast(settings: Settings, size: int) -> Event:
     more than u untrusted participants, there are at most u of them in all.) They know how many of
     them were drawn, say k, and what these sent. The other m - k participants are a sample of the
     other N - u clients, with all sets equally likely, so each is in it with probability q = (m -
-    k)/(N - u). What a release costs grows with q (docs/privacy, "Sums over secret samples"), so
-    the smallest k is the worst: 0, which gives m of N - u, or m - (N - u) if that is more, which
-    gives all of them. This holds in every round, whatever k is in others. Those who know less see
-    smaller q: m/(N - u') with u' < u, or m/N if they are not clients.
+    k)/(N - u). What a release costs grows with q (docs/privacy, "Sums over secret samples"), so the
+    smallest k is the worst. It is 0, so that m of the N - u are drawn; or, if m exceeds N - u, it
+    is m - (N - u), and all N - u are drawn. This holds in every round, whatever k is in others.
+    Those who know less see smaller q: m/(N - u') with u' < u, or m/N if they are not clients.
     """
     if settings.clip is None:
         return InClear(what="the scale of the noise, a median of private norms,")

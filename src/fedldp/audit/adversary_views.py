@@ -68,7 +68,7 @@ class Transcript:
         values: the server's estimate from what was seen alone, shape (n, R, k), float32.
         along: the whole estimate along the difference of the two updates, and along its signs,
             shape (n, 2 R).
-        bits: of the payloads, shape (n, R, b).
+        bits: the bits of the payloads, shape (n, R, b).
         whole: a digest of all that was seen.
         same: whether all rounds had the same payload, shape (n,).
     """

@@ -48,8 +48,8 @@ class Clocks:
     Attributes:
         name: for the reader.
         waits: whether clients wait T_W (Section 3.1); Algorithm 3 as printed has no wait.
-        prediction_error: of a client's prediction of its own times: the sigma of a log-normal
-            factor, drawn again in every round; None: the time model's error.
+        prediction_error: the error of a client's prediction of its own times: the sigma of a
+            log-normal factor, drawn again in every round; None: the time model's error.
         offset_seconds: standard deviation of a client's clock offset, which is the same in every
             round.
         tick_seconds: timers fire only at multiples of this, counted from the device's start; 0 for
@@ -92,8 +92,8 @@ class Habits:
     """What stays the same from round to round, in seconds.
 
     Attributes:
-        offsets: of each client's clock, shape (n,).
-        phases: of each client's timer within a tick, shape (n,).
+        offsets: the offset of each client's clock, shape (n,).
+        phases: the phase of each client's timer within a tick, shape (n,).
         delay: T, agreed on before the first round.
     """
 

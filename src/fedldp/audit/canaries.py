@@ -39,8 +39,9 @@ class Canary:
     """One of two inputs.
 
     Attributes:
-        examples: of the client.
-        change: of the broadcast's weights, in place of the trained one; None: the client trains.
+        examples: the examples of the client.
+        change: what is sent in place of the trained change of the weights; None: the client
+            trains.
     """
 
     examples: Examples
@@ -61,7 +62,7 @@ class ExampleShape:
     """What is public about a client's examples.
 
     Attributes:
-        input_shape: of one example.
+        input_shape: the shape of one example.
         num_classes: labels are 0 to num_classes - 1.
         count: how many examples it has; where persons are swapped, how many persons.
     """
@@ -94,7 +95,7 @@ def pairs(swap: Swap, shape: ExampleShape, *, updates: bool, lengths: bool) -> l
 
     Args:
         swap: what differs.
-        shape: of the client's examples.
+        shape: the shape of the client's examples.
         updates: whether updates may replace the trained ones.
         lengths: whether clients may have different numbers of examples.
     """

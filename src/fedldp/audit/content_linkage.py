@@ -331,7 +331,7 @@ def masked_vectors(
 
     Args:
         setup: the parameters.
-        round: of the sum.
+        round: the round of the sum.
         numbers: the clients' vectors, shape (n, d).
         streams: the randomness of their secrets.
     """

@@ -167,7 +167,8 @@ def law_of(
         reports = [known[word] for word in words]
     law: Law = Counter()
     for at, (word, report) in enumerate(zip(words, reports, strict=True)):
-        # All words up to the next one lead to its report: it equals this report, or is adjacent.
+        # Every word before the next known one leads to this report: the next one gives the same
+        # report, or is adjacent.
         law[report] += (words[at + 1] if at + 1 < len(words) else WORDS) - word
     law.pop(_AGAIN, None)
     return law

@@ -22,15 +22,16 @@ class Effort:
         mechanism_most_quick: most trials, for mechanisms that encode many reports at once.
         mechanism_most_coordinates: most coordinates with each input that a game of coordinates
             counts.
-        mechanism_long: coordinates of a report in which repeated noise is searched for.
+        mechanism_long: coordinates of a report that is searched for repeated noise.
         mechanism_most_words: words tried for each input where the words of a category are counted;
             a mechanism that needs more is not checked.
         system_explore: trials of each input of every pair, for choosing.
         system_most: trials of each input of the chosen pair, for counting.
         system_few: trials where no figure is small enough for ``system_most`` to refute it.
         system_trained: most trials, for systems that train again in every trial.
-        timing_trials: of each game on the arrivals of shuffled messages.
-        content_trials: of the games on the bits of messages; each randomises all reports again.
+        timing_trials: trials of each game on the arrivals of shuffled messages.
+        content_trials: trials of the games on the bits of messages; each randomises all reports
+            again.
         content_clients: the largest number of clients in such a game.
         sum_clients: clients of a secure sum.
         sum_repeats: how often its two rounds are summed.

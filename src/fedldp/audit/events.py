@@ -36,9 +36,9 @@ class Distinguisher:
     """An event, and how it was found.
 
     Attributes:
-        name: of the score.
-        score: of each trial.
-        threshold: of the score.
+        name: the name of the score.
+        score: the score of each trial.
+        threshold: the threshold of the score.
         above: whether the event is a score of at least the threshold, or else of at most the
             threshold.
         swapped: whether the event is likelier under the second input.
@@ -69,7 +69,7 @@ class LowerBound:
         attack: the pair and the event, for the reader.
         delta: at which epsilon is bounded.
         false_hits: how often the event occurred with the input for which it is rarer.
-        confidence: of the bound by this event.
+        confidence: the confidence level of the bound by this event.
     """
 
     lower: float

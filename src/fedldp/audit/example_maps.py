@@ -33,7 +33,7 @@ class PlannedMapGame:
     The statement proves an epsilon of 0: the features of an example reveal nothing about another.
 
     Attributes:
-        config: of the run.
+        config: the configuration of the run.
         problem: public facts about its data.
     """
 

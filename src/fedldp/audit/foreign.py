@@ -47,8 +47,8 @@ class ForeignClient(Mechanism):
     """A client played by a function: ``function(arrays)`` returns what it would send.
 
     Attributes:
-        address: of the function, "module:name".
-        shapes: of the float32 arrays that the function gets in a list.
+        address: the address of the function, "module:name".
+        shapes: the shapes of the float32 arrays that the function gets in a list.
         beside: whether to look only at what it returns besides one array of each of these shapes.
     """
 
@@ -181,7 +181,7 @@ class PlannedForeignGame:
         client: the attacked client.
         kind: "reports": the games of mechanisms; "repeats": whether answers to one input are equal;
             "shared noise": whether numbers of one answer have equal noise.
-        unit: of the claim; "client-run": two successive reports.
+        unit: the unit of the claim; "client-run": two successive reports.
         epsilon: the claimed epsilon.
         delta: the delta of the claim.
         effort: how many trials.
@@ -343,10 +343,11 @@ def planned_foreign_games(
 
     Args:
         address: "module:function".
-        unit: of the claim: "client-round", where all arrays are replaced; or "weight", one number.
+        unit: the unit of the claim: "client-round", where all arrays are replaced; or "weight", one
+            number.
         epsilon: claimed for one answer.
-        delta: of the claim.
-        shapes: of the arrays that the function gets.
+        delta: the delta of the claim.
+        shapes: the shapes of the arrays that the function gets.
         effort: how many trials.
 
     Raises:

@@ -65,9 +65,9 @@ class Forger:
     """Writes forged reports.
 
     Attributes:
-        encoder: of an honest client.
-        share: of a modulus that one liar uses, where reports are added modulo a number.
-        bits: of the modulus, if the encoder does not state it.
+        encoder: the encoder of an honest client.
+        share: the share of a modulus that one liar uses, where reports are added modulo a number.
+        bits: the number of bits of the modulus, if the encoder does not state it.
     """
 
     encoder: Encoder

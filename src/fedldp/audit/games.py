@@ -93,8 +93,9 @@ class ReportGame:
             proven: epsilon at the first of them, which determines how many trials are worthwhile.
             effort: how many trials to make.
             keys: the source of streams.
-            confidence: of each bound.
-            trials: of each input, for counting; None: as many as ``effort`` says.
+            confidence: the confidence level of each bound.
+            trials: the number of trials of each input, for counting; None: as many as ``effort``
+                says.
         """
         many = type(self.mechanism).encode_many is not Mechanism.encode_many
         many &= not self.mechanism.costly
@@ -251,8 +252,8 @@ class CoordinateGame:
     """The adversary sees the codes of a report's coordinates, each of which has one of two values.
 
     The game is for events that state independent and identical coordinates, so that each coordinate
-    is a trial. If the coordinates are not so, the event is wrong, and a bound above it is a right
-    verdict all the same.
+    is a trial. If they are dependent or differ in law, the event is wrong, and a bound above it is
+    still a correct verdict.
 
     Attributes:
         mechanism: the attacked mechanism.

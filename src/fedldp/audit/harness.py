@@ -2,10 +2,10 @@
 
 The code between the question's bytes and the answer's is a deployment's: policy, turns, ledger,
 store, training, encoder, packing. Two things differ, and neither gives the adversary less. The
-client's keys come from the audit's seed, so that a game can be repeated; its streams are still of a
-deployment's kind if the mechanism accepts them. And if training draws nothing but the order of
-examples, the harness trains once for each canary and question: an adversary that knows this order
-learns no less.
+client's keys come from the audit's seed, so that a game can be repeated; its streams are still of
+the kind that a deployment uses if the mechanism accepts them. And if training draws nothing but the
+order of examples, the harness trains once for each canary and question: an adversary that knows
+this order learns no less.
 """
 
 from __future__ import annotations
@@ -322,8 +322,8 @@ class AttackedClient:
 
         Args:
             canary: what the client has.
-            keys: of the trial.
-            ledger: of the client; None: one in memory.
+            keys: the keys of the trial.
+            ledger: the ledger of the client; None: one in memory.
             trains: whether it trains for every question, even if once would do.
         """
         if ledger is None:
@@ -381,7 +381,7 @@ def update_of(
     Args:
         step: the local update.
         broadcast: the broadcast that it answers.
-        examples: of the client.
+        examples: the examples of the client.
         simulated: the key of its randomness, for steps that run only in simulations.
     """
 

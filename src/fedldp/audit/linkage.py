@@ -46,17 +46,18 @@ _IN_WORDS = {"within": "within a round", "across": "from round to round"}
 
 @dataclass(frozen=True, kw_only=True)
 class _Count:
-    """The hits of one game, for which a confidence will give the interval.
+    """The hits of one game; a confidence level later turns them into an interval.
 
     Attributes:
         attack: how messages were linked.
         hits: correct links.
         trials: independent trials.
-        figures: of the game. "channel": what the server sees, a shuffler's messages or a secure
-            sum's masked vectors; "span": whether both messages are of one round; "evidence": what
-            it linked them by; "clocks": how real clocks differ from the time model; "target": any
-            client, or the slowest; "clients": n, among whose messages the server picks one;
-            "delay_seconds": the typical proposal for T; "chunk": coordinates in one message.
+        figures: the figures of the game. "channel": what the server sees, a shuffler's messages or
+            a secure sum's masked vectors; "span": whether both messages are of one round;
+            "evidence": what it linked them by; "clocks": how real clocks differ from the time
+            model; "target": any client, or the slowest; "clients": n, among whose messages the
+            server picks one; "delay_seconds": the typical proposal for T; "chunk": coordinates in
+            one message.
     """
 
     attack: str
@@ -97,7 +98,7 @@ def linkage(
     """Try to link the messages of a configuration's shuffler, and of a secure sum in its place.
 
     Args:
-        config: of a system that shuffles.
+        config: the configuration of a system that shuffles.
         dataset: the data; None: loaded by ``config.dataset``.
         data_dir: the data folder.
         effort: how much to try: ``QUICK`` or ``FULL``.

@@ -108,7 +108,7 @@ def audit(
         classes: the mechanisms' classes.
         effort: how much to try of each: ``QUICK`` or ``FULL``.
         confidence: that all bounds hold together; the bounds share the probability of error.
-        trials: of each input, for counting; None: as many as seem worthwhile.
+        trials: the number of trials of each input, for counting; None: as many as seem worthwhile.
         seed: of all randomness.
         workers: processes; any number gives the same bounds.
         tell: called with a line of progress for each game.

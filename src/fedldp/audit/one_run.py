@@ -95,9 +95,11 @@ def guessed(scores: NDArray[np.float64], coins: NDArray[np.bool_], share: float)
     """Return how many guesses are made, and how many are right.
 
     Args:
-        scores: of each canary: the larger, the likelier its coin shows heads; 0 says nothing.
+        scores: the score of each canary: the larger, the likelier its coin shows heads; 0 says
+            nothing.
         coins: the coins thrown.
-        share: of the canaries that are guessed: the ones with the largest scores by absolute value.
+        share: the share of the canaries that are guessed: those whose scores have the largest
+            absolute values.
     """
     guesses = max(1, int(share * len(scores)))
     surest = np.argsort(-np.abs(scores), kind="stable")[:guesses]

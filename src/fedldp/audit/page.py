@@ -42,7 +42,7 @@ def extra_attacks(
     """Make the attacks on a system that give no bound on epsilon.
 
     Args:
-        config: of the system.
+        config: the configuration of the system.
         quick: whether to try little instead of much.
         seed: of all randomness.
         tell: is called with lines of progress.

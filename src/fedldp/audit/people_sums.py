@@ -57,7 +57,7 @@ class PlannedPeopleCheck:
     The proven epsilon is 0: what others add to a sum reveals nothing about a person.
 
     Attributes:
-        config: of the run.
+        config: the configuration of the run.
         problem: public facts about its data.
     """
 
@@ -287,7 +287,7 @@ class _NoNoise:
 
 
 class _Nothing:
-    """Stands for the sums over people without any gradient."""
+    """Stands in for the sums over people, and computes no gradient: every sum is zero."""
 
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Sums:
         return np.zeros(weights.size)

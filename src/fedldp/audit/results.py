@@ -118,7 +118,7 @@ class Picture:
 
     Attributes:
         original: float32, shape (channels, height, width).
-        recovered: of the same shape.
+        recovered: an array of the same shape.
     """
 
     original: NDArray[np.float32] = field(repr=False)
@@ -152,7 +152,7 @@ class Result:
         proven: the epsilon of the event that is charged; None if nothing is proven.
         stated_by: whose word ``proven`` rests on: "fedldp", or the address of a user's own code,
             whose figure nothing here proves; ``as_json`` calls it "stated" then.
-        confidence: of the interval.
+        confidence: the confidence level of the interval.
         trials: how many trials were counted.
         verdict: for epsilon, "bug" if proven < lower, "claim-broken" if claimed < lower, else "ok";
             "fails its contract" if no figure is false, but a mechanism accepts what it must refuse,

@@ -37,7 +37,7 @@ class PlannedSenderGame:
     its sender nor whether an earlier round's report came from the same client.
 
     Attributes:
-        config: of the run, with what the server draws before it.
+        config: the configuration of the run, with what the server draws before it.
         problem: public facts about its data.
         effort: how many trials.
     """

@@ -31,7 +31,7 @@ class SystemGame:
     """The adversary knows that a client has one of two inputs, and sees what its role allows.
 
     Attributes:
-        config: of the system, with what the server draws before a run.
+        config: the configuration of the system, with what the server draws before a run.
         problem: the shape of its data.
         index: the client's number.
         adversary: who looks at the client.
@@ -75,7 +75,7 @@ class SystemGame:
 
     @property
     def apart(self) -> str:
-        """How the run differs from an honest server's, in words after a comma, or nothing."""
+        """How this run differs from one with an honest server: words after a comma, or none."""
         found = [f"in round {self.rounds[0]} alone"] if self.rounds[0] > 1 else []
         found += ["asked again"] if self.asked > 1 else []
         found += [f"all that the server tells times {self.factor:g}"] if self.factor != 1 else []
@@ -101,7 +101,7 @@ class SystemGame:
             explore: trials of each input of every pair, for choosing.
             count: trials of each input of the chosen pair.
             keys: the source of streams.
-            confidence: of each bound.
+            confidence: the confidence level of each bound.
         """
         with one_thread():
             pair, events = self.choose(deltas, explore, count, keys)
@@ -151,11 +151,11 @@ class PlannedSystemGame:
     Attributes:
         setting: the configuration of the system, in words.
         size: d.
-        unit: of the figures.
+        unit: the unit of the figures.
         neighbours: how the inputs differ.
         game: the game to play.
         effort: how many trials.
-        deltas: at which epsilon is bounded; one row each.
+        deltas: the deltas at which epsilon is bounded, with one row for each.
         claimed: the epsilon claimed at each of them.
         claim_unit: the unit of the claim.
         proven: the epsilon proven at each of them.

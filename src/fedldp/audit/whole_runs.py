@@ -36,7 +36,7 @@ class WholeRun:
     """One training, from the first round to the last, with a coin for every canary.
 
     Attributes:
-        config: of the system, with what the server draws before a run.
+        config: the configuration of the system, with what the server draws before a run.
         problem: the shape of its data.
         unit: "record": the canaries are records of one client, each either blank or lit in one
             pixel that no other lights; "person": they are persons of that client, each with two

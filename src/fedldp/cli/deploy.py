@@ -243,7 +243,7 @@ def join(
         float | None,
         typer.Option(
             metavar="LIMIT",
-            help="the limit on everything that the site ever releases of these data, or for each"
+            help="the limit on everything the site ever releases about these data, or about each"
             " person if the run protects people; without it, the command says what such a "
             "run costs",
         ),
@@ -487,8 +487,8 @@ def accept(
         list[str],
         typer.Argument(
             metavar="FILE | WORDS | DIGEST",
-            help="the agreement's file; over HTTPS also its ten words or its digest, as the "
-            "server's operator reads them out, to fetch it from the server",
+            help="the agreement's file; or, to fetch it over HTTPS, its ten words or digest as the "
+            "server's operator reads them out",
         ),
     ],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
@@ -1010,7 +1010,7 @@ def _show_cost(
 
 
 def _report(found: list[Any]) -> None:
-    """Print the results of the checks; exit with 2 if something is not in order."""
+    """Print the results of the checks; exit with 2 if any check failed."""
     for what in found:
         typer.echo(f"{'ok' if what.ok else 'NOT OK':<7}{what.what}")
     if not all(what.ok for what in found):

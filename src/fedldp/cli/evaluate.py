@@ -20,8 +20,8 @@ Threshold = Annotated[
     float | None,
     typer.Option(
         metavar="P",
-        help="with two classes: predict class 1 from this probability upwards; for example, its "
-        "public share",
+        help="with two classes: predict class 1 from this probability upwards; for example, the "
+        "public share of class 1",
     ),
 ]
 

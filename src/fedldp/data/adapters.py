@@ -30,7 +30,7 @@ class Gathered:
     """Examples that were read but not yet checked.
 
     Attributes:
-        features: of each example, shape (N, ...).
+        features: the features of each example, shape (N, ...).
         labels: shape (N,).
         groups: the person of each example, shape (N,), if the source names it.
         names: the names of the features, if they are columns.

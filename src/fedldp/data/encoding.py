@@ -24,7 +24,7 @@ class Encoded:
     Attributes:
         table: the source.
         features: float32 of shape (n, d).
-        names: of the d features; of a category, "column=text".
+        names: the names of the d features; of a category, "column=text".
         labels: n texts; empty if labels were not requested.
         clients: n texts, or None.
         people: n texts, or None.

@@ -306,7 +306,7 @@ class Dataset:
             if held.names != read.names:
                 raise DataError(
                     f"{context} the test set has the columns {_listed(held.names)}, and the "
-                    f"training set {_listed(read.names)}; give both the same, in one order"
+                    f"training set {_listed(read.names)}; make the names and their order equal"
                 )
             groups = None if person is None else held.aside.get(person)
         found = cls.from_arrays(
@@ -382,7 +382,7 @@ class Dataset:
             if each.names != read[0].names:
                 raise DataError(
                     f"data set {name!r}: client {i} has the columns {_listed(each.names)}, and "
-                    f"client 0 {_listed(read[0].names)}; give all of them the same, in one order"
+                    f"client 0 {_listed(read[0].names)}; make the names and their order equal"
                 )
         held = None if test is None else checked_rows(test, f"data set {name!r}: test")
         if held is not None and held.people is not None and whole.people is not None:

@@ -45,7 +45,8 @@ class PublishedDataset:
         files: the files that the loader reads, in order.
         archive: the one download that holds all the files, if they are not served one by one.
         stand_in: a smaller data set, used if it is present and this one is not.
-        means: of each channel of the training images in [0, 1]; empty if none are published.
+        means: the mean of each channel of the training images in [0, 1]; empty if none are
+            published.
         deviations: the standard deviations, in the same form.
     """
 

@@ -163,7 +163,7 @@ class Agreement:
             have signed the server's certificate. Empty: each site decides for itself.
         budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
             each is signed by its site, because all sites see them.
-        version: of the fedldp that made it. None: any version may take part.
+        version: the version of the fedldp that made it. None: any version may take part.
         initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see the
             module ``initial``. None: the server draws the weights.
         frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; they must be
@@ -481,7 +481,7 @@ def read_agreement(
     """Return the agreement in a file, without importing or trusting anything that it names.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         data_dir: the data folder.
         own: systems, mechanisms and features, as "module:name", that may be imported all the same,
             because nothing is known about them otherwise; None: any.

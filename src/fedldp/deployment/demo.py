@@ -59,7 +59,8 @@ class Demo:
     """The result of a demo.
 
     Attributes:
-        accuracy: of the final model on the test set; None if the server cannot test it.
+        accuracy: the accuracy of the final model on the test set; None if the server cannot test
+            it.
         final: all metrics of that model, as in a run's summary.
         rounds: how many rounds were completed.
         privacy: the server's statement.

@@ -41,7 +41,7 @@ def read_file(path: Path, what: str) -> bytes:
     """Return the content of a document's file.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         what: the kind of document, for error messages.
 
     Raises:

@@ -42,12 +42,12 @@ def examples_for(
     one.)
 
     Args:
-        agreement: of the run.
+        agreement: the agreement of the run.
         source: the site's data.
         place: the path of the data, for error messages.
         most: how many examples its answers are charged for. None: they are not charged by number.
-        kept: the streams that the site draws once for the run, by purpose; one of them decides
-            which rows to use of a person who has too many.
+        kept: the streams that the site draws once for the run, by purpose; if a person has too many
+            rows, one of the streams decides which of them to use.
 
     Raises:
         ConfigError: the examples have another shape, or lack the person that they belong to.

@@ -87,7 +87,7 @@ def agreed_initial(agreement: Agreement, path: Path) -> Vector:
     """Return the weights in a file, if they are the agreed weights.
 
     Raises:
-        ConfigError: they are others, or as ``read_initial``.
+        ConfigError: they are other weights, or ``read_initial`` raises it.
     """
     weights = read_initial(path, agreement.layout)
     if digest_of_weights(weights).hex() != agreement.initial:

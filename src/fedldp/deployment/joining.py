@@ -118,7 +118,7 @@ class Invite:
         quorum: as in ``agree``.
         deadline_seconds: how long the server waits in one phase.
         nonce: 32 hexadecimal digits, so that no two invites are equal.
-        version: of the fedldp that wrote it.
+        version: the version of the fedldp that wrote it.
         initial: see ``Agreement``.
         frozen: see ``Agreement``.
     """
@@ -302,7 +302,7 @@ class Joining:
     """A site's answer to an invite.
 
     Attributes:
-        name: of the site.
+        name: the name of the site.
         key: its public key, 64 hexadecimal digits.
         invite: the digest of the invite that it answers.
         document: as signed and sent.
@@ -350,10 +350,11 @@ class Terms:
         data: the site's examples.
         budget: the limit of everything that the site ever releases about these data. None: not
             decided yet.
-        label_column: of a table; None: the invite's.
-        person_column: of a table; None: the invite's.
+        label_column: the label column of a table; None: the invite's.
+        person_column: the person column of a table; None: the invite's.
         people: the public lower bound on how many persons the site has. None: it states none.
-        epsilon: of the site's own budget. None: the epsilon that the invite has for all sites.
+        epsilon: the epsilon of the site's own budget. None: the epsilon that the invite has for all
+            sites.
     """
 
     data: Path
@@ -403,7 +404,7 @@ class Joined:
     Attributes:
         file: the file to send to the server's operator.
         joining: the content of the file.
-        policy: of the site.
+        policy: the policy of the site.
         expected: the agreement that results if as many sites join as expected.
         authorities: whether the site trusts the invite's authorities. ``known``: it trusted them
             before; ``taken``: it trusts them from now on; ``kept``: it keeps the ones it had,
@@ -422,7 +423,7 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
 
     Args:
         invite: the invite that the site was sent.
-        name: of the site.
+        name: the name of the site.
         terms: what its operator decided; None for a site that has a policy and a key in the folder.
         folder: the site's folder, created if it does not exist.
 

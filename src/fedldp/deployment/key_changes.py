@@ -143,7 +143,7 @@ class EarlierKeys:
     """What a site still keeps of its earlier keys.
 
     Attributes:
-        changes: of its key, oldest first.
+        changes: the changes of its key, oldest first.
         receipts: by earlier key, the secret that opens its receipts.
     """
 
@@ -175,7 +175,7 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
     If it is interrupted at any point, the same call completes the change to the same new key.
 
     Args:
-        policy: of the site, whose agent must not be running.
+        policy: the policy of the site, whose agent must not be running.
 
     Returns:
         The change to send to the server's operator, its file, and the digests of the agreements

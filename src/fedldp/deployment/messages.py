@@ -44,7 +44,7 @@ class Challenge:
     """The server asks a site who it is.
 
     Attributes:
-        digest: of the agreement.
+        digest: the digest of the agreement.
         challenge: fresh random bytes to sign.
     """
 
@@ -57,7 +57,7 @@ class Ask:
     """The server sends a request.
 
     Attributes:
-        digest: of the agreement.
+        digest: the digest of the agreement.
         receipt: the last one that the site gave in any run, or ``NO_RECEIPT``.
         request: as ``wire`` packs it.
     """
@@ -74,7 +74,7 @@ class Hello:
     Attributes:
         index: its place in the roster.
         signature: see ``to_sign``.
-        receipt: of the last release of this run that has left the site.
+        receipt: the receipt of the last release of this run that has left the site.
     """
 
     index: int
@@ -87,8 +87,8 @@ class Answered:
     """A site's answer.
 
     Attributes:
-        receipt: of the last release of this run, or the one that the server showed, if that is
-            later.
+        receipt: the receipt of the last release of this run, or the one that the server showed, if
+            that is later.
         answer: as ``wire`` packs it.
     """
 

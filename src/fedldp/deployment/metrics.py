@@ -173,7 +173,7 @@ def of_server(known: dict[str, Any]) -> list[Metric]:
         ),
         Metric(
             "site_last_seen_seconds",
-            "When the site was last heard of, in seconds since 1970.",
+            "When the site was last heard from, in seconds since 1970.",
             each(lambda site: _seconds(site["last_seen"])),
         ),
         Metric("site_rounds", "Rounds that the site answered.", each(lambda site: site["rounds"])),
@@ -211,7 +211,7 @@ def of_site(
         Metric("refuses", "1: the agent refuses all requests.", _one(known["refuses"] is not None)),
         Metric(
             "server_last_seen_seconds",
-            "When the server was last heard of, in seconds since 1970.",
+            "When the server was last heard from, in seconds since 1970.",
             _one(_seconds(known["last_seen"])),
         ),
         Metric("releases", "Releases in the site's ledger.", _one(releases)),

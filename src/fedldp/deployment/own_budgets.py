@@ -54,7 +54,7 @@ class OwnBudget(FrozenConfig):
         """Refuse a configuration that would not spend exactly this budget.
 
         Args:
-            config: of the run.
+            config: the configuration of the run.
             epsilon: the configuration's value for the site.
 
         Raises:
@@ -167,7 +167,7 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
     """Refuse values for single sites that a site did not consent to show.
 
     Args:
-        config: of the run.
+        config: the configuration of the run.
         keys: the roster's keys, in order.
         budgets: in the same order; none if all sites have one value.
 

@@ -95,7 +95,7 @@ class DemoEnvironment:
 
         Args:
             folder: the folder for all files.
-            config: of the run.
+            config: the configuration of the run.
             channel: how reports reach the server.
             link: what carries the messages.
             data_dir: the data folder.

@@ -214,8 +214,8 @@ class FlowerPipe:
         if reader is not None:
             _log.warning("a second ServerApp of Flower replaces the first")
             self._drop(reader)
-        # Two objects for one connection, because reader and writer have different timeouts. Neither
-        # # may lack a timeout, because both share whether the system blocks.
+        # Two objects for one connection, because reader and writer have different timeouts. Both
+        # need a timeout, because the two objects share one blocking mode.
         newcomer.settimeout(PATIENCE)
         with self._writing, self._changed:
             self._connection = newcomer.dup()

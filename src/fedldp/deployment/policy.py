@@ -115,7 +115,7 @@ class SitePolicy(FrozenConfig):
     """A site's policy: immutable, and checked on creation."""
 
     data: Path = Field(description="the site's examples: a .npz, .csv or .parquet file")
-    label_column: str = Field("label", description="of a .csv or .parquet file")
+    label_column: str = Field("label", description="the column of labels in a table")
     person_column: str | None = Field(
         None,
         description="the column of a .csv or .parquet file that says which person a row belongs "
@@ -130,7 +130,7 @@ class SitePolicy(FrozenConfig):
     ledger: Path = Field(description="the file of the site's ledger")
     witness: Path | None = Field(
         None,
-        description="a file that no back-up includes; each release adds a line to it; create it "
+        description="a file that no back-up includes, to which each release adds a line; create it "
         "empty, once",
     )
     state: Path = Field(
@@ -182,7 +182,7 @@ class SitePolicy(FrozenConfig):
         0.0,
         ge=0,
         le=1e6,
-        description="the time from a request to its answer, at least, in seconds, so that the "
+        description="the least time from a request to its answer, in seconds, so that the "
         "timing reveals less; 0 answers at once",
     )
     budget: BudgetTable | None = Field(

@@ -85,9 +85,9 @@ class KeptReceipts:
     earlier key's until the site gives another; see ``key_changes``.
 
     Args:
-        folder: of the run; the receipts are in ``receipts`` beside it.
+        folder: the folder of the run; the receipts are in ``receipts`` beside it.
         run: its name.
-        sites: of the run.
+        sites: the sites of the run.
 
     Raises:
         RunError: a receipt is damaged.

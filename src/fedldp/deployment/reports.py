@@ -27,10 +27,10 @@ class ReportChecker:
     """Checks the reports of a run.
 
     Attributes:
-        agreement: of the run.
+        agreement: the agreement of the run.
         role: the server's role.
         draws: the server's randomness.
-        state: of the server, in the current round.
+        state: the state of the server, in the current round.
     """
 
     agreement: Agreement

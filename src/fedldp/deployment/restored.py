@@ -59,7 +59,7 @@ def charge_lost(
     Secrets of unfinished rounds are removed, so that they never mask a second value.
 
     Args:
-        policy: of the site.
+        policy: the policy of the site.
         since: agreements that were accepted since then, which the copy lacks. To continue with such
             an agreement, accept it again.
         restores: how often this copy was restored: after each restore, everything may have been
@@ -105,7 +105,7 @@ def moved_to(policy: SitePolicy, last: str) -> None:
     """Mark a ledger in a new place, if it is complete and only its mark is a copy.
 
     Args:
-        policy: of the site.
+        policy: the policy of the site.
         last: the first digits of the last release's hash, as the operator noted it before; "none"
             if nothing was released.
 
@@ -137,7 +137,7 @@ class _Placed:
     """An agreement, and the most that the site may have released in its run.
 
     Attributes:
-        agreement: of the run.
+        agreement: the agreement of the run.
         place: the number of a site in the roster that releases at least as much as this site.
         rounds: the largest number of rounds that the site can have taken part in.
     """
@@ -199,8 +199,8 @@ def _check_all_named(
         charged += max(0, whole - of_run) * restores
     often = renewals(entries)
     # An earlier fedldp did not count renewals: an entry that the ledger lacks may then be a
-    # release, # unless the owner's renewal is in the copy. So may an entry that only a receipt
-    # proves.
+    # release, unless the owner's renewal is in the copy. An entry that only a receipt proves may be
+    # one, too.
     lost = 0 if mark.renewals is None else mark.renewals - often
     short = mark.number - lost - len(entries) - charged
     if mark.seen is not None:
@@ -244,7 +244,7 @@ class Restored:
     """The agreements that a site's last restore charged.
 
     Args:
-        policy: of the site.
+        policy: the policy of the site.
     """
 
     def __init__(self, policy: SitePolicy) -> None:

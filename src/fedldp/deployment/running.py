@@ -51,7 +51,7 @@ def run_site(
     """Run a site's agent until SIGTERM or Ctrl-C stops it.
 
     Args:
-        policy: of the site.
+        policy: the policy of the site.
         test_keys: see ``Agent``.
         metrics: see ``metrics.serving``.
         json_log: whether the log has one JSON object per line.

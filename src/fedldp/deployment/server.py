@@ -77,15 +77,15 @@ class Served:
     """The result of a deployed run.
 
     Attributes:
-        agreement: of the run.
+        agreement: the agreement of the run.
         rounds: one record for each round.
         weights: the final model by name: its trained parameters, float32, and the frozen ones.
         privacy: the statement about what was in fact released.
         run_dir: the server's folder.
         most_frequent: the share of the most frequent class among the server's own test examples, 0
             to 1; None without a test set.
-        confusion: of the final model on these examples; see ``simulation.result.Result``. Also None
-            if the server was restarted after the last test.
+        confusion: the confusion matrix of the final model on these examples; see
+            ``simulation.result.Result``. Also None if the server was restarted after the last test.
         doubts: in words, what makes its metrics doubtful.
     """
 
@@ -121,7 +121,7 @@ class Server:
     """A server in its folder, which is created if it does not exist.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
         agreement: the content of the agreement's file.
         test: labelled examples for testing the model, before standardisation. None: no tests.
         initial: the file of the agreed initial weights, if there are any.
@@ -416,7 +416,8 @@ class _Test:
     Attributes:
         counts: the number of examples of each class, shape (num_classes,); None if the model is not
             tested.
-        confusion: of the last test, in the form of ``Result``; None before the first test.
+        confusion: the confusion matrix of the last test, in the form of ``Result``; None before the
+            first test.
     """
 
     def __init__(self, agreement: Agreement, test: Examples | None) -> None:

@@ -167,7 +167,7 @@ class Agent:
             return pack(self._hello(run, message))
         with self._answering:
             # Each answer has its own timer: if requests that arrive together shared one, the wait
-            # for the # last answer would reveal how long the others took.
+            # for the last answer would reveal how long the others took.
             asked = time.monotonic()
             answered, left, entries = self._answered(run, message)
             answer = pack(answered)

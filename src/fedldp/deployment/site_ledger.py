@@ -111,7 +111,7 @@ class SiteLedger:
     together, if there is no witness or the witness was set back too.
 
     Args:
-        policy: of the site.
+        policy: the policy of the site.
         look: whether to write nothing; the ledger must then exist, and is not marked.
 
     Raises:
@@ -427,7 +427,7 @@ class Witness:
     This class never creates the file: if its disk is missing, a new file would know nothing.
 
     Args:
-        path: of the file.
+        path: the path of the file.
     """
 
     _LINE = re.compile(rb"[0-9T:+-]{1,40} (\d{1,18}) ([0-9a-f]{64})")

@@ -178,9 +178,9 @@ class Sites:
     """The sites of an agreement: a ``transport.Transport``.
 
     Args:
-        agreement: of the run.
+        agreement: the agreement of the run.
         pipe: carries messages to nodes.
-        journal: of the server.
+        journal: the journal of the server.
         receipts: the last receipt of each site, which this class keeps up to date.
         check: raises WireError for a report that no site would send.
         watch: is told about events.

@@ -25,8 +25,9 @@ class SiteData:
 
     Attributes:
         found: the content of the file.
-        label_column: of a table.
-        person_column: of a table, if the site's name for it differs from the agreement's.
+        label_column: the label column of a table.
+        person_column: the person column of a table, if the site's name for it differs from the
+            agreement's.
     """
 
     found: Examples | Table
@@ -95,9 +96,9 @@ def open_source(path: Path, label_column: str, person_column: str | None = None)
     """Read a site's file.
 
     Args:
-        path: of the file.
-        label_column: of a table.
-        person_column: of a table; None: the agreement's.
+        path: the path of the file.
+        label_column: the label column of a table.
+        person_column: the person column of a table; None: the agreement's.
 
     Raises:
         FedldpError: it cannot be read, or a .npz file holds no examples.

@@ -31,7 +31,7 @@ def stated(
     """Return the statement of a deployed run.
 
     Args:
-        config: of the run.
+        config: the configuration of the run.
         releases: who released what in which round, and, if reports are summed, who is in each sum.
         summed: the secure sum between the clients and the server, if there is one.
         simulated: whether all randomness comes from a seed.

@@ -122,7 +122,7 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
     """Return the name and the text of the unit of a run's server, which ends with the run.
 
     Args:
-        agreement: of the run; the run folder will be beside it, with the same name.
+        agreement: the agreement of the run; the run folder will be beside it, with the same name.
         options: more options of ``fedldp deploy server``.
 
     Raises:

@@ -55,8 +55,8 @@ class Presence:
 
     Attributes:
         there: whether it is connected.
-        silent: seconds since it was last heard of. None: it never was.
-        version: of its fedldp, as the site states; "" if it has not stated it yet.
+        silent: seconds since it was last heard from. None: it never was.
+        version: the version of its fedldp, as the site states; "" if it has not stated it yet.
     """
 
     there: bool
@@ -110,7 +110,7 @@ class Watch:
     # Events
 
     def heard(self, site: int, seconds_ago: float = 0.0) -> None:
-        """Note when a site was last heard of."""
+        """Note when a site was last heard from."""
         at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
         with self._lock:
             known = self._sites[site].last_seen

@@ -271,9 +271,9 @@ class PrivateClient:
         """Return the guarantee for a node.
 
         Args:
-            node: the node whose latest run the statement covers, by its ledger; if there were other
-                runs, a warning says what all of them cost. None: a node that answers in every round
-                of a run.
+            node: a node's name: the statement covers the latest run in its ledger; if there were
+                other runs, a warning says what all of them cost. None: a node that answers in every
+                round of a run.
 
         Raises:
             ConfigError: the node has no ledger.

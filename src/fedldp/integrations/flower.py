@@ -83,7 +83,7 @@ class PrivateMod:
         settings: changes to the recipe's settings, by name.
 
     Raises:
-        ConfigError: flwr is not installed, or as ``PrivateClient``.
+        ConfigError: flwr is not installed, or ``PrivateClient`` would raise it.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class PrivateMod:
             time.sleep(left)
         elif self._fixed:
             log.warning(
-                "answer_after_seconds = %g: a reply took longer, which its time revealed; raise "
+                "answer_after_seconds = %g: a reply took longer, and its time revealed that; raise "
                 "the setting",
                 self._fixed,
             )

@@ -967,7 +967,7 @@ def _history_from_record(record: Mapping[str, Any], events: Mapping[int, Event])
         check_count("phase", phase)
     check_count("round", record["round"])
     if record["round"] > LARGEST_ROUND:
-        raise ConfigError("a round is beyond the last")
+        raise ConfigError("a round's number is too large")
     if any(len(request) != DIGEST_BYTES for _, request, _ in answered):
         raise ConfigError("a request's digest is truncated")
     once = len({x for x, _, _ in answered}) == len(answered) and len(set(kinds)) == len(kinds)
@@ -1042,7 +1042,7 @@ def unpack_indices(packed: list[int] | Mapping[str, Any]) -> Places:
             raise ConfigError("ranges of clients are damaged")
         found = np.concatenate([np.zeros(0, np.int64), *(np.arange(a, b + 1) for a, b in pairs)])
     if found.max(initial=0) > LARGEST_CLIENT:
-        raise ConfigError("a client is beyond the last")
+        raise ConfigError("a client's number is too large")
     return found
 
 

@@ -57,7 +57,7 @@ Holds = Callable[[int], bool]
 
 
 def always(client: int) -> bool:
-    """Return True: for events that are never drawn once."""
+    """Return True; a ``Holds`` for events that are never drawn once."""
     return True
 
 

@@ -51,7 +51,7 @@ class FixedPoint:
         if not 0 < self.whole_bits + self.fraction_bits <= MOST_BITS:
             raise ConfigError(
                 f"whole_bits = {self.whole_bits} and fraction_bits = {self.fraction_bits}: give 1 "
-                f"to {MOST_BITS} together"
+                f"to {MOST_BITS} in total"
             )
 
     @property

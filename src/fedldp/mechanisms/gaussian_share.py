@@ -265,7 +265,7 @@ def shared_gaussian(
 
     Args:
         size: coordinates of a rotated vector, D.
-        mu: of one round, against an adversary who sees sums.
+        mu: mu of one round, against an adversary who sees sums.
         shares: honest shares in every sum, from 1.
         clients: clients in every sum, n.
         rounds: rounds of the run, T.

@@ -33,11 +33,11 @@ class GaussianSummand(Gaussian):
 
     The step of the client's own grid is a whole number of units. So the report is that of
     ``Gaussian`` times that number, plus a uniform fraction of a step in each coordinate. The
-    fraction is drawn independently of everything, so all of this is post-processing. The guarantee
-    is that of ``Gaussian``, by this one report, whatever it is summed with and whether or not the
-    sum is secret. Clients' deviations may differ: the reader of a sum needs the unit and the number
-    of reports, but no client's deviation. Without the fractions of steps, a sum would be a multiple
-    of the greatest common divisor of all clients' steps; if clients share one deviation, that would
+    fraction is drawn independently of everything, so all of this is post-processing. This one
+    report has the guarantee of ``Gaussian``, whatever it is summed with and whether or not the sum
+    is secret. Clients' deviations may differ: the reader of a sum needs the unit and the number of
+    reports, but no client's deviation. Without the fractions of steps, a sum would be a multiple of
+    the greatest common divisor of all clients' steps; if clients share one deviation, that would
     reveal it exactly.
 
     Args:

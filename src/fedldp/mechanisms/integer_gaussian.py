@@ -279,7 +279,7 @@ def integer_gaussian(
 
     Args:
         size: the number of coordinates, d.
-        mu: of one release, against an adversary who sees a sum of ``shares`` reports.
+        mu: mu of one release, against an adversary who sees a sum of ``shares`` reports.
         distance: the largest L2 distance of neighbouring vectors, in fine steps.
         shares: honest shares in every sum, from 1.
         vectors: the largest number of vectors of half the distance that all reports together sum

@@ -10,7 +10,7 @@ from fedldp.core.errors import ConfigError
 ALL = "all"
 HEAD = "head"
 REQUIRES_GRAD = "requires_grad"
-"""As the model's own code marks each parameter, by its ``requires_grad``."""
+"""Train the parameters that the model's own code marks with ``requires_grad``."""
 
 _SHOWN = 5
 

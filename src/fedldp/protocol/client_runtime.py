@@ -201,8 +201,8 @@ class OneClient:
             raise PrivacyError(f"keys: they belong to another run; give those of {policy.run}")
         most, classes = self.role.most_examples, self.role.num_classes
         if most is not None and len(self.examples) < most:
-            # With fewer examples its answers would reveal their number: what is charged is an equal
-            # share, which is public.
+            # Answers from fewer examples would reveal how many the client has; the number that is
+            # charged, an equal share, is public.
             raise PrivacyError(
                 f"examples: the client has {len(self.examples)}, and its answers are charged for "
                 f"{most}, no fewer; add public examples"

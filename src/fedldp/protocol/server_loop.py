@@ -44,8 +44,8 @@ class Round:
     Attributes:
         round: counted from 1.
         clients: how many clients took part, that is, sent a report.
-        accuracy: of the new global model, 0 to 1, on the test data that ``RunConfig.tested_on``
-            names; None where it was not tested.
+        accuracy: the accuracy of the new global model, 0 to 1, on the test data that
+            ``RunConfig.tested_on`` names; None where it was not tested.
         loss: the model's mean cross-entropy on the same data.
         uplink_bits_per_client: mean bits that a client sent, including position labels.
         seconds: wall-clock time without ``waited``.

@@ -96,7 +96,7 @@ class _Spent(_Document):
     epsilon: Size | None
     delta: Share
     of: Size | None
-    idealised: bool = False  # an earlier version says it only in its statement
+    idealised: bool = False  # earlier versions say so only in the statement
 
 
 class _Left(_Document):

@@ -63,8 +63,8 @@ class Row:
     """A cell with its comparison.
 
     Attributes:
-        row: of the table, or the name of a curve.
-        column: of the table, or a point of the curve.
+        row: the row of the table, or the name of a curve.
+        column: the column of the table, or a point of the curve.
         recipe: its name; for a gain, several joined by "-".
         paper: the paper's number, 0 to 1; None if it gives none.
         paper_lowest: the lower end, if the paper gives a range; ``paper`` is the upper end.

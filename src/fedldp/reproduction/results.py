@@ -75,7 +75,7 @@ class Published:
         recipe: the recipe of the cell.
         digest: of what it is valid for.
         rounds: number of rounds of its runs.
-        seeds: of its runs.
+        seeds: the seeds of its runs.
         mean: accuracy after the last round, or another metric, 0 to 1.
         deviation: sample standard deviation over the seeds; None for one seed.
         after: mean and deviation after other rounds, by round.

@@ -250,7 +250,7 @@ class _Memory:
         kept = self.sender.store.known(f"sum-{name}", self.round)
         if kept is None:
             raise PrivacyError(
-                f"round {self.round}: what it was told ({name}) is lost: nothing is sent"
+                f"round {self.round}: what the client stored ({name}) is lost, so nothing is sent"
             )
         return kept["content"].tobytes()
 

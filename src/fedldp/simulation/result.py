@@ -50,9 +50,9 @@ class Result:
         run_dir: the run folder; None if nothing was written.
         schema: what the model takes and returns.
         doubts: in words, what makes the metrics doubtful.
-        confusion: of the final model, how many test examples of each true class (row) it assigned
-            to each class (column). The simulator measures it on its own test set; it is not a
-            release. None if clients test, and for more than 100 classes.
+        confusion: the confusion matrix of the final model, how many test examples of each true
+            class (row) it assigned to each class (column). The simulator measures it on its own
+            test set; it is not a release. None if clients test, and for more than 100 classes.
     """
 
     recipe: str | None

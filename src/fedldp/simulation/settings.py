@@ -175,7 +175,7 @@ def beside(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     anywhere; where nothing is there, it is taken from the current folder.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         settings: in it.
     """
     found = dict(settings)

@@ -126,9 +126,9 @@ class Codes:
     def own_right(self, client: Client) -> int | None:
         """Return how many of its test examples the client's own network classifies correctly.
 
-        None if the client has no such network, if nothing was noted when it was trained, or if the
-        client tests on examples that are not its own: then nobody was told that a score passes
-        through the head, which saw the client's examples.
+        None if the client has no such network, if no score was recorded when the network was
+        trained, or if the client tests on examples that are not its own. In this last case, nobody
+        was told that a score passes through the head, which saw the client's examples.
         """
         if self.epochs is None or self.num_clients is not None:
             return None

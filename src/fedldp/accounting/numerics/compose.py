@@ -70,7 +70,7 @@ def two_valued_delta(epsilon: float, count: int, at_epsilon: float) -> float:
     at most (far less up to a count of 1e6), plus 1e-320.
 
     Args:
-        epsilon: of each mechanism, above 0 and up to 700.
+        epsilon: the epsilon of each mechanism, above 0 and up to 700.
         count: the number of mechanisms, from 0; a count of 1e8 takes about 0.1 s.
         at_epsilon: at least 0.
 
@@ -97,7 +97,7 @@ def two_valued_epsilon(epsilon: float, count: int, delta: float) -> float:
     bound, for a delta below 1e-300). It is rounded up, by a relative 1e-13 or so.
 
     Args:
-        epsilon: of each mechanism, above 0 and up to 700.
+        epsilon: the epsilon of each mechanism, above 0 and up to 700.
         count: the number of mechanisms, from 0; a count of 1e8 takes about a second.
         delta: from 0 to below 1.
 

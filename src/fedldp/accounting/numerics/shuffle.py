@@ -102,7 +102,7 @@ def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta:
     relative 1e-6 or less, and up to 1e-4 for an epsilon of 1e-3 and a count of 1e8.
 
     Args:
-        epsilon: of each message, above 0 and up to 30.
+        epsilon: the epsilon of each message, above 0 and up to 30.
         num_reports: n, honest messages shuffled together, from 1.
         count: d T for d coordinates, each shuffled separately, over T rounds, from 0; adaptive
             composition is covered. It takes from 0.1 to 3 s.
@@ -142,7 +142,7 @@ def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta:
     but up to 1e-3 for an epsilon of 1e-3 and a count of 1e8.
 
     Args:
-        epsilon: of each report, above 0 and up to 30.
+        epsilon: the epsilon of each report, above 0 and up to 30.
         num_reports: n, honest reports shuffled together, from 1.
         count: d T, from 0.
         delta: from 0 to below 1.
@@ -226,7 +226,7 @@ def end_losses(epsilon: float, num_reports: int, exponent: float, flipped: bool)
     client is at the high end, the mass at j is multiplied by (p e^epsilon j + q (n - j))/(p n).
 
     Args:
-        epsilon: of each report.
+        epsilon: the epsilon of each report.
         num_reports: n.
         exponent: outcomes with probability below about e^-exponent are left out.
         flipped: False for high against low, True for low against high.

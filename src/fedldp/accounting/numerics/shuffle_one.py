@@ -55,7 +55,7 @@ def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> f
     the outcomes that make up delta, plus 1e-39). Beyond that, an upper bound.
 
     Args:
-        epsilon: of the report without the shuffler, above 0 and up to 30.
+        epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
         num_reports: n, honest reports shuffled together, from 1.
         at_epsilon: at least 0.
 
@@ -88,7 +88,7 @@ def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> floa
     pair. It takes a few seconds at most.
 
     Args:
-        epsilon: of the report without the shuffler, above 0 and up to 30.
+        epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
         num_reports: n, honest reports shuffled together, from 1.
         delta: from 0 to below 1.
 
@@ -117,7 +117,7 @@ def shuffled_one_lower(epsilon: float, num_reports: int, delta: float) -> float:
     It is the epsilon of the worst k found by ``shuffled_one_epsilon``, rounded down throughout.
 
     Args:
-        epsilon: of the report without the shuffler, above 0 and up to 30.
+        epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
         num_reports: n, honest reports shuffled together, from 1 to 1,000,000.
         delta: from 1e-300 to below 1.
 

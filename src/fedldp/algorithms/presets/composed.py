@@ -158,7 +158,7 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
         "share of the rounds, counted from the last, whose weights are averaged to give the model "
-        "that is tested and saved; with 0 it has the last weights. If not set, 0.5 if the "
+        "that is tested and saved; 0 takes the last weights. If not set, 0.5 if the "
         "mechanism draws noise, else 0",
         None,
     ),

@@ -71,7 +71,7 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
         "share of the rounds, counted from the last, whose weights are averaged to give the model "
-        "that is tested and saved; with 0 it has the last weights. If not set, 0.5",
+        "that is tested and saved; 0 takes the last weights. If not set, 0.5",
         None,
     ),
 )

@@ -1,4 +1,4 @@
-"""Personalised LDP: every client chooses its own budget, and the server weighs it by its noise.
+"""Personalised LDP: clients choose their own budgets, and the server weights each by its noise.
 
     Broadcast: weights W(r-1)
         |

@@ -213,7 +213,8 @@ def selected_first(settings: Settings, once: PerRun) -> Participation:
     """Return the clients of each round, selected by the inverse of the noise that each needs.
 
     Args:
-        settings: the settings of the preset; a draw needs the choices of all clients.
+        settings: the settings of the preset, with the choices of all clients, which the selection
+            needs.
         once: the noise of one round.
 
     Raises:

@@ -48,7 +48,7 @@ def attack(
     """Return the results of known attacks on one system.
 
     Args:
-        config: of the system, which may be a user's own.
+        config: the configuration of the system, which may be a user's own.
         dataset: its data; None: loaded by ``config.dataset``.
         seed: of all the adversary's randomness, from 0 to below 2**32; the same seed repeats the
             attack.

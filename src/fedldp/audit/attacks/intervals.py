@@ -63,7 +63,7 @@ def curve(
         scores: shape (m,).
         truth: the right answers, shape (m,).
         groups: the report that each score comes from, shape (m,).
-        seed: of the bootstrap.
+        seed: the seed of the bootstrap.
 
     Raises:
         ConfigError: all answers are yes, or all are no.

@@ -32,8 +32,8 @@ def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Fl
 
     Args:
         scoring: the model.
-        steps: of the search.
-        update: of one client, shape (d,).
+        steps: the number of steps of the search.
+        update: the update of one client, shape (d,).
         label: the guessed class.
         start: the image to begin with, shape (pixels,).
     """

@@ -179,7 +179,7 @@ def nearest_centre(shadows: Played, updates: Floats) -> Floats:
 
     Args:
         shadows: n clients.
-        updates: of the targets, shape (targets, rounds, d).
+        updates: the updates of the targets, shape (targets, rounds, d).
 
     Returns:
         Differences of squared distances, shape (targets, m).

@@ -27,10 +27,10 @@ class Prior:
     """What images look like, judging by public images.
 
     Attributes:
-        mean: of all, shape (pixels,).
-        classes: of each class, shape (classes, pixels).
+        mean: the mean of all, shape (pixels,).
+        classes: the mean of each class, shape (classes, pixels).
         low: the smallest value of a pixel.
-        high: the largest.
+        high: the largest value of a pixel.
     """
 
     mean: Floats

@@ -67,7 +67,7 @@ class AttackScenario:
     Attributes:
         config: the run's, with its schedule.
         inputs: its data.
-        seed: of the attack.
+        seed: the seed of the attack.
         size: number of examples of the attacked client, or of persons, if the data name them.
         pool: candidates whose membership is asked, twice as many as ``size``.
         public: the adversary's own examples.
@@ -105,8 +105,8 @@ class AttackScenario:
         Args:
             config: what is attacked.
             dataset: its data; None: loaded by ``config.dataset``.
-            seed: of the attack.
-            most_examples: of the attacked client.
+            seed: the seed of the attack.
+            most_examples: the largest number of examples of the attacked client.
             rounds: the largest number of rounds that are examined.
             visits: see the attribute.
             data_dir: the data folder.
@@ -222,7 +222,7 @@ class AttackScenario:
 
         Args:
             examples: the client's.
-            number: of the client, which determines its randomness.
+            number: the number of the client, which determines its randomness.
 
         Returns:
             The server's estimates, as changes of the broadcast weights; zeros in rounds in which

@@ -546,7 +546,8 @@ class Advice:
         """Return the tables to display: one of the references, and one for each trust.
 
         A row begins with its name or its epsilon. Then come the figures of ``METRICS``, each with
-        its deviation, the share of the way that is kept, and the rule's verdict.
+        its deviation; the share of the way from guessing to no protection that the model keeps; and
+        the rule's verdict.
         """
         beside = [
             [name, *self._cells(self.free(name)), self._kept_words(self.free(name)), ""]

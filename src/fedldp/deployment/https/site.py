@@ -155,7 +155,7 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> b
     """Return the file of the agreement that a server runs, which sites of the roster may fetch.
 
     Args:
-        url: of the server: https://HOST:PORT.
+        url: the server's URL, https://HOST:PORT.
         ca: PEM: the authorities that may vouch for the server's certificate.
         key: the site's identity.
         limit: the most bytes that the file may have.

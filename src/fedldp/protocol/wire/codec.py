@@ -315,7 +315,7 @@ def read_reports_to(question: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
         alike[place] = False
         found[name] = np.ascontiguousarray(rows[:, place]).view(dtype)[:, 0]
     if (rows[:, :head] != rows[0, :head])[:, alike].any():
-        raise malformed("it is one of several answers, which differ in more than their payloads")
+        raise malformed("the answers that came together differ in more than their payloads")
     reports = Reports(
         round=first.round,
         size=first.size,
@@ -350,7 +350,7 @@ def _wrong_columns(reports: Reports) -> str:
     if weight is not None and not (np.isfinite(weight) & (weight >= 0)).all():
         return "a weight is not a finite number of at least 0"
     if client is not None and not (client >= 0).all():
-        return "a client is not 0 or more"
+        return "a client's number is negative"
     return ""
 
 

@@ -158,11 +158,11 @@ class Reports:
 
     Attributes:
         round: see ``Report``, here and below.
-        size: of each report.
+        size: the size of each report.
         payloads: their packed contents, uint8, shape (n, bytes of one).
-        chunk: of each report.
-        weight: of each report, float64, shape (n,), where clients release weights.
-        epsilon: of each report.
+        chunk: the chunk of each report.
+        weight: the weight of each report, float64, shape (n,), where clients release weights.
+        epsilon: the epsilon of each report.
         client: the sender of each, int64, shape (n,), where senders are told.
     """
 

@@ -235,7 +235,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="a too small f_r does not affect MNIST (500 clients)",
+        says="too small an f_r does not affect MNIST (500 clients)",
         cells=("ldp-fl-mnist-fig3-n500", "ldp-fl-mnist-fig4-n500-fr0.1"),
         ours="{:.1f} with all 500 clients, {:.1f} with 50 of them in a round",
         holds=lambda found: abs(found[0] - found[1]) <= _CLOSE,
@@ -252,7 +252,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="a too small f_r affects Fashion-MNIST significantly (200 clients)",
+        says="too small an f_r affects Fashion-MNIST significantly (200 clients)",
         cells=("ldp-fl-fmnist-fig4-fr1", "ldp-fl-fmnist-fig4-fr0.1"),
         ours="{:.1f} with all 200, {:.1f} with 20",
         holds=lambda found: found[0] - found[1] >= _MUCH,
@@ -260,7 +260,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="a too small f_r affects CIFAR-10 significantly",
+        says="too small an f_r affects CIFAR-10 significantly",
         cells=("ldp-fl-cifar10-fig4-fr1", "ldp-fl-cifar10-fig4-fr0.1"),
         ours="{:.1f} with all 500, {:.1f} with 50",
         holds=lambda found: found[0] - found[1] >= _MUCH,

@@ -264,7 +264,7 @@ def _keep(figure: int) -> PaperClaim:
 
 _REST_CAUSES = {
     "mnist": "above (A), and level with (B) within the standard error of five seeds",
-    "digits": "not known: nor is it the loss",
+    "digits": "not known; it is not the loss either",
 }
 """By data of Fig. 2: where (C) stands with the classifier that the paper cites, not softmax."""
 

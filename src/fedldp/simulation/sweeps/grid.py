@@ -84,7 +84,7 @@ class Job:
     Attributes:
         recipe: the recipe's name.
         settings: what identifies its cell of the table: "recipe", and the grid's settings.
-        seed: of the run.
+        seed: the seed of the run.
         config: the run's configuration, or None if that is refused.
         refused: why it is refused, in one line.
     """
