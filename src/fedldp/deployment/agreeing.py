@@ -53,7 +53,8 @@ def agree(
         link: see ``Link``.
         server_ca: SHA-256 of the certificates of the authorities that may vouch for the server; see
             ``certificates.fingerprints``.
-        budgets: each site's own, in any order; together they become the list ``epsilon``.
+        budgets: each site's own budget, in any order; together the budgets become the list
+            ``epsilon``.
         initial: digest of the weights that the run begins with; see ``initial.digest_of_file``.
 
     Raises:
@@ -99,8 +100,8 @@ def agree(
 
     on(config).check()
     if target is not None:
-        # The target must be met for the smallest sum that the quorum allows: the agreement states
-        # that.
+        # The target must be met for the smallest sum that the quorum allows, because the
+        # agreement's statement is about that sum.
         config = calibrated(config, target, lambda one: on(one).computed_statement(target.delta))
     agreement = on(config)
     agreement.check()
@@ -129,7 +130,7 @@ def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
 
 
 def _decided(config: RunConfig, channel: Channel) -> RunConfig:
-    """Return ``config`` with its participation set, if that was left to fedldp."""
+    """Return ``config`` with its participation set if the configuration leaves it to fedldp."""
     if getattr(config, "participation", None) != "auto":
         return config
     if (

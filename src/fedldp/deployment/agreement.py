@@ -144,26 +144,26 @@ class Agreement:
     """A run that real sites take part in.
 
     Attributes:
-        run: its name: 32 hexadecimal digits.
+        run: the name of the run, 32 hexadecimal digits.
         config: the system's settings as clients are told them, with everything that is drawn before
             a run.
         problem: public facts about the data of all sites together.
         channel: see ``Channel``.
         sites: the roster; a site's place in it is its number as a client.
-        quorum: how many sites must take part in a round; in a sum, also how many must stay to its
-            end. With committees, each committee needs as many: a smaller one is left out, and a
-            round needs at least one committee.
+        quorum: how many sites must take part in a round and, if reports are summed, stay to the end
+            of the sum. With committees, each committee needs this many sites; a smaller committee
+            is left out, and a round needs at least one committee.
         untrusted_clients: how many clients of each sum may collude with the server.
         deadline_seconds: how long the server waits in one phase.
         test_seed: the seed of all randomness, for the demo only: it protects nothing.
         statement: what is protected if every round has only as many sites as the quorum requires,
             and each of them takes part in all rounds.
-        link: see ``Link``; an agreement of an earlier version has none, which means Flower.
+        link: see ``Link``; an agreement that an earlier version made names no link and uses Flower.
         server_ca: SHA-256 of the certificates (DER) of authorities; over HTTPS, one of them must
             have signed the server's certificate. Empty: each site decides for itself.
         budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
             each is signed by its site, because all sites see them.
-        version: the version of the fedldp that made it. None: any version may take part.
+        version: the version of fedldp that made the agreement. None: any version may take part.
         initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see the
             module ``initial``. None: the server draws the weights.
         frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; they must be
@@ -188,10 +188,10 @@ class Agreement:
     frozen: str | None = None
 
     def check(self) -> None:
-        """Refuse one that cannot be deployed or contradicts itself; this imports the model.
+        """Import the model; refuse an agreement that cannot be deployed or contradicts itself.
 
         Raises:
-            ConfigError: it is refused; the message says why.
+            ConfigError: the agreement is refused; the message says why.
         """
         _check_version(self.version)
         _check_roster(self.sites)
@@ -327,7 +327,7 @@ class Agreement:
         """The name and digest of the public features that every site computes, or None.
 
         Raises:
-            ConfigError: they cannot be computed from examples of this shape.
+            ConfigError: the features cannot be computed from examples of this shape.
         """
         return name_and_digest(self.config, self.problem)
 
@@ -390,7 +390,7 @@ class Agreement:
 
     @property
     def draws_once(self) -> bool:
-        """Whether something of the examples is randomised once and charged once."""
+        """Whether anything from the examples is randomised once and charged once."""
         return any(map(draws_once, self.events_of(0)))
 
     def rounds_of(self, site: int) -> int:
@@ -443,9 +443,10 @@ class Agreement:
 
         Args:
             sites: the protected sites.
-            there: how many of them take part in every round in which one of them does; if sites
-                differ, their rounds differ too, and all are assumed to take part.
-            delta: of approximate guarantees; None: the configuration's.
+            there: how many of these sites take part in every round in which one of them does; if
+                sites have their own budgets, their rounds differ too, so all sites are assumed to
+                take part.
+            delta: the delta of approximate guarantees. None: the configuration's delta.
         """
         groups: dict[Event, list[int]] = {}
         alike = None if self.budgets else self.events_of(0)
@@ -483,11 +484,13 @@ def read_agreement(
     Args:
         path: the path of the file.
         data_dir: the data folder.
-        own: systems, mechanisms and features, as "module:name", that may be imported all the same,
-            because nothing is known about them otherwise; None: any.
+        own: systems, mechanisms and features, as "module:name", that may be imported nevertheless,
+            because nothing is known about them without an import. None: any of them may be
+            imported.
 
     Raises:
-        ConfigError: it cannot be read, is not an agreement of this version, or names other code.
+        ConfigError: the file cannot be read, is not an agreement of this version, or names other
+            code.
     """
     content = read_file(path, "agreement")
     try:
@@ -576,7 +579,7 @@ def check_stated(agreement: Agreement) -> None:
     """
     try:
         found = upgraded(agreement.statement)  # an earlier version may lack keys
-        if agreement.link == "https":  # it also named a program that HTTPS does not use
+        if agreement.link == "https":  # earlier versions also named an unused program
             warnings = found["warnings"]
             found["warnings"] = [TIMED if w == TIMED_OVER_FLOWER else w for w in warnings]
     except (KeyError, TypeError, AttributeError):
@@ -592,7 +595,7 @@ def check_stated(agreement: Agreement) -> None:
 def _as_before(statement: dict[str, Any]) -> dict[str, Any]:
     """Return a statement as earlier versions wrote it.
 
-    They named no assumption about own models, and none about declared ranges and classes.
+    Their statements named no assumption about own models or about declared ranges and classes.
     """
 
     def named(texts: Sequence[str]) -> list[str]:
@@ -622,11 +625,11 @@ def check_frozen(agreement: Agreement, agreed: str | None) -> None:
     """Refuse a model whose frozen parameters differ from those agreed on.
 
     Args:
-        agreement: as it is computed here.
+        agreement: the agreement as computed here.
         agreed: the digest that all parties have.
 
     Raises:
-        ConfigError: they differ.
+        ConfigError: the parameters differ.
     """
     if agreement.frozen != agreed:
         config = agreement.config

@@ -75,7 +75,7 @@ def server_certificate(signer: Certified, hosts: Sequence[str], days: int) -> Ce
     Args:
         signer: the authority, with its key.
         hosts: names and IP addresses at which clients reach the server; at least one.
-        days: as in :func:`authority`.
+        days: see :func:`authority`.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.load_pem_x509_certificate(signer.certificate)
@@ -105,7 +105,7 @@ def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
 
     Args:
         folder: where the files are written.
-        hosts: as in :func:`server_certificate`.
+        hosts: see :func:`server_certificate`.
         days: how long the server's certificate is valid.
 
     Raises:
@@ -120,7 +120,7 @@ def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
 
 
 def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
-    """Replace server.key and server.pem by new ones, for the same hosts and by the same authority.
+    """Replace server.key and server.pem; the hosts and the authority stay the same.
 
     Parties that trust the authority trust the new certificate. ca.pem may hold other authorities
     too.
@@ -130,7 +130,7 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
         days: the validity of the new certificate, which ends no later than its authority's.
 
     Returns:
-        The end of its validity.
+        The end of the new certificate's validity.
 
     Raises:
         ConfigError: a file cannot be read, or the new certificate would not outlast the present
@@ -172,7 +172,7 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
         *map(str, names.get_values_for_type(x509.IPAddress)),
     ]
     new = server_certificate(signer, hosts, left)
-    # If it stops between the two files, they do not match, and the server reports that.
+    # If this stops between the two files, they do not match, and the server reports the mismatch.
     replace_secret(folder / "server.key", new.key)
     replace_file(folder / "server.pem", new.certificate)
     return x509.load_pem_x509_certificate(new.certificate).not_valid_after_utc
@@ -281,7 +281,8 @@ class ServerTls:
         """Read the files again if they were renewed; return whether they were.
 
         Raises:
-            ConfigError: they cannot be used, or not yet; the server continues with the former ones.
+            ConfigError: the new files cannot be used, or not yet; the server continues with the
+                former ones.
         """
         written = self._written()
         if written == self._seen:

@@ -198,7 +198,7 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse a site whose people do not fit; its operator learns why, which no round may reveal.
+    """Refuse people that do not fit; the operator learns the reason, which no round may reveal.
 
     Raises:
         FedldpError: an agreement is about people, but the data do not say which person a row

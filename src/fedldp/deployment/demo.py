@@ -1,8 +1,8 @@
 """All parties of a run on one machine, each a process: a server, agents, and optionally Flower.
 
 The demo makes its own certificates and keys, uses a simulation's shares as data, and draws all
-randomness from the seed: so the final weights equal the simulation's, and nothing is protected. It
-always ends every process that it started.
+randomness from the seed. The final weights therefore equal the simulation's, and nothing is
+protected. It always ends every process that it started.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class LedgerOfSite:
     """The content of a site's ledger after the run.
 
     Attributes:
-        site: its name.
+        site: the name of the site.
         entries: the number of releases, without messages that depend on no data.
         spent: the cost of these releases, in the unit of ``kind``; infinite if something was sent
             unprotected.
         rounds: the rounds in which something was released, ascending.
-        kind: of budget.
+        kind: the kind of budget.
         of_one: whom the budget protects, if not the whole site.
     """
 
@@ -60,7 +60,7 @@ class Demo:
 
     Attributes:
         accuracy: the accuracy of the final model on the test set; None if the server cannot test
-            it.
+            the model.
         final: all metrics of that model, as in a run's summary.
         rounds: how many rounds were completed.
         privacy: the server's statement.
@@ -108,7 +108,7 @@ def run_demo(
     Args:
         config: any configuration that can be deployed; its seed gives all randomness.
         channel: how reports reach the server.
-        link: carries the messages.
+        link: what carries the messages.
         kill: whether to kill an agent, the server and Flower's app processes during the run.
         data_dir: the data folder.
         say: is called with one line for each event.

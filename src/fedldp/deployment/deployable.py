@@ -22,7 +22,7 @@ def without_simulation(config: RunConfig) -> RunConfig:
             "target.adversary = summing-server and channel = sum"
         )
     _check_values(config)
-    public = {n: getattr(config, n) for n in config.per_client}  # told to all, where they agree
+    public = {n: getattr(config, n) for n in config.per_client}  # told to all, if sites consent
     without = config.for_client(0).changed(**public)
     if config.composition.channel.delays is None:
         return without
@@ -46,7 +46,7 @@ def check_told(config: RunConfig) -> None:
 
 
 def _check_relay(config: RunConfig) -> None:
-    """Refuse a shuffler of whole reports: in a deployment nobody runs one.
+    """Refuse a shuffler of whole reports, because nobody runs one in a deployment.
 
     Raises:
         ConfigError: the configuration has such a shuffler.

@@ -19,7 +19,7 @@ LARGEST = 1 << 24
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """Return a document's canonical bytes, of which the digest is computed.
+    """Return a document's canonical bytes, from which its digest is computed.
 
     Raises:
         ValueError: the document holds NaN or infinity.
@@ -59,7 +59,7 @@ def parse(content: bytes, kind: type[_Document]) -> _Document:
     """Return the document in ``content``.
 
     Raises:
-        ConfigError: it is damaged, of another kind or version, or holds unprintable text.
+        ConfigError: the document is damaged, of another kind or version, or holds unprintable text.
     """
     try:
         read = json.loads(content)

@@ -37,9 +37,9 @@ def examples_for(
 
     Whether a site takes part must not reveal its examples, so examples that do not fit are left out
     instead of causing a refusal. If a site's answers are charged for a fixed number of examples,
-    they must not reveal how many it has either, so examples of zeros replace missing ones. (Not in
-    a demo, whose randomness protects nothing: it repeats a simulation, whose equal shares differ by
-    one.)
+    they must not reveal how many it has either, so examples of zeros replace missing ones. (A demo
+    adds no examples, because its randomness protects nothing and it repeats a simulation, whose
+    equal shares differ by one.)
 
     Args:
         agreement: the agreement of the run.
@@ -117,7 +117,7 @@ def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
 
 
 def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
-    """Refuse a file without persons, which says something about the file but not about its rows."""
+    """Refuse a file without persons; this reveals a fact about the file but none about its rows."""
     if is_about_people(agreement) and not said:
         raise ConfigError(
             f"data {place}: run {agreement.run[:8]} is about persons, but the file does not say "
@@ -138,11 +138,11 @@ def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begu
         begun: whether the site released something in the run.
 
     Returns:
-        Whether they are the noted examples; False if nothing was released and they differ or none
-        were noted yet.
+        Whether the examples are the noted ones; False if nothing was released and either the
+        examples differ or none were noted yet.
 
     Raises:
-        PrivacyError: something was released, and they differ or the note is gone.
+        PrivacyError: something was released, and the examples differ or the note is gone.
     """
     noted = store.known(_NOTED)
     if noted is not None and np.array_equal(noted["digest"], _digest(examples)):
@@ -161,7 +161,7 @@ def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begu
 
 
 def begin_with(examples: Examples, store: FolderStore) -> None:
-    """Record the examples that a run begins with, and remove what was stored for others.
+    """Record the examples that a run begins with, and remove what was stored for other examples.
 
     Raises:
         RunError: the old files cannot be removed.

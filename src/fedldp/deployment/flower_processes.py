@@ -2,7 +2,7 @@
 
 Flower starts programs that start programs in new sessions, so neither a process group nor a tree of
 child processes has them all. They are recognised by the folder in their environment or, because
-some programs hide their environment, by their Flower's addresses in their arguments.
+some programs hide their environment, by the addresses of the Flower instance in their arguments.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def find(folder: Path, ports: Mapping[str, int]) -> list[FlowerProcess]:
 
 
 def is_waiting(log: bytes) -> bool:
-    """Return whether the last message that a SuperNode took still lacks a reply, by its log."""
+    """Return whether, by its log, a SuperNode still owes a reply to the last message it took."""
     return log.rfind(_TAKEN) > max(log.rfind(said) for said in _SETTLED)
 
 

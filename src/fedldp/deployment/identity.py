@@ -75,7 +75,7 @@ def replace_secret(path: Path, content: bytes) -> None:
     """Replace a file by one that only its owner can read.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
     new = path.with_name(f"{path.name}.new")
     try:

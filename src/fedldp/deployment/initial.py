@@ -31,7 +31,7 @@ def read_initial(path: Path, layout: Layout) -> Vector:
     """Return the weights in a file, in the format of a run folder, shape (d,).
 
     Raises:
-        ConfigError: it cannot be read, or does not fit the model.
+        ConfigError: the file cannot be read, or does not fit the model.
     """
     try:
         found = load(path.read_bytes())
@@ -69,7 +69,7 @@ def digest_of_file(path: Path, layout: Layout) -> str:
     """Return the digest of the weights in a file, for an agreement: 64 hexadecimal digits.
 
     Raises:
-        ConfigError: as ``read_initial``.
+        ConfigError: see ``read_initial``.
     """
     return digest_of_weights(read_initial(path, layout)).hex()
 

@@ -4,8 +4,8 @@
     invite: what the run will be, and where  --->  join: keys and policy
     admit: the roster, and the agreement     <---  NAME.join: name and public key, signed
 
-Both files are public, but must arrive unchanged: by telephone, people compare the ten words of each
-site's file, which also cover the invite.
+Both files are public, but must arrive unchanged. People check this by telephone: they compare the
+ten words of each site's file, which also cover the invite.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ class Invite:
         config: the run's configuration, with as many clients as sites are expected.
         problem: public facts about the data of all sites together.
         channel: see ``agreement.Channel``.
-        quorum: as in ``agree``.
+        quorum: see ``agree``.
         deadline_seconds: how long the server waits in one phase.
         nonce: 32 hexadecimal digits, so that no two invites are equal.
-        version: the version of the fedldp that wrote it.
+        version: the version of fedldp that wrote the invite.
         initial: see ``Agreement``.
         frozen: see ``Agreement``.
     """
@@ -196,7 +196,7 @@ class Invite:
         return digest_of(self.document)
 
     def to_bytes(self) -> bytes:
-        """Return it for a file."""
+        """Return the content of the invite's file."""
         return for_people(self.document)
 
     @property
@@ -237,8 +237,8 @@ class Invite:
         It has placeholder keys; use it to see the statement and the cost.
 
         Args:
-            own: the budget of the site that looks at it; all other sites are assumed to have the
-                same.
+            own: the budget of the site that looks at the agreement; all other sites are assumed to
+                have the same budget.
         """
         count = self.config.num_clients
         if own is not None and not stay_at_sites(self.config):
@@ -250,7 +250,7 @@ def host_of(url: str) -> str:
     """Return the host of a server's address.
 
     Raises:
-        ConfigError: it is not of the form https://HOST:PORT.
+        ConfigError: the address does not have the form https://HOST:PORT.
     """
     if not re.fullmatch(URL, url):
         raise ConfigError(f"url = {url}: write it as https://HOST:PORT")
@@ -262,7 +262,7 @@ def read_invite(path: Path, *, own: frozenset[str] | None = frozenset()) -> Invi
     """Return the invite in a file; see ``read_agreement`` for ``own``.
 
     Raises:
-        ConfigError: it cannot be read, is not an invite of this fedldp, or names other code.
+        ConfigError: the file cannot be read, is not an invite of this fedldp, or names other code.
     """
     try:
         return parse_invite(read_file(path, "invite"), own=own)
@@ -305,7 +305,7 @@ class Joining:
         name: the name of the site.
         key: its public key, 64 hexadecimal digits.
         invite: the digest of the invite that it answers.
-        document: as signed and sent.
+        document: the answer as signed and sent.
         own: the site's own budget, which all sites are told.
     """
 
@@ -325,7 +325,8 @@ def read_joining(path: Path) -> Joining:
     """Return a site's answer in a file.
 
     Raises:
-        ConfigError: it cannot be read, is not of this fedldp, or its key did not sign it.
+        ConfigError: the answer cannot be read, is by another version of fedldp, or is not signed by
+            its key.
     """
     try:
         found = parse(read_file(path, "join file"), _JoinDocument)
@@ -350,8 +351,8 @@ class Terms:
         data: the site's examples.
         budget: the limit of everything that the site ever releases about these data. None: not
             decided yet.
-        label_column: the label column of a table; None: the invite's.
-        person_column: the person column of a table; None: the invite's.
+        label_column: the label column of a table. None: the one that the invite names.
+        person_column: the person column of a table. None: the one that the invite names.
         people: the public lower bound on how many persons the site has. None: it states none.
         epsilon: the epsilon of the site's own budget. None: the epsilon that the invite has for all
             sites.
@@ -365,7 +366,7 @@ class Terms:
     epsilon: float | None = None
 
     def own(self, invite: Invite) -> OwnBudget | None:
-        """Return the site's own budget of a run, if it has one.
+        """Return the site's own budget for a run, if it has one.
 
         Raises:
             ConfigError: the invite lets each site choose, and this site has not chosen; or the
@@ -554,7 +555,8 @@ def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
     """Return the answers in ``files``, if all are for this invite and from different sites.
 
     Raises:
-        ConfigError: one is for another invite, or two are from one site; the message names it.
+        ConfigError: an answer is for another invite, or two are from one site; the message names
+            their files.
     """
     found = [read_joining(file) for file in files]
     names: dict[str, Path] = {}
@@ -612,7 +614,7 @@ def _policy(
 
 
 def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any]]:
-    """Return the table of a budget that can pay for a run: of people, if the run protects them."""
+    """Return a budget that can pay for a run, by its table; it protects people if the run does."""
     part = protected_part(expected) if expected.in_clear else None
     if expected.in_clear and part is None:
         raise ConfigError(
@@ -667,7 +669,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _check_model(config: Mapping[str, Any], own: frozenset[str] | None) -> None:
-    """Refuse a model from outside fedldp: an invite's cost cannot be computed without running it.
+    """Refuse a model from outside fedldp, because computing an invite's cost would run its code.
 
     An agreement is read and then checked against a policy, which lists models. A site that joins
     has no policy yet, or looks at the cost first, and nobody has compared any words by then.

@@ -1,10 +1,10 @@
 """What a server asked and received, stored on disk so that it can continue after a restart.
 
-Every request is stored and synced before it is sent: after a crash the same request is sent again,
-and a site gives the same bytes. If a round has several phases, in which later requests depend on
-earlier answers, the answers of a phase are stored and synced before the next request is sent, so
-that the clients counted before the crash are counted again. When a round is complete, its files are
-removed.
+Every request is stored and synced before it is sent. After a crash, the same request is therefore
+sent again, and a site gives the same bytes. If a round has several phases, in which later requests
+depend on earlier answers, the answers of a phase are stored and synced before the next request is
+sent, so that the clients counted before the crash are counted again. When a round is complete, its
+files are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Journal:
     """The requests and answers of a server's current round.
 
     Args:
-        folder: created when needed.
+        folder: the journal's folder, created when needed.
     """
 
     def __init__(self, folder: Path) -> None:

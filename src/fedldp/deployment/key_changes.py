@@ -45,7 +45,7 @@ class KeyChange(BaseModel):
     """One change of a site's key.
 
     Attributes:
-        old, new: public keys.
+        old, new: the public keys before and after the change.
         by_old, by_new: each key's signature of both keys. The owner of the earlier key states which
             key is next, and the owner of the next key states that they own it.
     """
@@ -110,7 +110,8 @@ def read_changed_key(path: Path) -> ChangedKey | None:
     """Return the changes of a site's key in a file; None for another kind of document.
 
     Raises:
-        ConfigError: it cannot be read, is damaged, or is not signed by the keys that it names.
+        ConfigError: the file cannot be read, is damaged, or is not signed by the keys that it
+            names.
     """
     content = read_file(path, "file")
     try:
@@ -143,8 +144,8 @@ class EarlierKeys:
     """What a site still keeps of its earlier keys.
 
     Attributes:
-        changes: the changes of its key, oldest first.
-        receipts: by earlier key, the secret that opens its receipts.
+        changes: the changes of the site's key, oldest first.
+        receipts: for each earlier key, the secret that opens the receipts sealed with it.
     """
 
     changes: tuple[KeyChange, ...]
@@ -172,7 +173,7 @@ class EarlierKeys:
 def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
     """Give a site a new key; its ledger goes on.
 
-    If it is interrupted at any point, the same call completes the change to the same new key.
+    If this is interrupted at any point, calling it again completes the change to the same new key.
 
     Args:
         policy: the policy of the site, whose agent must not be running.
@@ -283,7 +284,7 @@ def check_current(folder: Path, roster: Mapping[str, str]) -> None:
         roster: public keys by name.
 
     Raises:
-        ConfigError: it has such a key.
+        ConfigError: the roster has such a key.
     """
     for name, key in roster.items():
         if next_key_of(folder, key) is not None:

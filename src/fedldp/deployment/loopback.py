@@ -127,8 +127,8 @@ class Loopback:
     def processes(self) -> dict[str, int]:
         """Return the ids of the running processes, by name.
 
-        If two processes have one name (as two runs' ServerApps), the second name includes its
-        process id.
+        If two processes have one name, such as the ServerApps of two runs, the name of the second
+        includes its process id.
         """
         found: dict[str, int] = {}
         for process in self._find():
@@ -170,7 +170,7 @@ class Loopback:
         failed for good; :meth:`run_app` begins another run.
 
         Raises:
-            RunError: it does not start.
+            RunError: the process does not start.
         """
         if name not in self._ports:
             raise RunError(
@@ -211,7 +211,7 @@ class Loopback:
         return find(self.folder, self._ports)
 
     def _reap(self, pid: int) -> None:
-        """Reap a child: until then, Flower's programs believe that it is running."""
+        """Reap a child, because Flower's programs believe until then that it is running."""
         for process in self._own.values():
             if process.pid == pid:
                 process.wait(START_PATIENCE)

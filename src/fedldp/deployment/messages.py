@@ -58,8 +58,8 @@ class Ask:
 
     Attributes:
         digest: the digest of the agreement.
-        receipt: the last one that the site gave in any run, or ``NO_RECEIPT``.
-        request: as ``wire`` packs it.
+        receipt: the last receipt that the site gave in any run, or ``NO_RECEIPT``.
+        request: the request as ``wire`` packs it.
     """
 
     digest: bytes
@@ -87,9 +87,9 @@ class Answered:
     """A site's answer.
 
     Attributes:
-        receipt: the receipt of the last release of this run, or the one that the server showed, if
-            that is later.
-        answer: as ``wire`` packs it.
+        receipt: the receipt of the last release of this run, or the receipt that the server showed,
+            if its release is later.
+        answer: the answer as ``wire`` packs it.
     """
 
     receipt: bytes
@@ -107,7 +107,7 @@ _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
 _START = len(_MAGIC) + 1
 """Where a message's content begins, in bytes."""
 ENVELOPE = _START + _ASK.size
-"""The bytes around a request, which are more than those around an answer."""
+"""How many bytes surround a request; an answer has fewer around it."""
 
 
 def to_sign(digest: bytes, challenge: bytes, index: int) -> bytes:

@@ -31,8 +31,8 @@ class Metric:
     """One metric.
 
     Attributes:
-        name: without the prefix ``fedldp_``; counters end with ``_total``.
-        help: one line.
+        name: the name without the prefix ``fedldp_``; the names of counters end with ``_total``.
+        help: a description in one line.
         values: the labels and the value of each sample.
     """
 
@@ -140,7 +140,7 @@ def _server(host: str, port: int, metrics: Callable[[], Iterable[Metric]]) -> HT
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Log nothing, for the same reason."""
+            """Log no error: any client could fill the log."""
 
     return Server((host, port), Handler)
 

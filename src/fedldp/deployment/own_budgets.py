@@ -1,8 +1,8 @@
-"""A site's own budget: the signed statement of it that a site makes before an agreement.
+"""A site's own budget, which the site states and signs before there is an agreement.
 
 The statement is public: an agreement with a budget for each site shows all budgets to all sites. By
-its signature the site consents to that and to nothing else. To take part, the site accepts an
-agreement; the budget in it must equal the one in the site's policy.
+its signature the site consents to this disclosure and to nothing else. To take part, the site
+accepts an agreement; the budget in it must equal the one in the site's policy.
 
 If the server need not know the budgets (``stay_at_sites``), the agreement has only the largest
 budget that a site may choose.
@@ -40,7 +40,7 @@ class OwnBudget(FrozenConfig):
         epsilon: the budget, against a server that sees all of the site's reports.
         unit: what the budget protects; what a system proves about its ``epsilon`` must be for the
             same unit.
-        delta: the largest delta at which it may be spent.
+        delta: the largest delta at which the budget may be spent.
     """
 
     epsilon: Positive
@@ -58,7 +58,7 @@ class OwnBudget(FrozenConfig):
             epsilon: the configuration's value for the site.
 
         Raises:
-            ConfigError: it would spend something else; the message says what is allowed.
+            ConfigError: the run would spend something else; the message says what is allowed.
         """
         meaning = config.composition.calibration.meaning
         if meaning is None or meaning.standing != "proven" or meaning.adversary != "server":
@@ -169,7 +169,7 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
     Args:
         config: the configuration of the run.
         keys: the roster's keys, in order.
-        budgets: in the same order; none if all sites have one value.
+        budgets: the sites' budgets in the same order; empty if all sites have one value.
 
     Raises:
         ConfigError: a site did not consent.

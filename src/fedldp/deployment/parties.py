@@ -133,7 +133,7 @@ class DemoEnvironment:
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
             sites.append(_policy(place, agreement, port, data_dir, own[index] if own else None))
             write_accepted(sites[-1], agreement)
-            # The server would wait forever for a site that cannot read it.
+            # The server would wait forever for a site that cannot read the agreement.
             accepted_agreement(sites[-1], agreement.digest)
         return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir, port)
 
@@ -154,7 +154,7 @@ def _write_certificates(folder: Path) -> None:
 
 
 def own_budgets_of(config: RunConfig) -> list[OwnBudget]:
-    """Return each client's own budget as its site would state it; empty if all have one."""
+    """Return each client's own budget as its site would state it; empty if all share one budget."""
     epsilons = config.model_dump().get("epsilon")
     meaning = config.composition.calibration.meaning
     if not isinstance(epsilons, list) or meaning is None:
@@ -288,8 +288,8 @@ class Running:
     def _mend_flower(self, now: float) -> None:
         """Restart SuperNodes that wait for a ClientApp that is gone.
 
-        By its source, a SuperNode (of ``flower_app.TESTED``) waits forever for the reply of a
-        ClientApp that ended before it fetched its message or that could not deliver its reply.
+        According to its source, a SuperNode (of ``flower_app.TESTED``) waits forever for the reply
+        of a ClientApp that ended before it fetched its message or that could not deliver its reply.
         """
         if now - self._looked < _LOOK:
             return

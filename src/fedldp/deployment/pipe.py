@@ -118,7 +118,7 @@ class FlowerPipe:
             return sorted(self._nodes)
 
     def present(self) -> None:
-        """Return None: Flower does not know which site a node belongs to."""
+        """Return None, because Flower does not know which site a node belongs to."""
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
         """Send ``body`` to a node's agent, and return the tag of the answer.
@@ -180,7 +180,7 @@ class FlowerPipe:
                 raise
 
     def _hang_up(self) -> None:
-        """Make the reader find the end of the connection: only the reader closes it."""
+        """Make the reader find the end of the connection, because only the reader closes it."""
         connection = self._connection
         if connection is not None:
             with contextlib.suppress(OSError):

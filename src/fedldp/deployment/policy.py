@@ -271,8 +271,8 @@ class SitePolicy(FrozenConfig):
         system, (model, *own) = agreement.config.name(), models_in(agreement.config)
         # Read the dumped setting: some systems that lack it have a method of that name.
         mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
-        features = agreement.config.model_dump().get("features")  # none: left out
-        # Check these first: what follows imports the model.
+        features = agreement.config.model_dump().get("features")  # None is not checked
+        # Check these first, because the later checks import the model.
         for name, value, allowed in (
             ("channels", agreement.channel, self.channels),
             ("systems", system, tuple(systems()) if self.systems is None else self.systems),
@@ -327,7 +327,7 @@ class SitePolicy(FrozenConfig):
         """Refuse an agreement under which the site would not answer with its own epsilon.
 
         Raises:
-            PrivacyError: its epsilon would be another.
+            PrivacyError: the site would answer with another epsilon.
         """
         stays = stay_at_sites(agreement.config)
         if self.own is None:
@@ -361,7 +361,7 @@ class SitePolicy(FrozenConfig):
             ) from error
 
     def _check_link(self, agreement: Agreement) -> None:
-        """Refuse one whose requests could not arrive, or could come from another server."""
+        """Refuse an agreement whose requests cannot arrive or may come from another server."""
         if agreement.link == "flower":
             if self.socket is None:
                 raise PrivacyError(
@@ -426,7 +426,7 @@ def read_policy(path: Path) -> SitePolicy:
     """Return the policy in a TOML file.
 
     Raises:
-        ConfigError: it cannot be read, or is not a policy.
+        ConfigError: the file cannot be read, or is not a policy.
     """
     try:
         found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -502,12 +502,12 @@ def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
 
 
 def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
-    """Refuse an own budget that differs from the one that the operator saw on accepting the run.
+    """Refuse the site's own budget if it is not what the operator saw on accepting the run.
 
     Nobody else knows that budget, so no signature or agreement would reveal a change.
 
     Raises:
-        PrivacyError: it differs, or there is no record of the accepted one.
+        PrivacyError: the budget differs, or there is no record of the accepted one.
     """
     path = _own_as_accepted(policy, digest)
     try:
@@ -526,10 +526,10 @@ def retire(policy: SitePolicy, digest: bytes) -> None:
     """Mark an accepted agreement whose run is over, so that it is no longer loaded.
 
     The agreement is not removed: after a restore from an older copy, its rounds are charged like
-    those of other runs. Accepting the agreement again undoes this.
+        the rounds of other runs. Accepting the agreement again undoes this.
 
     Raises:
-        ConfigError: it was not accepted here, or its mark cannot be written.
+        ConfigError: the agreement was not accepted here, or its mark cannot be written.
     """
     if not policy.accepted_as(digest).exists():
         raise ConfigError(f"digest {digest.hex()}: no agreement with this digest is accepted here")
@@ -540,7 +540,7 @@ def retire(policy: SitePolicy, digest: bytes) -> None:
 
 
 def is_retired(policy: SitePolicy, digest: bytes) -> bool:
-    """Return whether an accepted agreement was retired: it is no longer loaded."""
+    """Return whether an accepted agreement was retired, so that it is no longer loaded."""
     return _retired(policy, digest).exists()
 
 
@@ -579,7 +579,8 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
     A stored copy that was damaged or changed in the meantime is replaced.
 
     Raises:
-        ConfigError: it cannot be written, or another agreement of the same run was accepted.
+        ConfigError: the agreement cannot be written, or another agreement of the same run was
+            accepted.
     """
     path = policy.accepted_as(agreement.digest)
     make_accepted(policy)
@@ -603,7 +604,7 @@ def _run_of(path: Path, policy: SitePolicy) -> str | None:
     try:
         return read_agreement(path, policy.data_dir, own=policy.own_code).run
     except ConfigError:
-        return None  # damaged, or no longer allowed: it is not served
+        return None  # damaged or no longer allowed, so it is not served
 
 
 def make_accepted(policy: SitePolicy) -> None:

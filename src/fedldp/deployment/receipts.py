@@ -1,10 +1,10 @@
 """Receipts: a site gives the server one for its last release; the server shows it again later.
 
-Only the site can make a receipt, or tell which release it stands for: it is sealed with a key
-derived from the site's identity. So a server cannot shut a site out by inventing a release that the
-ledger lacks: the site recognises an invented receipt, and refuses only that server's request. A
-server can show no receipt or an old one: the site then notices nothing, as if there were no
-receipts.
+Only the site can make a receipt or tell which release it stands for, because each receipt is sealed
+with a key derived from the site's identity. So a server cannot shut a site out by inventing a
+release that the ledger lacks: the site recognises an invented receipt, and refuses only that
+server's request. If a server shows no receipt or an old one, the site notices nothing, as if there
+were no receipts.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class KeptReceipts:
 
     Args:
         folder: the folder of the run; the receipts are in ``receipts`` beside it.
-        run: its name.
+        run: the name of the run.
         sites: the sites of the run.
 
     Raises:
@@ -125,7 +125,7 @@ class KeptReceipts:
         return receipt
 
     def is_changed(self, site: int) -> bool:
-        """Return whether a site, by its number, has changed its key in this run's roster."""
+        """Return whether a site, by its number, has changed the key that the run's roster has."""
         return changed_file(self._folder, self._sites[site].key).exists()
 
     def keep(self, site: int, receipt: bytes) -> None:

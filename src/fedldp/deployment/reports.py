@@ -30,7 +30,7 @@ class ReportChecker:
         agreement: the agreement of the run.
         role: the server's role.
         draws: the server's randomness.
-        state: the state of the server, in the current round.
+        state: the state of the server in the current round.
     """
 
     agreement: Agreement
@@ -79,7 +79,7 @@ class ReportChecker:
         return found
 
     def _counts(self, report: Report) -> bool:
-        """Return whether the server step accepts this report by itself."""
+        """Return whether the server step accepts a round with only this report."""
         try:
             with np.errstate(all="ignore"):
                 weights = self.role.read(self.state, iter([report]), self.draws(report.round))

@@ -1,10 +1,10 @@
 """A site whose ledger or whole disk was restored from an older copy.
 
-The ledger lacks what was released since the copy was made, and nothing can prove what that was: an
-untrusted server may say anything. So everything that may have been released is charged, in addition
-to what the runs still cost: for each agreement accepted before or since the copy, every round that
-the ledger lacks. It is charged even beyond the limit; once the limit is exceeded, nothing more is
-released with this ledger.
+The ledger lacks what was released since the copy was made, and nothing can prove what was released,
+because an untrusted server may say anything. So everything that may have been released is charged,
+in addition to what the runs still cost: for each agreement accepted before or since the copy, every
+round that the ledger lacks. It is charged even beyond the limit; once the limit is exceeded,
+nothing more is released with this ledger.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class UnrecordedSpend:
     """The charge for one run.
 
     Attributes:
-        run: its name.
+        run: the name of the run.
         rounds: rounds that may have been answered since the copy was made.
     """
 
@@ -62,10 +62,10 @@ def charge_lost(
         policy: the policy of the site.
         since: agreements that were accepted since then, which the copy lacks. To continue with such
             an agreement, accept it again.
-        restores: how often this copy was restored: after each restore, everything may have been
+        restores: how often this copy was restored. After each restore, everything may have been
             released again, and the charges of that restore are not in the copy either.
-        anew: whether there is no copy: a new ledger is begun, and ``since`` has all agreements that
-            were ever accepted.
+        anew: whether there is no copy, so that a new ledger is begun; ``since`` then has all
+            agreements that were ever accepted.
 
     Raises:
         FedldpError: the ledger or an accepted agreement cannot be used, or ``since`` cannot be
@@ -84,7 +84,7 @@ def charge_lost(
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
     begins = not policy.ledger.exists() and (anew or not was_begun(policy))
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
-    # If sites keep budgets to themselves, charge the largest: nothing records the earlier one.
+    # If sites keep budgets to themselves, charge the largest, as nothing records the earlier one.
     placed = [_Placed.of(policy, each) for each in accepted.values()]
     _check_all_named(mark, placed, entries, restores)
     if begins:
@@ -106,7 +106,7 @@ def moved_to(policy: SitePolicy, last: str) -> None:
 
     Args:
         policy: the policy of the site.
-        last: the first digits of the last release's hash, as the operator noted it before; "none"
+        last: the first digits of the last release's hash, as the operator noted them before; "none"
             if nothing was released.
 
     Raises:
@@ -188,7 +188,7 @@ def _check_all_named(
     """Refuse to charge fewer releases than the site is known to have made.
 
     Raises:
-        ConfigError: the ledger and the agreements have fewer.
+        ConfigError: the ledger and the agreements have fewer releases.
     """
     if mark.restores or (mark.seen is not None and mark.seen.restores):
         return  # a restore charged some of these
@@ -217,7 +217,7 @@ def _check_all_named(
 
 def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
     agreement = placed.agreement
-    # Values without a finite cost never left: no limit ever allowed them.
+    # Values without a finite cost never left, because no limit ever allowed them.
     events = [
         (phase, event)
         for phase, event in enumerate(agreement.events_of(placed.place))

@@ -57,8 +57,9 @@ def run_site(
         json_log: whether the log has one JSON object per line.
 
     Raises:
-        EndedForGood: the ledger or the secret is gone, and the operator must have that charged.
-        FedldpError: it cannot start.
+        EndedForGood: the ledger or the secret is gone; the operator must first charge what may have
+            been released.
+        FedldpError: the agent cannot start.
     """
     _log_to_stderr(json_log)
     os.umask(0o077)  # only the owner can access what the agent creates
@@ -147,7 +148,7 @@ def _allow_files(needed: int) -> None:
     """Raise this process's limit of open files, which includes connections.
 
     Raises:
-        ConfigError: its user is not allowed to.
+        ConfigError: the user of this process may not raise the limit this far.
     """
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if now == resource.RLIM_INFINITY or now >= needed:

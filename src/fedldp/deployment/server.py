@@ -86,7 +86,7 @@ class Served:
             to 1; None without a test set.
         confusion: the confusion matrix of the final model on these examples; see
             ``simulation.result.Result``. Also None if the server was restarted after the last test.
-        doubts: in words, what makes its metrics doubtful.
+        doubts: what makes the model's metrics doubtful, in words.
     """
 
     agreement: Agreement
@@ -193,9 +193,10 @@ class Server:
         Args:
             pipe: the pipe to the sites' nodes.
             after_round: is called with every record, including those of earlier rounds.
-            tries: how often to try a round that too few sites answer, with the same request: a site
-                that answered before gives the same bytes and pays nothing. None: until enough sites
-                answer; the deadline then runs only while the quorum is present and has accepted.
+            tries: how often to try a round that too few sites answer. Each try sends the same
+                request, so a site that answered before gives the same bytes and pays nothing. None:
+                until enough sites answer; the deadline then runs only while the quorum is present
+                and has accepted.
 
         Raises:
             EndedForGood: sites refuse and would refuse again, all ``tries`` failed, or the weights
@@ -365,7 +366,7 @@ def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
 
 
 def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
-    """Create a server's folder in one step: no server could continue with half of one."""
+    """Create a server's folder in one step, because no server could continue with half a folder."""
     check_new(path)
     partial = path.with_name(f"{path.name}.partial")
     features = noted_features(agreement.config, agreement.problem)

@@ -86,7 +86,7 @@ class Agent:
     """A site's agent: bytes in, bytes out; thread-safe.
 
     Args:
-        policy: the site's.
+        policy: the site's policy.
         test_keys: whether to serve agreements whose randomness comes from a seed; for the demo
             only.
 
@@ -324,7 +324,7 @@ class Agent:
         self._rate_limited(f"{what}; a public value or a refusal is sent instead")
 
     def _wait_since(self, asked: float) -> None:
-        """Delay an answer so that its time does not reveal how long it took."""
+        """Delay an answer so that its time does not reveal how long computing it took."""
         fixed = self.policy.answer_after_seconds
         left = asked + fixed - time.monotonic()
         if left > 0:
@@ -341,7 +341,7 @@ class Agent:
         """Refuse if the server saw a release that the ledger lacks.
 
         Raises:
-            LedgerUnusable: it did, or this site never gave the receipt.
+            LedgerUnusable: the server saw such a release, or this site never gave the receipt.
         """
         if receipt == NO_RECEIPT:
             return
@@ -394,9 +394,9 @@ class OpenedRun:
     """What a site needs to take part in a run.
 
     Attributes:
-        index: its place in the roster.
+        index: the site's place in the roster.
         role: the role that computes its answers.
-        examples: in the form that the agreement requires.
+        examples: the examples in the form that the agreement requires.
         store: what the site stores for the run.
         noted: whether the examples are those that the run began with.
     """
@@ -419,7 +419,7 @@ def open_run(
     """Return what a site needs to take part in a run, without writing anything.
 
     Raises:
-        FedldpError: it cannot take part.
+        FedldpError: the site cannot take part.
     """
     index = own_place(agreement, key.public_key().public_bytes_raw().hex())
     device = choose_device(policy.device)
@@ -435,7 +435,7 @@ def check_randomness(agreement: Agreement) -> None:
     """Refuse an agreement whose randomness comes from a seed.
 
     Raises:
-        PrivacyError: it comes from a seed.
+        PrivacyError: the randomness comes from a seed.
     """
     if agreement.test_seed is not None:
         raise PrivacyError(
@@ -448,7 +448,8 @@ def _secret(policy: SitePolicy, entries: list[Release]) -> bytes:
     """Return the site's secret; it is created if nothing was released yet.
 
     Raises:
-        LedgerLost: it is gone, so what was drawn from it and paid for once would be drawn again.
+        LedgerLost: the secret is gone, so what was drawn from it and paid for once would be drawn
+            again.
     """
     check_secret(policy, entries)
     return read_secret(policy.state / "secret")

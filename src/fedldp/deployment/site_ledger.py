@@ -52,7 +52,7 @@ class Seen:
     """A release that a receipt of this site proves but its ledger lacks.
 
     Attributes:
-        restores: as in ``Mark``, when the receipt was given.
+        restores: the ``restores`` of the mark when the receipt was given.
         number: the release's number.
         hash: the first digits of its hash.
     """
@@ -62,7 +62,7 @@ class Seen:
     hash: str
 
     def known_in(self, entries: list[Release]) -> bool:
-        """Return whether a ledger has that release."""
+        """Return whether a ledger has this release."""
         return has_release(entries, self.number, self.hash)
 
 
@@ -73,10 +73,10 @@ class Mark:
     Attributes:
         restores: how many restores from a copy the site's operator has declared.
         number: the number of the last release; 0 if there is none.
-        hash: of that release, in hexadecimal.
-        date: when it was made, by the site's clock; None if unknown.
+        hash: the hash of the last release, in hexadecimal.
+        date: when the last release was made, by the site's clock; None if unknown.
         seen: the latest release that a receipt proved and the ledger lacked.
-        renewals: how many of the entries up to that release only renewed the budget; None if an
+        renewals: how many of the entries up to the last release only renewed the budget; None if an
             earlier fedldp wrote the mark.
     """
 
@@ -104,8 +104,8 @@ class SiteLedger:
     """A site's ledger, which is begun only once, with its mark and its witness.
 
     Guarantee: the mark and the witness know every release that has left. If ``check`` passes, the
-        ledger has all releases that they know; so if no back-up set them back, nothing is
-        undercharged.
+        ledger has all releases that these two know, so nothing is undercharged unless a back-up set
+        the two back.
 
     It cannot detect that a snapshot of the file system set back ledger, state, key and mark
     together, if there is no witness or the witness was set back too.
@@ -116,7 +116,7 @@ class SiteLedger:
 
     Raises:
         LedgerLost: the ledger was begun but is gone.
-        LedgerUnusable: it cannot be used.
+        LedgerUnusable: the ledger cannot be used.
     """
 
     def __init__(self, policy: SitePolicy, *, look: bool = False) -> None:
@@ -164,7 +164,8 @@ class SiteLedger:
             moved: whether the mark may be a copy, or missing.
 
         Raises:
-            LedgerUnusable: it was set back, or the ledger, its mark or its witness cannot be read.
+            LedgerUnusable: the ledger was set back, or the ledger, its mark or its witness cannot
+                be read.
         """
         policy = self._policy
         mark, amiss = read_mark(policy.mark)
@@ -200,7 +201,7 @@ class SiteLedger:
         """Return the entries like ``check``, even of a ledger that is not marked yet.
 
         Raises:
-            LedgerUnusable: as ``check``.
+            LedgerUnusable: see ``check``.
         """
         return self.check() if self.marked else self.ledger.releases()
 
@@ -208,7 +209,7 @@ class SiteLedger:
         """Record the last release in witness and mark before it leaves; return all entries.
 
         Raises:
-            LedgerUnusable: as ``check``; or one of them cannot be written.
+            LedgerUnusable: see ``check``; or the witness or the mark cannot be written.
         """
         entries = self.check()
         mark, _ = read_mark(self._policy.mark)
@@ -390,9 +391,9 @@ def _hash(found: Any) -> str:
 
 
 def _machine() -> str | None:
-    """Return a hash that identifies this machine: systemd asks not to reveal the machine's id.
+    """Return a hash that identifies this machine, as systemd asks not to reveal the machine's id.
 
-    The device number of the file is not part of it: it may change when a machine starts.
+    The hash does not cover the device number of the file, which may change when a machine starts.
     """
     try:
         found = Path("/etc/machine-id").read_bytes().strip()
@@ -424,7 +425,8 @@ def _born(path: Path) -> str | None:
 class Witness:
     """A file to which each release adds a line; no line is ever overwritten.
 
-    This class never creates the file: if its disk is missing, a new file would know nothing.
+    This class never creates the file, because a new one, made while the disk is missing, would hold
+    no release.
 
     Args:
         path: the path of the file.
@@ -442,7 +444,8 @@ class Witness:
         An unfinished last line belongs to a release that has not left.
 
         Raises:
-            LedgerUnusable: it is missing or cannot be read, or fedldp did not write its last line.
+            LedgerUnusable: the file is missing or cannot be read, or fedldp did not write its last
+                line.
         """
         try:
             with self._path.open("rb") as file:

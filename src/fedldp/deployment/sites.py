@@ -6,9 +6,9 @@ A site that does not or cannot answer gets the same request again until the dead
 same bytes. An answer counts once, for the site whose identity signed for its node.
 
 Before the first request, and after a round that too few sites answered, no site is asked until the
-quorum is present and has accepted the agreement: otherwise sites would pay for reports that are
-wasted. Once the quorum has answered, the round does not wait for a site that was silent in the last
-rounds. That site is still asked, and is waited for again as soon as it identifies itself or
+quorum is present and has accepted the agreement, because otherwise sites would pay for reports that
+are wasted. Once the quorum has answered, the round does not wait for a site that was silent in the
+last rounds. That site is still asked, and is waited for again as soon as it identifies itself or
 answers, even too late. A site that withdrew its acceptance is neither asked nor waited for until it
 accepts again.
 """
@@ -141,7 +141,7 @@ class Pipe(Protocol):
         ...
 
     def present(self) -> Sequence[Presence] | None:
-        """Return what is known of each site, by its node's number, or None if nothing is."""
+        """Return what is known of each site, by its node's number, or None if nothing is known."""
         ...
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
@@ -235,7 +235,7 @@ class Sites:
         """Return the sites that may have answered in a phase of the last round, in ascending order.
 
         An answer that is late or lost was still released, so these are all sites that the request
-        was sent to, except those that say that they released nothing.
+        was sent to, except the sites that say that they released nothing.
         """
         return sorted(self._released.get(phase, ()))
 
@@ -418,7 +418,7 @@ class Sites:
             self._has_other_key(hello.index)
             return
         if hello.index not in self._known_by and self._receipts.last(hello.index) == NO_RECEIPT:
-            # Only at the first greeting, because a request is repeated unchanged.
+            # Keep the receipt only at the first greeting, because a request is repeated unchanged.
             self._receipts.keep(hello.index, hello.receipt)
         self._heard_of(hello.index)
         if tag < self._known_by.get(hello.index, tag):
@@ -432,7 +432,7 @@ class Sites:
             self._watch.is_now(hello.index, "ready")
 
     def _has_other_key(self, client: int) -> None:
-        """Stop asking a site: somebody else may answer with its earlier key."""
+        """Stop asking a site, because somebody else may answer with its earlier key."""
         name = self._agreement.sites[client].name
         node = self._nodes.pop(client, None)
         if node is not None:
@@ -481,7 +481,7 @@ class Sites:
         waiting.due[client] = time.monotonic() + _PAUSE
         waiting.next_due = min(waiting.next_due, waiting.due[client])
         if not body:
-            # Its node may have returned under another number.
+            # The site's node may have returned under another number.
             self._nodes.pop(client, None)
             self._watch.is_now(client, "away")
             self._rate_limited(f"site {name} could not be reached; it will be asked again")
@@ -594,7 +594,7 @@ def _and_more(sites: int) -> str:
 
 
 def _kept(request: RoundRequest) -> bytes:
-    """Return what a journal stores of a request that differs by site: with a digest of the rest."""
+    """Return a request that differs by site as a journal stores it: with a digest of the rest."""
     own = hashlib.sha256()
     for client in sorted(request.own):
         parts = request.own[client]

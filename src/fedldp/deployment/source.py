@@ -98,10 +98,10 @@ def open_source(path: Path, label_column: str, person_column: str | None = None)
     Args:
         path: the path of the file.
         label_column: the label column of a table.
-        person_column: the person column of a table; None: the agreement's.
+        person_column: the person column of a table. None: the one that the agreement names.
 
     Raises:
-        FedldpError: it cannot be read, or a .npz file holds no examples.
+        FedldpError: the file cannot be read, or a .npz file holds no examples.
     """
     if is_table(path.name):
         return SiteData(read_table(path), label_column, person_column)

@@ -29,7 +29,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
     """Return the state of the run in a server's folder, for ``fedldp deploy status --json``.
 
     Raises:
-        FedldpError: it is not a server's folder, or its agreement is damaged.
+        FedldpError: the folder is not a server's, or its agreement is damaged.
     """
     file = folder / "agreement"
     if not file.is_file():
@@ -103,7 +103,7 @@ _AMISS = {
 
 
 def status_of_site(policy: SitePolicy) -> dict[str, Any]:
-    """Return a site's state, in the same form, with what its ledger shows only to the site."""
+    """Return a site's state like a server's, with what its ledger shows only to the site."""
     runs, known = is_held(policy.state / "lock"), read_status(policy.state)
     warnings = [] if runs else ["the agent is not running"]
     budgets: list[dict[str, Any]] | None = None
@@ -171,7 +171,7 @@ def check_can_pay(
     """Refuse if the ledger cannot pay for another possible round of the run.
 
     Raises:
-        FedldpError: it cannot; the message says what a round costs and what is left.
+        FedldpError: the ledger cannot pay; the message says what a round costs and what is left.
     """
     of_run = [entry for entry in entries if entry.run == agreement.run]
     if len({entry.round for entry in of_run}) >= agreement.rounds_of(index):

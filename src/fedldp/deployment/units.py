@@ -80,7 +80,7 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
     """Return the name and the text of the unit of a site's agent.
 
     Args:
-        policy: the site's.
+        policy: the path of the site's policy.
 
     Raises:
         FedldpError: the policy is invalid or has no server, root owns its folder, the folder's
@@ -122,7 +122,8 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
     """Return the name and the text of the unit of a run's server, which ends with the run.
 
     Args:
-        agreement: the agreement of the run; the run folder will be beside it, with the same name.
+        agreement: the path of the run's agreement; the run folder will be beside it, with the same
+            name.
         options: more options of ``fedldp deploy server``.
 
     Raises:
@@ -152,7 +153,7 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
 
 
 def _check_lasts(places: set[Path]) -> None:
-    """Refuse places that a reboot empties: a site that loses its ledger could spend twice."""
+    """Refuse places that a reboot empties, as a site that loses its ledger could spend twice."""
     for place in sorted(places):
         if (why := _passing(place.resolve())) is not None:
             raise ConfigError(

@@ -54,9 +54,9 @@ class Presence:
     """What a link knows of a site.
 
     Attributes:
-        there: whether it is connected.
-        silent: seconds since it was last heard from. None: it never was.
-        version: the version of its fedldp, as the site states; "" if it has not stated it yet.
+        there: whether the site is connected.
+        silent: seconds since the site was last heard from. None: it was never heard from.
+        version: the version of fedldp that the site states; "" if it has not stated one yet.
     """
 
     there: bool
@@ -175,7 +175,7 @@ class Watch:
             }
 
     def write(self, *, now: bool = False) -> None:
-        """Update the file, now or if it is due."""
+        """Update the file if ``now`` or if it is due."""
         changed, self._changed = self._changed, False
         if not self._file.write(self.document, changed=changed, now=now):
             self._changed |= changed
@@ -198,7 +198,7 @@ class SiteWatch:
         self._sent = self._received = 0
 
     def reached(self) -> None:
-        """Note that the server was heard of."""
+        """Note that the server was heard from."""
         self._set(last_seen=_iso(datetime.now(UTC)), amiss=None)
 
     def lost(self, why: str) -> None:
@@ -249,7 +249,7 @@ class _File:
         self._took = 0.0
 
     def write(self, document: Callable[[], dict[str, Any]], *, changed: bool, now: bool) -> bool:
-        """Write the file, now or if it is due; return whether it was written."""
+        """Write the file if ``now`` or if it is due; return whether it was written."""
         began = time.monotonic()
         apart = max(_SECONDS if changed else _IDLE_SECONDS, self._took / _LARGEST_SHARE)
         if not now and began - self._written < apart:

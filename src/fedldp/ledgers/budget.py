@@ -3,8 +3,8 @@
 A filter lets a client choose each release from everything that happened before, including its
 privacy cost, and stops before the budget would be exceeded. For the three kinds here, it compares
 the sum of the costs with the limit. A budget covers everything that a client ever releases, in all
-runs together. Its neighbours differ in the client's whole input, in all data of one person there,
-or in one record.
+runs together. Neighbouring inputs differ in the client's whole input, in all data of one person at
+the client, or in one record.
 
 Source: pure: Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", NeurIPS 2016; zCDP:
 Feldman, Zrnic, "Individual Privacy Accounting via a Renyi Filter", NeurIPS 2021, and Whitehouse,
@@ -46,8 +46,8 @@ class Budget:
 
     Attributes:
         kind: "pure", "zcdp" or "gdp".
-        limit: the largest epsilon, rho or mu^2 (not mu), at least 0. Infinity only counts: it
-            covers every known event, even unprotected values.
+        limit: the largest epsilon, rho or mu^2 (not mu), at least 0. With an infinite limit, the
+            budget only counts: it covers every known event, even unprotected values.
         unit: what is protected: "client", the client's whole input; "person", all data of any one
             person at this client; "record", any one row.
     """
@@ -93,7 +93,7 @@ class Budget:
 
         The comparison is exact: it uses the prices, which are rounded up, and the limit as given.
         So ten releases of epsilon 0.1 do not fit into a limit of 1.0, because the float 0.1 is
-        above 1/10. A price slightly below the limit over the number of releases does fit.
+        above 1/10. A price slightly below the limit divided by the number of releases does fit.
 
         Args:
             event: the event to release.
@@ -186,7 +186,7 @@ def admit_by_all(
 
 
 def total_of(costs: Iterable[float | Fraction]) -> Fraction | float:
-    """Return the exact sum of ``costs``; infinity if one of them is."""
+    """Return the exact sum of ``costs``; infinity if one of them is infinite."""
     given = list(costs)
     if math.inf in given:
         return math.inf

@@ -47,10 +47,10 @@ Places = NDArray[np.int64]
 """Indices of clients, or the rows that hold them."""
 
 LARGEST_ROUND = 10**6
-"""The largest round of a simulation: rounds are kept as bits."""
+"""The largest round of a simulation; it is limited because rounds are stored as bits."""
 
 LARGEST_CLIENT = 10**8 - 1
-"""The largest index in a simulation: there is a row for each client up to the last one."""
+"""The largest index in a simulation; it is limited because each client up to the last has a row."""
 
 _FEW_HISTORIES = 1000
 """How many histories may be stored before unused ones are dropped."""
@@ -178,11 +178,12 @@ class MemoryLedger:
         """Charge ``event`` to each client, and return the rows of ``make``: see ``Ledgers``.
 
         The same request again calls ``make`` again, and costs nothing. If a client's new answer
-        differs from its earlier one, its row holds the stored bytes, or a NoLongerKept if there are
-        none: sending the new answer would be a second release.
+        differs from its earlier one, its row holds the stored bytes, or a NoLongerKept if no bytes
+        are stored, because sending the new answer would be a second release.
 
         Raises:
-            ConfigError: ``make`` did not return such rows; nothing was released.
+            ConfigError: ``make`` did not return a row of bytes for each client; nothing was
+                released.
         """
         places = _checked(place, clients)
         before: list[bool] = []  # which clients released this before
@@ -267,7 +268,7 @@ class MemoryLedger:
     ) -> bool:
         """Return whether every client may release ``event`` now, and none did already."""
         if clients.size == 1:
-            return False  # checking it alone is quicker
+            return False  # checking a single client with ``_admit`` is quicker
         known = self._runs.get(place.run) or RunHistory()
         rows = known.rows(clients)
         if not known.await_answers(rows, place.round, place.phase):
@@ -465,7 +466,7 @@ class ClientHistory(NamedTuple):
             kind of ``other`` among them.
 
         Raises:
-            AskedOtherwise: they answered a phase of their latest round differently.
+            AskedOtherwise: the two histories answer a phase of their latest round differently.
         """
         kinds = (*self.kinds, *(kind for kind in other.kinds if kind not in self.kinds))
         latest = max(self, other, key=lambda history: history.round)
@@ -517,10 +518,10 @@ class RunHistory:
         histories: the clients' histories, and perhaps some that no client has; ``NOTHING`` comes
             first.
         history_of: the number of each row's history.
-        words: for each place among the kinds of a client's history: the rounds in which that kind
-            was released, by row.
-        answers: by phase and row: the beginning of a digest of what was sent in the latest
-            round; 0 if nothing was sent or it is no longer known.
+        words: the rounds in which a kind was released, by row, for each place among the kinds of a
+            client's history.
+        answers: the beginning of a digest of what was sent in the latest round, by phase and row; 0
+            if nothing was sent or the digest is no longer known.
     """
 
     def __init__(self) -> None:
@@ -533,7 +534,7 @@ class RunHistory:
         self._many = _FEW_HISTORIES
         # The last history that an answer was added to, the answer, and the resulting numbers.
         self._last: tuple[int, AnswerRecord | None, int, int] = (0, None, 0, 0)
-        self._rows: dict[int, int] | None = None  # row by client; None if they are equal
+        self._rows: dict[int, int] | None = None  # row by client; None if the two are equal
 
     def row(self, client: int) -> int:
         """Return the row of a client; a new client gets one."""
@@ -883,7 +884,7 @@ def check_client(client: int) -> None:
 
 
 def check_round(round: int) -> None:
-    """Raise ConfigError if ``round`` is beyond a simulation's last round."""
+    """Raise ConfigError if ``round`` is larger than a simulation's largest round."""
     if round > LARGEST_ROUND:
         raise ConfigError(f"round = {round}: a simulation has at most {LARGEST_ROUND:,}")
 
@@ -979,14 +980,14 @@ def _history_from_record(record: Mapping[str, Any], events: Mapping[int, Event])
 def _check_rounds(run: RunHistory, rows: Places) -> None:
     """Raise ConfigError unless clients' latest releases match their histories.
 
-    No release may be later. The last release of each kind must be in the latest round if that round
-    has an answer of this kind, and in an earlier round otherwise.
+    No release may be later than its client's latest round. The last release of each kind must be in
+    the latest round if that round has an answer of this kind, and in an earlier round otherwise.
     """
     rounds = np.array([history.round for history in run.histories])
     counts = np.array([len(history.kinds) for history in run.histories])
     for kind in range(counts.max()):
         is_last = np.array([_is_last(history, kind) for history in run.histories])
-        for part in np.array_split(rows, 1 + rows.size // _PART):  # for less memory
+        for part in np.array_split(rows, 1 + rows.size // _PART):  # to save memory
             numbers = run.history_of[part]
             latest, last, has = rounds[numbers], is_last[numbers], counts[numbers] > kind
             found = np.full(part.size, -1, np.int64)
@@ -1026,7 +1027,7 @@ def unpack_indices(packed: list[int] | Mapping[str, Any]) -> Places:
     """Return the indices that ``pack_indices`` has packed.
 
     Raises:
-        ConfigError, LookupError, ValueError, TypeError: they are damaged.
+        ConfigError, LookupError, ValueError, TypeError: the packed indices are damaged.
     """
     if isinstance(packed, Mapping):
         first = packed["first"]

@@ -94,12 +94,13 @@ class Ledgers(Protocol):
             holds: see ``Holds``; called for events that are drawn once.
 
         Returns:
-            One verdict for each client, in their order. None: it may release. That includes an
-            earlier release in a store without bytes: ``release`` then makes the bytes again and
-            checks that they are the same. Bytes: its earlier answer to the same request. Otherwise
-            the first of these that applies. AskedOtherwise: the place was released for another
-            request, or the run drew another event under the same identity. NoLongerKept: the round
-            is before the run's latest one, or the client has lost the bytes or what it drew once.
+            One verdict for each client, in their order. None: it may release. This is also the
+            verdict on an earlier release in a store without bytes; ``release`` then makes the bytes
+            again and checks that they are the same. Bytes: its earlier answer to the same request.
+            Otherwise, the first of these errors that applies. AskedOtherwise: the place was
+            released for another request, or the run drew another event under the same identity.
+            NoLongerKept: the round is before the run's latest one, or the client has lost the bytes
+            or what it drew once.
             OutOfTurn: ``max_rounds`` earlier rounds were answered. OverBudget: the budget does not
             cover the event. LedgerUnusable: the store cannot be used.
         """

@@ -421,7 +421,7 @@ class SqliteLedger:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection for one use, so that threads and forked processes never share one.
 
-        EXTRA also syncs the folder after the rollback journal is deleted; that deletion commits.
+        EXTRA also syncs the folder after the deletion of the rollback journal, which is the commit.
         Without it, a power cut could bring the journal back and undo a release that has left.
         """
         try:

@@ -17,7 +17,8 @@ TESTED = ("1.41", "1.42")
 
 _MAJOR, _MINOR = map(int, TESTED[1].split("."))
 REQUIREMENT = f"flwr>={TESTED[0]},<{_MAJOR}.{_MINOR + 1}"
-"""The same range for an installer, as in the extra ``flower`` in ``pyproject.toml``."""
+"""The range of tested versions for an installer, as in the extra ``flower`` in
+``pyproject.toml``."""
 
 FILES = ("pyproject.toml", "server_app.py", "client_app.py")
 

@@ -86,7 +86,7 @@ class Pipe:
             self.pull()
 
     def push(self, tag: bytes, node: int, ttl: int, body: bytes) -> None:
-        """Push a message to one node; if Flower refuses it, it has failed at once."""
+        """Push a message to one node; a message that Flower refuses has failed at once."""
         content = RecordDict({RECORD: ConfigRecord({BODY: body})})
         message = Message(content, node, MessageType.QUERY, ttl=float(ttl))
         name = (list(self.grid.push_messages([message])) or [""])[0]
@@ -102,7 +102,7 @@ class Pipe:
         if not self.waiting or busy or since < POLL:
             return
         names = list(self.waiting)[:PULL_AT_ONCE]
-        for name in names:  # to the end of the queue: the others are next
+        for name in names:  # to the end of the queue, so that others are next
             self.waiting[name] = self.waiting.pop(name)
         self.pull_began = time.monotonic()
         self.puller = threading.Thread(target=self.pull_now, args=(names,), daemon=True)
@@ -120,7 +120,8 @@ class Pipe:
         if isinstance(pulled, Exception):
             raise pulled
         for message in pulled:
-            # Not by its sender: an error that the SuperLink reports has the SuperLink's own id.
+            # Match by the message, not by the sender: an error that the SuperLink reports has the
+            # SuperLink's id.
             tag = self.waiting.pop(message.metadata.reply_to_message_id, None)
             if tag is None:
                 continue

@@ -43,7 +43,7 @@ class Connections:
         self._sites, self._crowded = sites, crowded
         self._strangers: OrderedDict[socket.socket, Connection | None] = OrderedDict()
         self._new: dict[socket.socket, float] = {}
-        """Strangers that are being served, and when that began."""
+        """The strangers that are being served, and when the server began to serve each."""
         self._numbered: dict[int, socket.socket] = {}
         """The strangers, by file descriptor."""
         self._of_sites: dict[int, deque[Connection]] = {}
@@ -141,7 +141,7 @@ class Connection(H11Protocol):
         self.stranger: socket.socket | None = None
         """The socket's file descriptor, until the connection's site is known."""
         self.site: int | None = None
-        """The site that it belongs to, once known."""
+        """The site that the connection belongs to, once known."""
         self._stranger_until: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -155,7 +155,7 @@ class Connection(H11Protocol):
         self._all.lost(self)
 
     def is_of(self, site: int) -> None:
-        """Note the site that said hello on it or showed its token."""
+        """Note the site that said hello or showed its token on this connection."""
         if self.site != site:
             self._forget_timer()
             self._all.known(self, site)

@@ -59,7 +59,7 @@ class SignedHello:
         return cls(nonce, public, signature, version)
 
     def is_for(self, certificate: bytes) -> bool:
-        """Return whether the key signed it for the server with ``certificate`` (DER)."""
+        """Return whether the key signed this hello for the server with ``certificate`` (DER)."""
         signed = _to_sign(self.nonce, self.public, certificate, self.version)
         return is_signed(self.public, self.signature, signed)
 
@@ -73,7 +73,7 @@ class SignedHello:
         """Return the hello in ``body``.
 
         Raises:
-            WireError: it is not a hello.
+            WireError: the body is not a hello.
         """
         ends = [NONCE_BYTES, NONCE_BYTES + PUBLIC_BYTES]
         ends.append(ends[-1] + SIGNATURE_BYTES)

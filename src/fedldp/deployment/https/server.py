@@ -42,12 +42,13 @@ log = logging.getLogger("fedldp.server")
 POLL_SECONDS = 20.0
 """How long a site's poll for a round request waits, in seconds."""
 _ALIVE_SECONDS = 60.0
-"""A site that is silent for longer and is not working on a round request counts as absent."""
+"""A site counts as absent if it has been silent for longer than this and is not working on a round
+request."""
 _PART_SECONDS = 60.0
 """How long the next part of a site's answer may take, in seconds."""
 _HEAD = 256
-"""How many bytes at the beginning of a round request may differ by site. In a secure sum more do:
-what other sites sealed for this one. The weights come last."""
+"""How many bytes at the beginning of a round request may differ by site. In a secure sum more bytes
+differ: those that other sites sealed for this one. The weights come last."""
 _TLS_BUFFER = 1 << 14
 """Bytes of a connection's buffer: one TLS record."""
 _HELLO_SECONDS = 10.0
@@ -64,8 +65,8 @@ _PIECE = 1 << 18
 class _PendingRequest:
     """A round request that a site has not answered.
 
-    Each of ``tags`` waits for the answer until its own time. A long request has two parts; requests
-    with equal ends share the second.
+    Each of ``tags`` waits for the answer until its own deadline. A long request has two parts;
+    requests with equal ends share the second.
     """
 
     number: int
@@ -87,7 +88,7 @@ class _Site:
     version: str = ""
 
     def is_there(self, now: float) -> bool:
-        """Return whether the site was heard of lately or is working on a round request."""
+        """Return whether the site was heard from lately or is working on a round request."""
         return self.token is not None and (self.at_work or now - self.heard < _ALIVE_SECONDS)
 
 
@@ -119,7 +120,7 @@ class HttpsPipe:
             listening: a TCP socket that listens; closed at the end.
             tls: the server's certificate, which sites sign, and its key; both are read again after
                 they are renewed.
-            sites: name and public key (hexadecimal) of each, by its number.
+            sites: the name and the public key (hexadecimal) of each site, by its number.
             largest: the largest answer, in bytes.
             version: the version of this fedldp; the log names sites with another version.
             agreement: the run's agreement, which sites of the roster may fetch.
@@ -409,7 +410,7 @@ class HttpsPipe:
             return _refused(413)
         site = self._sites[index]
         site.polls += 1
-        site.at_work = False  # otherwise it would not ask
+        site.at_work = False  # otherwise the site would not ask
         poll, token, until = site.polls, site.token, time.monotonic() + POLL_SECONDS
         site.wake.set()  # ends an earlier request of the site, which nobody waits for
         while not self._over and poll == site.polls and token == site.token:

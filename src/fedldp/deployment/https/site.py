@@ -29,13 +29,13 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 """About how many seconds to wait before the first and before later attempts to reconnect."""
 _SECONDS = httpx.Timeout(60.0, connect=30.0)
 _KEPT = httpx.Limits(keepalive_expiry=None)
-"""Seconds to keep an idle connection, as long as an answer takes: otherwise all sites of a fleet
-that trains for some seconds would reconnect at the same moment."""
+"""Seconds to keep an idle connection: as long as an answer takes, because otherwise all sites of a
+fleet that trains for some seconds would reconnect at the same moment."""
 _TRIES = 5
 """How often to send an answer whose connection breaks, before polling for the request again."""
 _NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
-"""Statuses: only part of the answer arrived, or the server still waits for the rest of an earlier
-try."""
+"""Statuses for an answer that was not received: only part of it arrived, or the server still waits
+for the rest of an earlier try."""
 _OTHER = "it is not a fedldp server, or it has another version"
 _REFUSED = {
     401: "it does not know this session: the server was restarted, or another agent has this "
@@ -55,8 +55,8 @@ class HttpsLink:
         key: the site's identity.
         answer: returns the site's answer to a round request.
         largest: returns how many bytes a round request may have at present.
-        tell: is called with None each time the server is heard of, or with the reason why it cannot
-            be reached.
+        tell: is called with None each time the server is heard from, or with the reason why it
+            cannot be reached.
 
     Raises:
         ConfigError: the authorities cannot be read.
@@ -117,7 +117,7 @@ class HttpsLink:
             raise WireError("a round request without a number")
         try:
             answer = self._answer(request)
-        except Exception as error:  # the log never has its content
+        except Exception as error:  # the log never contains content
             self._rate_limited(f"a message could not be answered: {type(error).__name__}")
             answer = b""
         self._send(client, f"/v1/answer/{number}", shown, answer)
@@ -130,7 +130,7 @@ class HttpsLink:
         for left in reversed(range(_TRIES)):
             try:
                 with client.stream("POST", place, headers=shown, content=answer) as response:
-                    # NOT_FOUND: it expired meanwhile, or an earlier try succeeded
+                    # NOT_FOUND: the round request expired meanwhile, or an earlier try succeeded
                     if response.status_code == httpx.codes.NO_CONTENT:
                         response.read()  # otherwise its connection is closed
                     if response.status_code in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
@@ -156,7 +156,7 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> b
 
     Args:
         url: the server's URL, https://HOST:PORT.
-        ca: PEM: the authorities that may vouch for the server's certificate.
+        ca: a PEM file of the authorities that may vouch for the server's certificate.
         key: the site's identity.
         limit: the most bytes that the file may have.
 
@@ -177,12 +177,12 @@ def seconds_ahead(url: str, ca: Path) -> float | None:
     """Connect to a server as the agent does, and return how far its clock is ahead.
 
     Returns:
-        Seconds, accurate to about one, by the date of the server's answer; None if it has no date.
-        Only the validity of certificates depends on clocks.
+        Seconds, accurate to about one, by the date of the server's answer; None if the answer has
+        no date. Only the validity of certificates depends on clocks.
 
     Raises:
         ConfigError: the authorities cannot be read.
-        WireError: it cannot be reached, or is not a server of fedldp.
+        WireError: the server cannot be reached, or does not run fedldp.
     """
     try:
         with _client(url, tls_of_site(ca)) as client, client.stream("GET", "/v1/nonce") as response:
@@ -235,7 +235,8 @@ def _read(response: httpx.Response, limit: int) -> bytes:
     """Return a body as it was sent; its length is checked before it is read.
 
     Raises:
-        WireError: it is refused, of unknown length, too long, or cut short.
+        WireError: the server refuses the request, or the body is of unknown length, too long, or
+            cut short.
     """
     if response.status_code != httpx.codes.OK:
         raise WireError(_refusal(response))
