@@ -74,11 +74,11 @@ def run(
         dataset: your own data: a pair of arrays (features, labels), a torch data set, a DataLoader
             or a table with a column ``label``, which the run divides among its clients; a list of
             these, one for each client; or a ``Dataset``. Or the name of a built-in data set, or the
-            path of a file. Your own data are read once and used as they are: if the recipe has
-            ``standardise``, it is off.
+            path of a file. Your own data are read once and used as they are, so ``standardise`` is
+            off even if the recipe has it.
         test: your own examples to test on, in any of these forms. Without them, a fifth of the rows
             is split off (of each client's rows, if the clients' data are given separately), and the
-            scores are of private rows, which the statement says.
+            scores are then measured on private rows, and the statement says so.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         device: "auto", "cpu" or "cuda".
         workers: the number of processes; more than one per core is no faster. With more than one,
@@ -131,7 +131,7 @@ def resume(
     whose model was given as an object in another process: give the same model.
 
     Raises:
-        FedldpError: ``run_dir`` is not a run folder, or as for ``run``.
+        FedldpError: ``run_dir`` is not a run folder, or ``run`` would raise it.
     """
     from fedldp.simulation.engine import simulate  # imports torch
 
@@ -160,8 +160,9 @@ def load(run_dir: str | Path, *, model: Any = None) -> Result:
             again; it gets the weights from the folder.
 
     Raises:
-        RunError: it is not a run folder, the run is not finished, or a file is missing or damaged.
-        ConfigError: a model is given, although the run's own can be found without it.
+        RunError: ``run_dir`` is not a run folder, the run is not finished, or a file is missing or
+            damaged.
+        ConfigError: a model is given, although fedldp can find the run's own model without it.
     """
     folder = _folder(run_dir)
     config = folder.read_config()["config"]
@@ -179,7 +180,7 @@ def evaluate(
     """Return the scores of a run's model: the document that ``fedldp evaluate --json`` prints.
 
     The scores are exact functions of the rows that they are measured on: scores of private rows are
-    a release that no statement counts, and so is a choice made by them. "warnings" says so for a
+    a release that no statement counts, and so is a choice based on them. "warnings" says so for a
     test set that was held out of the run's own rows; fedldp does not know whose any other rows are.
 
     Args:
@@ -224,8 +225,8 @@ def account(
 
     Args:
         recipe: its name, the path of a TOML file, or a configuration.
-        dataset: as for ``run``; for a built-in data set, no file is read.
-        test: as for ``run``.
+        dataset: the data, in any form that ``run`` takes; for a built-in data set, no file is read.
+        test: the examples to test on, in any form that ``run`` takes.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         at_delta: delta of the statement's approximate lines; by default the setting ``delta``.
         settings: changes to the recipe's settings, by name; None unsets one.

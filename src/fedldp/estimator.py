@@ -26,7 +26,7 @@ _OWN = {
     "seed": "random_state",
     "target": "unit, adversary, epsilon and delta",
 }
-"""Settings that these parameters give."""
+"""The settings that parameters of the classifier give, with the names of these parameters."""
 
 CLONED = (
     "this classifier is a clone, such as GridSearchCV, cross_val_score and ensembles make: each "
@@ -40,11 +40,11 @@ SCORED = (
 
 
 class ReleaseWarning(UserWarning):
-    """Warns that something about private rows was or may be revealed that no statement counts."""
+    """Warns that private rows were or may be revealed in a way that no statement counts."""
 
 
 class DoubtWarning(UserWarning):
-    """Warns that a model may be of little use, as far as is known without a test."""
+    """Warns that a model may be of little use, judged without a test."""
 
 
 class EstimatorError(ConfigError, ValueError):
@@ -55,7 +55,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier trained by clients who do not trust the server.
 
     ``fit`` is ``fedldp.run`` on all rows without a test set: weights and statement are the same to
-    the last bit. It is a simulation on this machine: ``privacy_`` states what the same
+    the last bit. Fitting is a simulation on this machine: ``privacy_`` states what the same
     configuration protects when it is deployed, for which unit and against whom.
 
     Every earlier step of a pipeline must be public: a scaler or an imputer fitted on the clients'
@@ -97,7 +97,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     [True]
     """
 
-    # With metadata routing enabled, both are routed to fit without a request.
+    # If metadata routing is enabled, groups and persons reach fit without being requested.
     __metadata_request__fit = {"groups": True, "persons": True}  # noqa: RUF012 (scikit-learn's way)
 
     def __init__(
@@ -251,10 +251,10 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _check_not_swapped(self, groups: ArrayLike | None, persons: ArrayLike | None) -> None:
-        """Refuse more clients than persons: somebody would then have rows at several clients.
+        """Refuse more clients than persons, because somebody would have rows at several clients.
 
         Raises:
-            ConfigError: there are more, and no setting allows it.
+            ConfigError: there are more clients than persons, and no setting allows it.
         """
         if groups is None or persons is None or "persons_at_sites" in (self.settings or {}):
             return
@@ -269,7 +269,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def _doubts(self, clients: int) -> list[str]:
-        """Return doubts that need no test, such as hiding one of a few clients as a whole."""
+        """Return doubts that need no test, such as about hiding one of a few clients as a whole."""
         if self.unit not in ("client-run", "client-round") or clients >= MANY:
             return []
         return [
@@ -352,5 +352,5 @@ def _check_columns(X: Any) -> None:  # noqa: N803
 
 
 def _number(given: Any) -> Any:
-    """Return a numpy number, such as a grid has, as a Python number."""
+    """Return a numpy number, such as a parameter grid contains, as a Python number."""
     return given.item() if isinstance(given, np.generic) else given

@@ -1,6 +1,6 @@
 """What releases cost and guarantee: events, the table of accountants, prices, the statement.
 
-It knows neither data nor models. It computes with numbers and text alone, without torch.
+This package knows neither data nor models. It computes only with numbers and text, without torch.
 
 It may use core.
 """

@@ -2,9 +2,9 @@
 
 Budgets, ledgers, statements, clients, deployments and the audit look events up here and nowhere
 else. A new event needs a class (in ``events``) and an entry here. The table knows exact classes,
-not their subclasses; an event that it lacks is an error, never nothing. The code that computes an
-epsilon sees losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and ``CountedBits`` or ``Subset``
-for shuffled or summed reports), never an event.
+not their subclasses; an event missing from the table is an error and never counts as nothing. The
+code that computes an epsilon sees losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and
+``CountedBits`` or ``Subset`` for shuffled or summed reports), never an event.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Sampled:
         release: a function from the number of such reports in a sum to one release.
         times: the number of releases.
         sides: what is sampled; if the event is about a part of a client, that part.
-        adversaries: the adversaries it protects against; against others nothing is known.
+        adversaries: the adversaries against whom the guarantee holds; for others nothing is known.
     """
 
     release: Callable[[int], SampledRelease]
@@ -169,14 +169,14 @@ class Accountant(Generic[E]):
 
     Attributes:
         loss: the event's loss, for the numerics.
-        content: for an event that makes another release several times or only once: that release.
-        sides: for an event that states a different event for each side: these events, at least the
-            client's.
-        nothing: for an event computed from no data: what is sent. It costs nothing, and no history
-            holds it.
+        content: the other release, for an event that makes it several times or only once.
+        sides: the event for each side, at least for the client's, if the event states a different
+            one for each.
+        nothing: what is sent, for an event computed from no data. Such an event costs nothing, and
+            no history holds it.
         price: an exact upper bound on what the event adds to a budget of a kind; None if no such
             budget ever covers it.
-        coordinate: its costliest coordinate as an event, if coordinates are independent.
+        coordinate: the event of the report's costliest coordinate, if coordinates are independent.
         summed: what a sum of such reports shows, if a sum protects them.
         shuffled: what a shuffler shows, if it protects such reports: bits shuffled coordinate by
             coordinate, or reports of one category each.
@@ -185,7 +185,8 @@ class Accountant(Generic[E]):
             randomised, and no more. Other events (what is drawn once, reveals nothing, or costs
             less for a record or a person) can only be stated by the code that decides what a
             mechanism is given, and how often.
-        size: how many coordinates it counts, which is the report's size; None if it counts none.
+        size: the number of coordinates that the event counts, which is the report's size; None if
+            it counts none.
     """
 
     loss: Callable[[E], Loss] | None = None
@@ -207,7 +208,7 @@ class Accountant(Generic[E]):
 
 
 def price_of_pure(epsilon: float, kind: BudgetKind) -> Fraction:
-    """Return an exact upper bound of what any pure ``epsilon`` mechanism adds to a budget.
+    """Return an exact upper bound on what any pure ``epsilon`` mechanism adds to a budget.
 
     Source: ``pure_rho`` and ``pure_squared_mu``.
     """

@@ -37,9 +37,9 @@ class Event:
         level: 0 for a plain release. An event may only hold events of lower levels.
 
     Raises:
-        ConfigError: a field is not exactly of its declared type, or out of range. A number may be a
-            plain int or float, but not text, a bool or a numpy scalar. Or the event that a field
-            holds may not be nested in this one.
+        ConfigError: a field is not exactly of its declared type, or out of range; or it holds an
+            event that may not be nested in this one. A number may be a plain int or float, but not
+            text, a bool or a numpy scalar.
     """
 
     wire: ClassVar[str] = "Event"
@@ -346,7 +346,7 @@ class PerPerson(Event):
 class Memoized(Event):
     """A release that is randomised once and kept: every later report follows from it alone.
 
-    In each run of a client, the first release costs what is drawn; later ones cost nothing.
+    In each run of a client, the first release costs as much as ``drawn``; later ones cost nothing.
 
     Attributes:
         drawn: what was released. It counts everything drawn under its identity, including what is

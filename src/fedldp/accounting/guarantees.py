@@ -1,4 +1,4 @@
-"""From what a client released to what that guarantees: the lines of a statement.
+"""Computes the lines of a statement: what a client's releases guarantee.
 
 ``accountants`` gives the loss of an event. The code here computes epsilons from losses alone.
 """
@@ -144,8 +144,8 @@ class Guarantee:
         assumptions: what the guarantee rests on.
         method: how ``epsilon`` was computed, with the source.
         stated_by: who states what a client releases: "fedldp", or the address of the user's own
-            code, "module:Class" (several are joined by ", "), which nothing here proves. A line
-            without a guarantee rests on no one's word, so it always says "fedldp".
+            code, "module:Class" (several are joined by ", "), whose word nothing here proves. A
+            line without a guarantee rests on no one's word, so it always says "fedldp".
     """
 
     unit: Unit
@@ -312,13 +312,13 @@ def _pure_reports(
 def _composed(
     losses: list[tuple[Pure, int]], delta: float, *, attained: bool
 ) -> tuple[float, float | None, str]:
-    """Return an epsilon at a positive ``delta``, what two inputs attain of it, and the method.
+    """Return an epsilon at a positive ``delta``, how much of it two inputs attain, and the method.
 
     The epsilon composes whole reports or their coordinates, whichever gives less. The attained
     value is known if every coordinate may be at any extreme and its revealing probability is known
     rather than only bounded. It may still be too large by a relative 1e-9, so pass it through
-    ``_just_below``. It is None if it is not known, or not wanted (``attained`` is False), because
-    it takes as long as the epsilon.
+    ``_just_below``. It is None if it is unknown, or if ``attained`` is False, because computing it
+    takes as long as computing the epsilon.
     """
     counts: Counter[tuple[float, float]] = Counter()
     for loss, times in losses:
@@ -440,7 +440,8 @@ def sampled_guarantee(
         history: how often each such event was released.
         unit: "record" or "person" if a client samples these; "client-round" or "client-run" if the
             server samples clients.
-        adversary: against whom. If clients sample, the server learns no more than others.
+        adversary: the adversary against whom the guarantee holds. If clients sample, the server
+            learns no more than others.
         delta: from 0 to below 1; there is no guarantee at 0.
         copies: see ``local_guarantees``.
         shift: how many vectors of a sum may change at once, each sampled independently. Beyond 1,
@@ -586,7 +587,7 @@ def _honest_categories(subset: Subset, anonymity_set: int) -> list[str]:
 
 
 def _taking_part(rounds: int) -> list[str]:
-    """Return the assumption of a run's line: participants drawn otherwise may be worse off."""
+    """Return the assumption about participation: a client drawn more often may be worse off."""
     return [f"{TAKES_PART} {rounds} rounds"]
 
 

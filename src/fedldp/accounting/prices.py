@@ -100,7 +100,7 @@ def cost(event: Event, kind: BudgetKind, side: Side = "client") -> float:
     Guarantee: the release is epsilon-DP, rho-zCDP or mu-GDP for neighbours that differ in ``side``
     (the client's whole input by default), with the cost as epsilon, rho or mu^2. Bits are charged
     one by one or as a whole, whichever is less. Gaussian reports cost their rho under zCDP, and
-    infinity under the other kinds; so does a single Gaussian share. Values in clear never have a
+    infinity under the other kinds; so do single Gaussian shares. Values in clear never have a
     finite cost. A message without any data costs nothing.
 
     Raises:

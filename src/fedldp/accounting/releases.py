@@ -29,7 +29,8 @@ RoundWords = dict[int, NDArray[np.uint32]]
 """The rounds of several clients, one entry for each: bit b of word w is round 32 w + b."""
 
 _DENSE = 8
-"""Clients are counted in a table of all indices if it is at most this many times their number."""
+"""Clients are counted in a table of all indices if its size is at most this many times their
+number."""
 
 
 _FEW_GROUPS = 1000
@@ -149,8 +150,8 @@ class ReleaseHistory:
     def histories(self) -> list[Counter[Event]]:
         """Return the distinct histories of clients: how often each event was released.
 
-        Among clients with only one kind of event, only the one that released it most often is
-        listed: it bears the greatest cost.
+        Among clients with only one kind of event, only the client with the most releases is listed,
+        because that client bears the greatest cost.
         """
         events = self.events
         counted = [_counts(blocks) for blocks in self._blocks.values()]

@@ -68,8 +68,8 @@ AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
 off."""
 
 SCHEMA_VERSION = 1
-"""The version of a statement's keys. It grows when a key goes or changes its meaning, not when one
-is added.
+"""The version of a statement's keys. It increases when a key is removed or changes its meaning, not
+when a key is added.
 
 Statements written before this number existed have neither it nor ``stated_by``.
 """
@@ -85,7 +85,7 @@ CHOOSING = (
     "choosing by scores is a release: these were taken on clients' private rows, and no epsilon "
     "here covers them, or what is chosen by them"
 )
-"""Printed below every table of scores that somebody may choose by, wherever ``HELD_OUT`` holds."""
+"""Printed below every table of scores that may guide a choice, wherever ``HELD_OUT`` holds."""
 
 _EARLIER_HELD_OUT = f"accuracy, loss and confusion matrix are {_OF_PRIVATE_ROWS}"
 
@@ -137,7 +137,7 @@ class SumInPath:
         untrusted_clients: participants of a round that may collude with the server or be missing.
         clients_in_sum: how many clients' reports were in the sum, for every round in which some
             client released one: 0 if no masks were removed; the smallest sum if there were several.
-            None before a run: then everyone who takes part counts as being in the sum.
+            None before a run, when everyone who takes part counts as being in the sum.
         committees: whether a round may have several sums, one for each committee of clients.
             Committees are the same in all rounds; ``untrusted_clients`` then bounds any one
             committee.
@@ -159,7 +159,7 @@ COMMITTEES = (
 
 
 class Assumed(NamedTuple):
-    """An assumption of the lines about something that is the user's own.
+    """An assumption that the lines make about something of the user's own.
 
     Attributes:
         what: the assumption, as a sentence.
@@ -193,9 +193,9 @@ def statement(
             that the code is right, and names it in ``stated_by``.
         assumed: further assumptions of all lines, about things that do not state what is released:
             the user's own features, or numbers that the user declares public.
-        persons_at_sites: the largest number of clients at which one person has rows: an assumption
-            of all lines for a person. If each client adds its own noise, that many releases change.
-            In one sum, or in what the server makes of it, the change is that many times as large.
+        persons_at_sites: the largest number of clients at which one person has rows, as all lines
+            for a person assume. If each client adds its own noise, that many releases change. In
+            one sum, or in what the server makes of it, the change is that many times as large.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     runs = _run_lines(reports, delta)
@@ -266,7 +266,7 @@ def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guar
 def stated_by(line: Mapping[str, Any]) -> str:
     """Return whose word a line of a statement rests on; see ``Guarantee``.
 
-    In a statement without ``schema_version``, only the line's assumptions say so.
+    In a statement without ``schema_version``, only the line's assumptions say whose word it is.
     """
     if line.get("stated_by") is not None:
         return str(line["stated_by"])

@@ -27,7 +27,7 @@ from fedldp.protocol.wire import Broadcast, Layout, Vector
 from fedldp.training.linear_models import LinearModel, Statistics
 
 Send = Literal["weights", "update"]
-"""What a client sends: its weights after training, or their change from the broadcast's."""
+"""What a client sends: its weights after training, or their change from the broadcast weights."""
 
 Radius = Annotated[float, Field(ge=SMALLEST_RADIUS, le=LARGEST, allow_inf_nan=False)]
 Center = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -83,7 +83,7 @@ class Chart(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class InContrasts:
-    """A linear model in contrasts of the classes: k - 1 numbers instead of k, with equal norm.
+    """A linear model in contrasts of the classes: k - 1 numbers instead of k, with the same norm.
 
     Attributes:
         model: the model; None until the chart is bound to one.
@@ -116,11 +116,11 @@ class InContrasts:
 
 @dataclass(frozen=True, kw_only=True)
 class InLabels:
-    """The weights of one class, taken from a linear model's weights less their class mean.
+    """One class's weights, from a linear model's weights less their mean over the classes.
 
-    It is the class whose weights have the largest norm; ties go to the first class. If all of a
-    client's examples have one label, the class is that label, and its weights determine the
-    client's whole solution.
+    The class taken is the one whose weights have the largest norm; ties go to the first class. If
+    all of a client's examples have one label, the class is that label, and its weights determine
+    the client's whole solution.
 
     Attributes:
         model: the model; None until the chart is bound to one.
@@ -165,7 +165,8 @@ class InLabels:
 class OfStatistics:
     """Statistics instead of weights; the server computes the weights from their mean.
 
-    Its ridge regression on the mean of noisy reports is post-processing, and costs no privacy.
+    The server's ridge regression on the mean of noisy reports is post-processing, so it costs no
+    privacy.
 
     Attributes:
         ridge: the regression's ridge; positive.
@@ -203,7 +204,7 @@ class Bound(ABC):
     """A public chart of what clients send.
 
     Attributes:
-        send: the weights, or their change from the broadcast's.
+        send: whether clients send the weights or their change from the broadcast weights.
         chart: the coordinates that replace the weights, if any.
     """
 
@@ -246,11 +247,11 @@ class Bound(ABC):
 
         Args:
             rows: finite, shape (n, d); they are not changed.
-            broadcast: the broadcast that they answer.
+            broadcast: the broadcast that the clients answer.
 
         Returns:
-            Shape (n, ``size(d)``), each row computed from the same row alone; it may be ``rows``
-            itself.
+            Shape (n, ``size(d)``); each row is computed only from the same row of ``rows``. The
+            result may be ``rows`` itself.
         """
         values = rows if self.send == "weights" else rows - broadcast.weights.astype(np.float64)
         return values if self.chart is None else self.chart.apply(values)
@@ -288,8 +289,8 @@ class InNorm(Bound):
     Attributes:
         clip: positive, in the units of the weights.
         order: the order of the norm.
-        direction: send the direction alone, with an L2 norm of ``clip``. Zeros have no direction,
-            so a public direction with equal coordinates replaces it.
+        direction: whether to send only the direction, with an L2 norm of ``clip``. A row of zeros
+            has no direction, so a public direction with equal coordinates replaces it.
     """
 
     clip: float
@@ -306,7 +307,7 @@ class InNorm(Bound):
         return wide * (self.clip / _norms(wide))[:, None]
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return ``clip``, or the largest value of the other norm that it allows."""
+        """Return ``clip``, or the largest value of the other norm that ``clip`` allows."""
         return self.clip * (math.sqrt(size) if order < self.order else 1.0)
 
 
@@ -327,8 +328,8 @@ class Rotated(InNorm):
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return rotated rows of norm at most 1, in float64; see ``Bound.apply``."""
         values = super().apply(rows, broadcast).astype(np.float64, copy=False)
-        # Scaled to norm 1 first, for which the rotation is exact; the mechanism enforces the norm
-        # itself.
+        # Scale to norm 1 first, because the rotation is exact there; the mechanism itself enforces
+        # the norm.
         scaled = values / np.maximum(_norms(values), self.clip)[:, None]
         return Rotation(values.shape[1], broadcast.round).forward(scaled)
 
@@ -343,7 +344,7 @@ class Rotated(InNorm):
         return factor * self.chart.restore(self.clip * turned)
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return 1, the norm after division by ``clip``, or the value of the other norm."""
+        """Return 1, the norm after division by ``clip``, or the other norm's resulting limit."""
         return math.sqrt(size) if order < self.order else 1.0
 
 
@@ -362,7 +363,7 @@ class InBox(Bound):
         return self.box.clip(super().apply(rows, broadcast))
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return the norm of a corner."""
+        """Return the norm of a corner of the box."""
         return self.box.norm(size) if order == 2 else self.box.limit * size
 
 
@@ -376,7 +377,7 @@ class InRange(Bound):
         sizes: the number of coordinates of each tensor; () until the bound is bound to a model.
         center: c, one for all tensors or one for each.
         radius: r, one for all tensors or one for each.
-        adaptive: take both from the weights of each broadcast instead.
+        adaptive: whether to take c and r from the weights of each broadcast instead.
         floor: the smallest radius, if ranges are adaptive.
         margin: a factor on the radius, if ranges are adaptive.
         clip: the norm bound on x, for mechanisms of whole vectors.
@@ -403,7 +404,8 @@ class InRange(Bound):
         """Return the ranges of a round that begins with the public ``weights``.
 
         Raises:
-            ConfigError: there is not one range for each parameter tensor, or a range is invalid.
+            ConfigError: the number of ranges differs from the number of parameter tensors, or a
+                range is invalid.
         """
         if self.adaptive:
             return Ranges.of_public(weights, self.sizes, floor=self.floor, margin=self.margin)
@@ -440,7 +442,8 @@ class InRange(Bound):
     def unused(self) -> dict[str, str]:
         """The settings that are not used, each with the reason.
 
-        A fixed range set beside adaptive ones is not listed: recipes set one as a fallback.
+        A fixed range that is set in addition to adaptive ones is not listed, because recipes set
+        one as a fallback.
         """
         if self.adaptive:
             return {}

@@ -25,7 +25,7 @@ from fedldp.protocol.roles import Draw, State
 from fedldp.protocol.wire import Report
 
 _TIE = 1e-12
-"""Tolerance for ties, in which the weighted mean of signs is not exactly zero."""
+"""Tolerance for ties, where rounding can leave the weighted mean of signs slightly off zero."""
 
 Shares = Callable[[Sequence[float], Draw], tuple[NDArray[np.float64], Mapping[str, float]]]
 """Turns the sigmas of all clients into their shares of a round's mean, shape (n,), and metrics."""
@@ -37,7 +37,7 @@ class MeanByNoise:
 
     Attributes:
         settings: the settings of the run, with the choices of all clients.
-        mechanism: gives a client's mechanism, for reports of some size.
+        mechanism: gives a client's mechanism, for reports of a given size.
         sigma: gives a client's noise; None if no client adds any.
         shares: gives the shares from the noise of all clients.
         setting: the user's setting that asks for this estimate.
@@ -86,13 +86,13 @@ def by_power(power: int) -> Shares:
 def weighted(
     sigmas: Sequence[float], draw: Draw
 ) -> tuple[NDArray[np.float64], Mapping[str, float]]:
-    """Return rho_i = 1/sigma_i as a share of the sum of all: method (B)."""
+    """Return the shares of method (B): rho_i = 1/sigma_i, divided by the sum over all clients."""
     rho = inverse(sigmas)
     return rho / rho.sum(), {}
 
 
 def selection(*, redraw: bool) -> Shares:
-    """Return a share of 1 for clients that the round's draw selects, else 0: method (C).
+    """Return the shares of method (C): 1 for clients that the round's draw selects, else 0.
 
     Args:
         redraw: whether to draw again if nobody is selected.

@@ -21,7 +21,7 @@ from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.gaussian_summand import GaussianSummand, common_unit, summand
 
 _MARGIN = 1 + 1e-7
-"""A factor on sigma that keeps the statement's epsilon, rounded up by about 1e-8, in budgets."""
+"""A factor on sigma that keeps the statement's epsilon, rounded up by about 1e-8, within budget."""
 
 
 class Calibration(ABC):
@@ -31,7 +31,8 @@ class Calibration(ABC):
         meaning: what ``epsilon`` covers, if there is such a setting.
         kind: the class of the mechanisms.
         uses_rounds: whether the noise depends on the number of rounds.
-        data_may_refuse: whether a run whose plan could be made may still be refused for its data.
+        data_may_refuse: whether a run that could be planned may still be refused because of its
+            data.
     """
 
     meaning: EpsilonMeaning | None
@@ -56,7 +57,7 @@ class Calibration(ABC):
         return None
 
     def check_shares(self, sizes: Sequence[int]) -> None:  # noqa: B027 (most promise nothing)
-        """Refuse shares of simulated clients that a setting has promised cannot occur.
+        """Refuse shares of simulated clients that a setting has ruled out.
 
         Args:
             sizes: how many examples each client has.
@@ -88,19 +89,20 @@ class Fixed(Calibration):
 
 @dataclass(frozen=True, kw_only=True)
 class PerRun(Calibration):
-    """The least Gaussian noise for which all that a client sends in a run costs its budget.
+    """The least Gaussian noise with which everything a client sends in a run costs its budget.
 
-    A client sends in at most T rounds. Its budget is that of distinguishing N(0, 1) from N(mu, 1).
-    Each report gets mu/sqrt(T), so sigma = 2 clip sqrt(T)/mu, for a change of the client's whole
-    input.
+    A client sends reports in at most T rounds. Its budget determines mu: distinguishing N(0, 1)
+    from N(mu, 1) costs exactly that budget. Each report gets mu/sqrt(T), so sigma = 2 clip
+    sqrt(T)/mu, for a change of the client's whole input.
 
     Attributes:
         epsilon: the budget of a run: one for all clients, a list, or the client's own.
         delta: the delta of that budget, in the same forms.
         clip: bound on the L2 norm of what is sent, in the same forms.
         rounds: the number of rounds of the run.
-        participation: decides in how many rounds a client takes part at most.
-        kind: the mechanism: Gaussian, or one computed from its reports alone.
+        participation: gives the largest number of rounds in which a client takes part.
+        kind: the class of the mechanism: Gaussian, or one that is computed from Gaussian reports
+            alone.
         own: whether clients choose their budgets; a refusal then names the client.
         meaning: see ``Calibration``.
 
@@ -167,8 +169,9 @@ class PerRun(Calibration):
 class PerRunInSums(PerRun):
     """The same noise on a grid that all clients share, so that their reports add up.
 
-    The grid follows from the largest budget that any client may choose, which is public, and not
-    from the clients' choices, so that nobody who adds up reports or reads sums has to know these.
+    The grid follows from the largest budget that any client may choose, which is public, rather
+    than from the clients' choices. Parties that add up reports or read sums therefore need not know
+    the choices.
 
     Attributes:
         largest: the largest epsilon.

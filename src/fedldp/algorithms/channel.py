@@ -130,7 +130,7 @@ class Channel(ABC):
         kind: its name in the setting ``channel``.
         phases: how many requests a client receives in one round.
         trains_in: the phase in which clients train.
-        delays: a shuffler's size of messages, and its time model in a simulation.
+        delays: the size of a shuffler's messages, and its time model in a simulation.
         shuffles_reports: whether a shuffler carries whole reports rather than pieces of them.
     """
 
@@ -147,10 +147,10 @@ class Channel(ABC):
         return False
 
     def chunk(self, size: int) -> int | None:
-        """Return the coordinates in one message for a model of ``size`` weights; None means all.
+        """Return how many coordinates of a model of ``size`` weights a message has; None means all.
 
         Raises:
-            ConfigError: a message cannot have that many.
+            ConfigError: a message cannot have that many coordinates.
         """
         return None
 
@@ -197,7 +197,7 @@ class Shuffle(Channel):
         return self.delays is not None and self.delays.prediction_error == 0
 
     def chunk(self, size: int) -> int:
-        """Return the coordinates in one message; see ``Channel``."""
+        """Return the number of coordinates in one message; see ``Channel``."""
         assert self.delays is not None
         if self.delays.chunk > size:
             raise ConfigError(
@@ -321,7 +321,7 @@ def _summing(encoder: Encoder, clients: int) -> Summing:
     """Return how the reports of an encoder add up.
 
     Raises:
-        ConfigError: they do not add up.
+        ConfigError: the reports do not add up.
     """
     found = encoder.summing(clients)
     if found is None:

@@ -1,4 +1,4 @@
-"""Settings that clients choose for themselves: epsilon and delta of their budgets, their clips.
+"""Settings that clients choose for themselves: epsilon and delta of their budgets, and their clips.
 
 A server is told the choices of all clients; a client knows only its own.
 """
@@ -13,7 +13,7 @@ from fedldp.algorithms.settings import Delta, NormBound, Offer, Positive
 from fedldp.core.errors import ConfigError
 
 Choice = float | Sequence[float] | ClientValue
-"""One value for all clients, a list with one for each, or the value of the client that is told."""
+"""One value for all clients, a list with one for each, or the one value that a client is told."""
 
 EPSILON = Offer("epsilon", Positive | list[Positive] | ClientValue, per_client=True)
 CLIENT_DELTA = Offer(

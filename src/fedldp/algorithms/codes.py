@@ -96,9 +96,10 @@ class OnBits(Local):
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
         """Return the event that all reports of a client follow from: its examples' bits and labels.
 
-        They are drawn once. If the encoder is public, one record changes only its own bits and
-        label. Scores are a release too if they are taken on a client's own test examples, or use an
-        encoder trained on its examples: nothing randomises what they reveal.
+        The bits and labels are drawn once. If the encoder is public, one record changes only its
+        own bits and label. Scores are a release too if they are taken on a client's own test
+        examples, or use an encoder trained on its examples, because nothing randomises what such
+        scores reveal.
 
         Raises:
             ConfigError: no client can keep an example for its test.
@@ -153,5 +154,5 @@ class OnBits(Local):
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether a run may be refused for its data: the public data set may be missing."""
+        """Whether a run may be refused for its data, because the public data set may be missing."""
         return self.settings.public_dataset is not None

@@ -79,7 +79,7 @@ def rate_in_round(schedule: str, rounds: int, round: int) -> float:
 
 
 def _public() -> Stream:
-    """Return the stream for weights that need no secret: frozen ones, and those to be replaced."""
+    """Return the stream for weights that need no secret: frozen ones, or ones to be replaced."""
     return Stream(bytes(32), simulated=True)
 
 
@@ -91,7 +91,7 @@ class EstimateOf(Protocol):
 
     Attributes:
         needs: see ``Estimate``.
-        setting: the user's setting that asks for it.
+        setting: the user's setting that asks for this estimate.
     """
 
     @property
@@ -104,7 +104,7 @@ class EstimateOf(Protocol):
 
 
 FirstArrays = Callable[[Draw], Arrays]
-"""Gives the arrays that the server keeps, before the first round, from its randomness."""
+"""Gives the server's arrays as they are before the first round, from the server's randomness."""
 
 
 def no_arrays(release: Release, problem: Problem) -> FirstArrays:
@@ -125,11 +125,11 @@ class Local(ABC):
     Attributes:
         tested_on: the test data of a run's accuracy, in words.
         weighs_classes: whether its loss uses ``class_weights``.
-        plain_sgd: whether every round is SGD on batches alone, to which ``SGD_SETTINGS`` apply.
-        trains_part: whether it can train any subset of the parameters from any start: a model with
-            frozen parameters, or one that begins with a file.
+        plain_sgd: whether every round is only SGD on batches, so that ``SGD_SETTINGS`` apply.
+        trains_part: whether it can train any subset of the parameters from any start, as needed for
+            a model that has frozen parameters or starts from a file.
         uses_rounds: whether what a round computes depends on the number of rounds.
-        drawn_once: whether what is randomised is drawn once, for all rounds together.
+        drawn_once: whether the randomised values are drawn once, for all rounds together.
     """
 
     tested_on: str = "the test set"
@@ -170,7 +170,7 @@ class Local(ABC):
     def private_scores(self) -> Sequence[str]:
         """What the scores of a simulated run reveal about clients' own examples; mostly nothing.
 
-        The kind of test set does not matter here: scores on clients' own rows are a release
+        The kind of test set does not matter here, because scores on clients' own rows are a release
         wherever they are taken.
         """
         return ()
@@ -239,12 +239,12 @@ class WeightedMean:
 
     @property
     def needs(self) -> Needs:
-        """The clear weight, or the reports alone."""
+        """What the estimate needs: the weight in clear, or only the reports."""
         return "weight" if self.by_examples else "reports"
 
     @property
     def setting(self) -> str:
-        """The setting of its weights."""
+        """The user's setting that chooses the weights."""
         return f"weighting = {'examples' if self.by_examples else 'uniform'}"
 
     def __call__(self, release: Release) -> Weighted:
@@ -288,22 +288,22 @@ class Composition:
     Attributes:
         calibration: gives the mechanism.
         bound: the chart in which the mechanism works; a function of the client if clients choose
-            their own.
-        shaped: turns the release of bound and mechanism into the one that is used for a problem.
+            their own bounds.
+        shaped: turns the release made of bound and mechanism into the release used for a problem.
         features: the model's input for an example.
         local: what a client computes.
         channel: how reports reach the server.
         estimate: what the server computes from reports.
-        participation: who answers when.
-        server_noise: gives the server's own noise for a problem, on an estimate of some size.
-        downlink: from the problem's facts, gives what a broadcast of so many weights releases about
-            clients to someone who sees nothing else; set if the server's noise protects against
-            such an observer.
+        participation: which clients answer in which round.
+        server_noise: gives the server's own noise for a problem, on an estimate of a given size.
+        downlink: gives, from the problem's facts, what a broadcast of a given number of weights
+            releases about clients to someone who sees nothing else. It is set if the server's noise
+            protects against such an observer.
         arrays: gives the other arrays that the server keeps, as they are before the first round.
         publish: gives the round's broadcast from the server's state; None broadcasts the weights,
             and the ranges that the bound announces.
-        finish: gives the last operation on the next weights; None takes the bound's.
-        claim: what the source claims, if anything; a function if it depends on all clients.
+        finish: gives the last operation on the next weights; None takes ``Bound.accept``.
+        claim: what the source claims, if anything; a function if the claim depends on all clients.
         unused: settings that have no effect with these parts, each with the reason.
         uses: settings that these parts use although they are usually unused.
         averaged: the share of the last rounds whose weights are averaged, if ``average`` does not
@@ -391,10 +391,10 @@ class Algorithm:
         return model
 
     def untrained(self, *, begun: bool = True) -> nn.Module:
-        """Return the model, with arbitrary weights that those of a broadcast will replace.
+        """Return the model, with arbitrary weights that a broadcast's weights will replace.
 
-        Its frozen part is as in any run: from the setting ``initial``, or else made by the model's
-        own code, whose random numbers have a publicly known key.
+        Its frozen part is the same as in any run. It comes from the setting ``initial``, or else it
+        is made by the model's own code, whose random numbers have a publicly known key.
 
         Args:
             begun: whether ``initial`` is read; if not, the frozen part will be replaced too.
@@ -415,7 +415,7 @@ class Algorithm:
         return model
 
     def frozen(self) -> Mapping[str, NDArray[Any]]:
-        """Return the part of the model that is not trained, by name: it is public."""
+        """Return the part of the model that is not trained, by name; this part is public."""
         return {} if self.config.trainable == "all" else frozen_of(self.untrained())
 
     def frozen_digest(self) -> str | None:

@@ -63,7 +63,7 @@ class RunConfig(RunSettings):
         return self
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the settings that have no effect with the others, and why: they are refused."""
+        """Return the settings that are refused for having no effect with the others, and why."""
         unused = {}
         parts = self.composition
         if not parts.channel.hides_senders and parts.downlink is None:
@@ -115,7 +115,7 @@ class RunConfig(RunSettings):
         return Algorithm(self.with_choice_of(parts), parts, problem)
 
     def with_choice_of(self, parts: Composition) -> Self:
-        """Return a copy in which an automatic ``participation`` is the one of ``parts``."""
+        """Return a copy in which the participation of ``parts`` replaces an automatic one."""
         if getattr(self, "participation", None) != "auto":
             return self
         once = isinstance(parts.participation, Once)
@@ -141,7 +141,7 @@ class RunConfig(RunSettings):
         return self.algorithm(problem).layout
 
     def with_schedule(self, draws: Draws) -> Self:
-        """Return a copy with what the server draws, and tells everyone, before the run."""
+        """Return a copy with the values that the server draws, and announces, before the run."""
         participation = self.composition.participation
         if not participation.told:
             return self
@@ -160,9 +160,9 @@ class RunConfig(RunSettings):
 
         Args:
             guarantees: lines of the run's statement, if there is one. If the data name the person
-                of each row, they turn a setting for a row into one for a person. A setting that was
-                solved for a target is then shown without the last digits, for which nothing is
-                proven.
+                of each row, these lines turn a setting for a row into one for a person. A setting
+                that was solved for a target is then shown without the last digits, for which
+                nothing is proven.
         """
         meaning = self.composition.calibration.meaning
         value = getattr(self, "epsilon", None)
@@ -182,10 +182,10 @@ class RunConfig(RunSettings):
 
     @property
     def longer_begins_with_shorter(self) -> bool:
-        """Whether a shorter run's results are the beginning of a longer run's.
+        """Whether a longer run's results begin with those of a shorter run.
 
-        They are not if a target is solved for all rounds, or if the averaged rounds are counted
-        from the last one.
+        They begin differently if a target is solved for all rounds, or if the averaged rounds are
+        counted from the last one.
         """
         parts = self.composition
         uses = any(
@@ -210,7 +210,7 @@ class RunConfig(RunSettings):
             raise ConfigError(
                 f"target: epsilon = {own} has a budget for each client; give one for all of them"
             )
-        drawn = dict.fromkeys(self.composition.participation.told)  # the server draws it again
+        drawn = dict.fromkeys(self.composition.participation.told)  # the server draws these again
         return self.changed(**{self.calibrated: budget, **drawn})
 
 

@@ -90,7 +90,7 @@ KINDS: Mapping[str, _Maker] = {
     "public-axes:strokes": _strokes,
     "unit-norm": lambda shape, dim=None: UnitNorm(shape),
 }
-"""Functions that make fedldp's own features that need no file, for examples of some shape."""
+"""Functions that build fedldp's own features that need no file, for a given shape of examples."""
 
 _AXES, _ENCODER = "public-axes:", "encoder:"
 _OF_ANY_SHAPE = ("unit-norm",)
@@ -117,8 +117,8 @@ class Features:
     """Examples as they are, multiplied by a factor.
 
     Attributes:
-        scale: the factor, such as 255 for images in bytes. The model itself multiplies by it, so
-            that a user of the model needs to know nothing else.
+        scale: the factor, such as 255 for images in bytes. The model itself multiplies its input by
+            the factor, so users of the model need not know it.
     """
 
     scale: float = 1.0
@@ -143,7 +143,7 @@ class Features:
         return problem.input_shape
 
     def prepare(self, model: nn.Module) -> None:
-        """Make the model do its share of the work on its input."""
+        """Make ``model`` multiply its input by the factor."""
         scale_features(model, self.scale)
 
     def __call__(

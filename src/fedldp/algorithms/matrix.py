@@ -1,7 +1,7 @@
-"""Which parts go together: a pair that does not is refused, with both names and a remedy.
+"""Refuses pairs of parts that do not go together, with both names and a remedy.
 
 A pair is refused if nothing could be proven about it, or if one part would undo the purpose of the
-other. A pair that is merely useless is allowed: measuring it shows that.
+other. A pair that is merely useless is allowed, because measurements show that it is useless.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_pairs(parts: Composition, settings: Any) -> None:
 
     Args:
         parts: all parts of an algorithm.
-        settings: the settings that they follow from; a remedy may change others of these.
+        settings: the settings from which the parts follow; a remedy may change other settings.
 
     Raises:
         ConfigError: two parts do not go together.
@@ -168,9 +168,9 @@ def check_once(parts: Composition, settings: Any) -> None:
 
 
 def gains_by_once(parts: Composition, settings: Any) -> bool:
-    """Return whether clients should rather answer in one round each, with all of their budget.
+    """Return whether clients should rather answer in one round each, with their whole budget.
 
-    They should if each report on its own satisfies pure DP. Let a report's variance be
+    One round each is better if each report on its own satisfies pure DP. Let a report's variance be
     1/g(epsilon). Dividing the budget among T rounds multiplies the variance by
     g(epsilon)/g(epsilon/T); dividing the clients leaves a T-th of the reports to each round. At
     every budget that protects, g grows faster than linearly, and for a small budget quadratically,

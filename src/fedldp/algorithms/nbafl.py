@@ -52,7 +52,7 @@ class NbaflCalibration(Calibration):
     Attributes:
         settings: the settings in ``OFFERS``, and those of the run.
         epsilon: the epsilon of the mechanism.
-        setting: the user's name for it.
+        setting: the user's name for this epsilon.
         meaning: see ``Calibration``.
     """
 

@@ -1,8 +1,8 @@
 """The noise levels that NbAFL and its extension by feature priority share.
 
 Source: Wei, Li, Ding, Ma, Yang, Farokhi, Jin, Quek, Poor, "Federated Learning With Differential
-Privacy: Algorithms and Performance Analysis", IEEE TIFS 2020; equation numbers are those of
-Talaei, Izadi 2024, who restate it.
+Privacy: Algorithms and Performance Analysis", IEEE TIFS 2020; equation numbers are those of Talaei,
+Izadi 2024, who restate the equations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def smallest_share(
     """Return m, the size of the smallest client's data, from public facts.
 
     Raises:
-        ConfigError: it is unknown, or more than an equal share; or there are fewer examples than
+        ConfigError: m is unknown, or larger than an equal share; or there are fewer examples than
             clients.
     """
     share = num_examples // num_clients
@@ -75,19 +75,19 @@ def check_smallest(setting: int | None, sizes: Sequence[int]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class NbaflNoise:
-    """The noise of NbAFL, as published: these formulas do not prove any privacy.
+    """The noise of NbAFL, as published; its formulas do not prove any privacy.
 
-    They take the sensitivity of a clipped weight vector to be 2 clip/smallest, as if training
-    returned the exact minimiser of an average over the examples. SGD does not; the clip proves 2
-    clip.
+    The formulas take the sensitivity of a clipped weight vector to be 2 clip/smallest, as if
+    training returned the exact minimiser of an average over the examples. SGD does not return it;
+    the clip proves a sensitivity of 2 clip.
 
     Attributes:
         clip: C, the bound on the norm of a weight vector.
-        delta: as claimed.
-        rounds: T.
-        exposures: L, uploads of one client, at most ``rounds``.
-        clients: N, the clients that are averaged in a round.
-        smallest: m, examples of the smallest local data set.
+        delta: the claimed delta.
+        rounds: T, the number of rounds.
+        exposures: L, the number of one client's uploads, at most ``rounds``.
+        clients: N, the number of clients that are averaged in a round.
+        smallest: m, the number of examples in the smallest local data set.
 
     Raises:
         ConfigError: there are more exposures than rounds.

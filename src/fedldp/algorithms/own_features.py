@@ -27,9 +27,9 @@ class OwnFeatures:
 
     It receives a copy of one example at a time, so that nothing else in a batch can change what it
     returns. Two conditions are not checked, and every line of a statement says so: the function
-    keeps nothing from one call to the next, and it was not fitted on any client's examples. If it
-    fails, or returns anything but the right number of finite numbers, the example's features are
-    zeros, because a refusal would reveal that it does.
+    keeps nothing from one call to the next, and it was not fitted on any client's examples. If the
+    function fails, or returns anything but the right number of finite numbers, the example's
+    features are zeros, because a refusal would reveal the failure.
 
     Attributes:
         address: "module:function", or "module:Class" for a class that is built without arguments
@@ -37,8 +37,8 @@ class OwnFeatures:
         input_shape: the shape of an example.
 
     Raises:
-        ConfigError: it cannot be loaded, fails on public examples, or returns different numbers
-            when it is called again with the same example.
+        ConfigError: the function cannot be loaded, fails on public examples, or returns different
+            numbers when it is called again with the same example.
     """
 
     address: str

@@ -42,7 +42,8 @@ class Ranking(Local):
         """Return the model's first layer.
 
         Raises:
-            ConfigError: its features have no weights of their own, or these have no importance.
+            ConfigError: the model's features have no weights of their own, or the features have no
+                importance.
         """
         found = first_layer_of(self.settings, algorithm.problem)
         if self.settings.importance == "sensitivity" and found.is_last:

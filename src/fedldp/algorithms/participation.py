@@ -34,7 +34,7 @@ PARTICIPATION = Offer(
 )
 
 _DENSE = 16
-"""If a round has more than one in this many clients, a table of all clients sorts them."""
+"""If a round has more than one in this many clients, they are sorted by a table of all clients."""
 
 
 class Participation(Protocol):
@@ -58,7 +58,7 @@ class Participation(Protocol):
         ...
 
     def max_rounds(self, client: int) -> int | None:
-        """Return in how many rounds ``client`` takes part at most; None for all rounds."""
+        """Return how many rounds ``client`` takes part in at most; None for all rounds."""
         ...
 
     def scheduled(self, draws: Draws) -> Self:
@@ -152,7 +152,7 @@ class Once:
         return self
 
 
-@lru_cache(maxsize=2)  # every round of a run asks for the same one
+@lru_cache(maxsize=2)  # every round of a run asks for the same permutation
 def _permutation(key: bytes, size: int) -> NDArray[np.int32]:
     """Return a uniform permutation of 0 to ``size`` - 1, secret to anyone without the key.
 
@@ -179,7 +179,8 @@ def cohort_sizes(num_clients: int, rounds: int) -> tuple[int, int]:
 class Balanced:
     """Clients take turns in an order that is drawn once, from the stream "turns" of round 0.
 
-    No client takes part in more than ceil(rounds size/n) rounds, which its ledger enforces.
+    No client takes part in more than ceil(rounds size/n) rounds, and its ledger enforces this
+    limit.
 
     Attributes:
         num_clients: n.
@@ -269,7 +270,7 @@ def most_rounds(participation: Participation, client: int, rounds: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Preselected:
-    """The server selects clients before the run for each round, those with less noise more often.
+    """Before the run, the server selects each round's clients, those with less noise more often.
 
     The selections follow from the stream "selection" of each round. They are drawn before anyone
     trains, so clients that are not selected send nothing and release nothing.
@@ -297,7 +298,7 @@ class Preselected:
         return found
 
     def max_rounds(self, client: int) -> int:
-        """Return how often ``client`` is selected; its noise is made for that.
+        """Return how often ``client`` is selected; its noise is sized for that number.
 
         Raises:
             ConfigError: the selections have not been drawn yet.
@@ -340,7 +341,8 @@ def draw_selection(
     Args:
         rho: positive, shape (n,): the inverse of every client's noise.
         stream: the server's stream for this round.
-        redraw: draw again until somebody is selected, which is equivalent to omega ~ U(0, max P_i).
+        redraw: whether to draw again until somebody is selected, which is equivalent to omega ~
+            U(0, max P_i).
 
     Returns:
         The selected clients, shape (n,), and how many draws selected nobody and were repeated.

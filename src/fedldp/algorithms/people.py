@@ -4,9 +4,9 @@
     encoder       the sum on a coarser grid, plus discrete Gaussian noise
     server_step   noisy sums -> mean gradient -> W minus ``learning_rate`` times it
 
-They protect one person of a client, whoever the others are: neighbouring data differ in one
-replaced person, or in one row if nothing says which rows belong to one person. They do not protect
-a client as a whole.
+These parts protect one person of a client, whoever the other people are: neighbouring data differ
+in one replaced person, or in one row if nothing says which rows belong to one person. They do not
+protect a client as a whole.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class PersonSteps(Local):
 
     Attributes:
         settings: the settings of the preset.
-        calibration: sizes the noise of a site's own steps, if it takes several in a round.
+        calibration: sizes the noise of a site's own steps, if the site takes several in a round.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -328,7 +328,7 @@ def people_of(settings: Settings, problem: Problem) -> int:
     """Return the public number of people of all clients, by which sums are divided.
 
     In an agreement the number is stated. A simulation of the user's own data counts the people and
-    rounds the number down to two digits, and at least to tens.
+    rounds the number down to two significant digits, or to tens if it is below 100.
 
     Raises:
         ConfigError: there are too many people for exact sums.
@@ -355,8 +355,9 @@ class MeanOfPeople:
         clients: the agreed number of clients in a round. A trusted server divides by it where
             dividing by the number that answered would reveal that number.
         voters: the public expected number of a client's people who vote.
-        count_rounds: how many of the first rounds have counts of classes as sums.
-        noise: gives the stream of a trusted server's noise, for a sum of this many coordinates.
+        count_rounds: the number of rounds, from the first, whose sums are counts of classes.
+        noise: gives the stream of a trusted server's noise, for a sum of a given number of
+            coordinates.
     """
 
     needs: ClassVar[Needs] = "sum"
@@ -401,7 +402,7 @@ class MeanOfPeople:
 def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the shares of classes by noisy counts, at least ``LEAST_SHARE``, shape (classes,).
 
-    They are equal if no count is above 0, because such counts give no information.
+    The shares are equal if no count is above 0, because such counts give no information.
     """
     positive = np.maximum(counts, 0)
     if not positive.any():
@@ -416,7 +417,7 @@ def _no_counts(release: Release, problem: Problem) -> FirstArrays:
 
 
 def _tell_weights(count_rounds: int, state: State) -> Broadcast:
-    """Return a round's broadcast, with the weights of the classes once they were counted."""
+    """Return a round's broadcast, with the weights of the classes once these have been counted."""
     told: dict[str, NDArray[Any]] = {}
     if state.round > count_rounds:
         shares = class_shares(state.arrays[_COUNTS])
@@ -426,18 +427,18 @@ def _tell_weights(count_rounds: int, state: State) -> Broadcast:
 
 @dataclass(frozen=True, kw_only=True)
 class PerPersonRun(Calibration):
-    """The least noise for which all that is sent about a person in a run costs the budget.
+    """The least noise with which everything sent about a person in a run costs the budget.
 
     With all people in every one of T releases, each release gets mu/sqrt(T). A person at k sites is
-    in k reports: named reports are k releases; in one sum the change is k times as large. The noise
-    on samples of people is that of ``poisson_noise``, on a grid on which no vector is longer than
-    1.
+    in k reports. Named reports count as k releases; in one sum, the change is k times as large. The
+    noise on samples of people is that of ``poisson_noise``, on a grid on which no vector is longer
+    than 1.
 
     Attributes:
         settings: the settings of the preset.
         participation: who answers in which round.
-        channel: the kind of channel. In a sum each report needs only a share of the noise. For a
-            server that clients trust a report needs none, because the server draws it.
+        channel: the kind of channel. In a sum each report needs only a share of the noise. With a
+            server that clients trust, a report needs no noise, because the server draws it.
 
     Raises:
         ConfigError: delta is too small; a site takes several steps whose sums other sites should
@@ -559,7 +560,7 @@ class PerPersonRun(Calibration):
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
         if taken < 1:
-            # Neighbouring sums now differ by having a person or not.
+            # Neighbouring sums now differ in whether one person is included.
             noise = poisson_noise(settings.epsilon, taken, steps * sites, settings.delta)
             found = integer_gaussian(
                 size, 1 / noise, distance=NORM, shares=shares, vectors=2 * people
@@ -586,8 +587,7 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
 
     Args:
         settings: the settings of the preset.
-        unused: further settings that have no effect in it, with reasons, besides those of local
-            SGD.
+        unused: further settings, besides those of local SGD, that have no effect, with reasons.
     """
     channel: Channel = {"sum": Sum(), "central": Central()}.get(settings.channel, Named())
     turns = participation_of(settings, default="balanced")
@@ -637,7 +637,7 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
     counting: dict[str, Any] = {}
     if counted:
         cost = "each is charged, to those who take part in it, as any other round"
-        if settings.round_size == settings.num_clients:  # so everybody takes part in all of them
+        if settings.round_size == settings.num_clients:  # so everybody takes part in all rounds
             share = f"{100 * counted / settings.rounds:.2g} %"
             cost = f"that is {share} of a person's budget, for all rounds cost the same"
         counting = {

@@ -1,6 +1,7 @@
 """Settings that clients choose for themselves: one number for all, or a list with one for each.
 
-A client is told only its own value, which is marked because others may have different ones.
+A client is told only its own value, which is marked because other clients may have different
+values.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class PerReport(Calibration):
         return self.randomiser(budget, size, chart.labels if isinstance(chart, InLabels) else 1)
 
     def randomiser(self, epsilon: float, size: int, blocks: int = 1) -> Mechanism:
-        """Return the mechanism with a budget, for ``size`` coordinates in ``blocks`` blocks."""
+        """Return the mechanism for a budget and ``size`` coordinates in ``blocks`` blocks."""
         settings = self.settings
         return _randomiser(
             settings.mechanism,
@@ -100,7 +100,7 @@ class PerReport(Calibration):
         return of_client(epsilon, client) if is_own(epsilon) else None
 
     def scale(self, epsilon: float, size: int) -> float:
-        """Return the scale with which the server reads bits of a budget, for ``size`` weights."""
+        """Return the scale for reading bits randomised with a budget, for ``size`` weights."""
         mechanism = self.randomiser(epsilon, size)
         assert isinstance(mechanism, BitMechanism)
         return mechanism.scale

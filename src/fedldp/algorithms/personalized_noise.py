@@ -72,7 +72,7 @@ class PublishedNoise(Calibration):
         """Return the randomiser of one client for ``size`` weights.
 
         Raises:
-            ConfigError: it cannot be built for the client's budget.
+            ConfigError: the randomiser cannot be built for the client's budget.
         """
         make = self._sign if self.signs else self._gaussian
         return make(client, of_client(self.settings.clip, client), self.sigma(client), size)

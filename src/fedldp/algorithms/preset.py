@@ -1,8 +1,8 @@
 """Presets: functions from checked, flat settings to a composition of parts.
 
 ``@preset`` turns such a function into a configuration class. Its settings come from three places:
-every run has some; the preset offers some, each declared once, beside its part; and ``EVERY`` lists
-those that replace a part in any preset.
+those that every run has; those that the preset offers, each declared once, next to its part; and
+those in ``EVERY``, which replace a part in any preset.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def preset(
 
     Args:
         offers: the preset's own settings, in their order.
-        semantics: a number that rises whenever the same settings give another result.
+        semantics: a number that is raised whenever the same settings give a different result.
         calibrated: the setting that a target is solved for.
         inverse: whether that setting is a noise.
         needs_extra: the extra of fedldp that its clients need to train.

@@ -11,7 +11,7 @@ from fedldp.accounting.guarantees import Adversary, Unit
 
 @dataclass(frozen=True)
 class Problem:
-    """What a system must know about the data: public facts, no example.
+    """What a system must know about the data: only public facts, and no examples.
 
     Attributes:
         input_shape: the shape of an example.

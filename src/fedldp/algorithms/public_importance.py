@@ -1,4 +1,4 @@
-"""The importance of input features, from published values, which costs nothing."""
+"""The importance of input features, computed from published values, so that it costs nothing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class RankFeatures:
     The importance of a feature is the mean square of a round's change of its weights. Its estimate
     is unbiased, because the noise on it is known. Rounds are averaged by the inverse variance of
     their estimates, so a round in which a feature had more noise hardly counts for it. This is eq.
-    6 of the paper on global weights without its factor |w_ij|, which the noise would inflate.
+    6 of the paper, applied to global weights, without the factor |w_ij|, which the noise would
+    inflate.
 
     Attributes:
         noisier: picks the features that get more noise.

@@ -1,4 +1,4 @@
-"""Training with gradients of features that are each randomised once in a run."""
+"""Training on features, with gradients that are each randomised once in a run."""
 
 from __future__ import annotations
 

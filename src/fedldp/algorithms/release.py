@@ -69,7 +69,7 @@ class Release:
         """Return the randomised reports of n clients, shape (n, bytes of one).
 
         Args:
-            update: opened; its rows are finite.
+            update: the opened update; its rows are finite.
             broadcast: the broadcast that it answers.
             senders: the clients; each draws from its own stream "mechanism".
         """
@@ -112,8 +112,8 @@ class UnevenRelease(Release):
     Attributes:
         mechanism: the mechanism for all other weights: ``noisier.least``.
         noisier: picks the features.
-        ranks: whose ranks decide: the broadcast's public "importance", which costs nothing; or each
-            client's own, its update's "importance", which is then released in clear.
+        ranks: whose ranks decide. The broadcast's "importance" is public and costs nothing. A
+            client's own ranks are its update's "importance", which is then released in clear.
 
     Raises:
         PrivacyError: ``mechanism`` differs from ``noisier.least``.
@@ -129,11 +129,11 @@ class UnevenRelease(Release):
             )
 
     def category(self) -> Event:
-        """Refuse: a report of several mechanisms is not one category."""
+        """Refuse, because a report of several mechanisms is not one category."""
         raise UnfitEvent("a report with more noise on some features is not one category")
 
     def event(self) -> Event:
-        """Return the event of the least noise; or an event for features in clear."""
+        """Return the event of the least noise, or an event for features in clear."""
         if self.ranks == "own":
             return InClear(what="which features get more noise")
         return super().event()
@@ -171,10 +171,11 @@ class Encoder:
     Attributes:
         release: the randomiser, with its claim.
         inner: what the update itself releases, if training randomised it.
-        chunk: coordinates in one message; None for all of them.
-        tells_examples: also send each client's number of examples, in clear, as its weight.
-        names_sender: also send the name of the client.
-        label: also send the budget, if clients' budgets differ.
+        chunk: the number of coordinates in one message; None for all of them.
+        tells_examples: whether to also send each client's number of examples, in clear, as its
+            weight.
+        names_sender: whether to also send the name of the client.
+        label: the budget that is also sent, if clients' budgets differ.
         one_category: whether a shuffler of whole reports carries the report. Its event then states
             how its one category is drawn, in addition to the cost.
     """
@@ -203,7 +204,7 @@ class Encoder:
     def __call__(
         self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
     ) -> Reports:
-        """Return the reports of n clients, each equal to the one that it would send alone."""
+        """Return the reports of n clients, each as its client would send it alone."""
         opened = open_finite(update, broadcast)
         size = self.release.coordinates
         counts = senders.num_examples.open() if self.tells_examples else None

@@ -374,7 +374,7 @@ class RunSettings(FrozenConfig):
 
     @model_validator(mode="after")
     def _check_own(self) -> Self:
-        """Check one client's own value as a value for all clients is checked."""
+        """Check one client's own value in the same way as a value for all clients."""
         own = {n: v.own for n in self.per_client if isinstance(v := getattr(self, n), ClientValue)}
         if own:
             self.changed(**own)
@@ -450,14 +450,14 @@ class RunSettings(FrozenConfig):
 
     @property
     def round_size(self) -> int:
-        """The number of clients in a round; if rounds differ by one, in the larger rounds."""
+        """The number of clients in a round; if rounds differ in size by one, the larger number."""
         if self.answers_once:
             return cohort_sizes(self.num_clients, self.rounds)[1]
         return self.clients_per_round or self.num_clients
 
     @property
     def fewest_in_round(self) -> int:
-        """The number of clients in a round; if rounds differ by one, in the smaller rounds."""
+        """The number of clients in a round; if rounds differ in size by one, the smaller number."""
         if self.answers_once:  # fewer clients than rounds are refused elsewhere
             return max(1, cohort_sizes(self.num_clients, self.rounds)[0])
         return self.round_size
@@ -469,7 +469,7 @@ class RunSettings(FrozenConfig):
 
     @property
     def fewest_in_sum(self) -> int:
-        """The number of clients in one secure sum; if sums differ by one, in the smaller sums."""
+        """The number of clients in a secure sum; if sizes differ by one, the smaller number."""
         return self.fewest_in_round if self.committee is None else self.committees.fewest
 
     @property

@@ -16,9 +16,9 @@ from fedldp.mechanisms.gaussian import Gaussian
 
 
 def noisy_sum(settings: Settings) -> NoisySum:
-    """Return the estimate: updates clipped to ``clip`` or the median of a round's norms, and noise.
+    """Return the estimate: updates clipped to ``clip`` or a round's median norm, plus noise.
 
-    The median, which is published and has no guarantee, needs all of a round's updates at once.
+    The median is the paper's rule and has no guarantee; it needs all of a round's updates at once.
     """
 
     def bounded(updates: Iterable[Values]) -> tuple[Gaussian, Iterable[Values]]:
@@ -45,8 +45,9 @@ def of_broadcast(settings: Settings, size: int) -> Event:
     other N - u clients, with all sets equally likely, so each is in it with probability q = (m -
     k)/(N - u). What a release costs grows with q (docs/privacy, "Sums over secret samples"), so the
     smallest k is the worst. It is 0, so that m of the N - u are drawn; or, if m exceeds N - u, it
-    is m - (N - u), and all N - u are drawn. This holds in every round, whatever k is in others.
-    Those who know less see smaller q: m/(N - u') with u' < u, or m/N if they are not clients.
+    is m - (N - u), and all N - u are drawn. This holds in every round, whatever k is in other
+    rounds. Adversaries who know less see a smaller q: m/(N - u') with u' < u, or m/N if they are
+    not clients.
     """
     if settings.clip is None:
         return InClear(what="the scale of the noise, a median of private norms,")

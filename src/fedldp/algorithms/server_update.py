@@ -87,7 +87,7 @@ class Estimated:
 
     Attributes:
         values: the estimate of the clients' mean, shape (d,), in float64, or in the float32 of
-            ranges; None if the round's rule uses no report; the weights then stay.
+            ranges; None if the round's rule uses no report, which leaves the weights unchanged.
         weight: the weight of all reports together.
         metrics: the system's own metrics of the round.
         arrays: the state's arrays that change.
@@ -172,8 +172,8 @@ class Weighted:
         gives: see ``Estimate``.
         by_examples: whether reports carry their clients' example counts, in clear.
         restore: maps what ``read`` gives to weights or their change.
-        coordinates: gives the number of coordinates for a model of this many weights; None if
-            equal.
+        coordinates: gives the number of coordinates for a model of this many weights; None if the
+            two numbers are equal.
     """
 
     read: Callable[[bytes, int], Values]
@@ -184,7 +184,7 @@ class Weighted:
 
     @property
     def needs(self) -> Needs:
-        """The clear weight, or the reports alone."""
+        """What the estimate needs: the weight in clear, or only the reports."""
         return "weight" if self.by_examples else "reports"
 
     def __call__(
@@ -224,7 +224,7 @@ class BySender:
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        """Return the estimate; None if no client whose report came has a share."""
+        """Return the estimate; None if no client whose report arrived has a positive share."""
         shares, metrics = self.shares(draw)
         total = np.zeros(state.weights.size)
         weight, came = 0.0, 0
@@ -255,8 +255,8 @@ class BySender:
 class NoisySum:
     """The noisy mean of updates sent in clear: the server clips them and adds the noise itself.
 
-    It divides by the agreed number of clients. The number that answered would show, in the scale of
-    the noise, who was there.
+    It divides by the agreed number of clients. Dividing by the number that answered would show, in
+    the scale of the noise, who took part.
 
     Attributes:
         bounded: gives the mechanism that clips a round's updates and draws the noise, together with

@@ -70,7 +70,7 @@ def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldIn
     )
     if not needed or settings.get(calibrated) is not None:
         return settings
-    return {**settings, calibrated: 1.0}  # every solution begins with it
+    return {**settings, calibrated: 1.0}  # every search for a solution starts here
 
 
 class ClientBudget(FrozenConfig):
@@ -106,7 +106,7 @@ class PersonBudget(ClientBudget):
 class Delays:
     """The messages of a simulated shuffler and its time model, in seconds.
 
-    See ``simulation.shuffler``; ``chunk`` is the coordinates in one message.
+    See ``simulation.shuffler``; ``chunk`` is the number of coordinates in one message.
     """
 
     chunk: int
@@ -126,7 +126,7 @@ class Offer:
     Attributes:
         name: the name that users type.
         type: the type of its values, with their limits.
-        meaning: its meaning in words; None if its type has one.
+        meaning: its meaning in words; None if its type states the meaning.
         default: its default; ... if it must be given.
         per_client: whether it may be a list with one value for each client; a client is told only
             its own value.
@@ -146,7 +146,7 @@ class Offer:
 
     @property
     def late(self) -> tuple[Any, Any]:
-        """The setting for a preset that was published before it: see ``LEFT_OUT``."""
+        """The setting for a preset that is older than the setting; see ``LEFT_OUT``."""
         return Annotated[self.type, LEFT_OUT], self.field[1]
 
     @property

@@ -71,7 +71,7 @@ class Setting:
         name: the name of the setting.
         meaning: its meaning in words.
         type: the type of its values, in words.
-        default: as TOML writes it; "required" or "not set".
+        default: the default as TOML writes it, or "required", or "not set".
         unit: the unit of its values, if they have one.
         limits: the limits of its values, if they have some.
     """

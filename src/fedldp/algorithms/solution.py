@@ -39,7 +39,7 @@ RIDGE = Offer(
 
 
 def check_linear(algorithm: Algorithm, local_update: str) -> None:
-    """Refuse a model that ridge regression cannot give.
+    """Refuse a model that ridge regression cannot produce.
 
     Raises:
         ConfigError: the model is not linear, or there is only one class.

@@ -27,7 +27,7 @@ def find_system(name: str) -> type[RunConfig]:
     configuration finds its system again.
 
     Raises:
-        ConfigError: there is no such system, or the address is not one of a system.
+        ConfigError: there is no such system, or the address is not that of a system.
     """
     if not is_address(name):
         known = systems()
@@ -69,10 +69,10 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
 
 
 KEEPS_NOTHING = "keeps nothing of an example that it was used on"
-"""Otherwise anything that it kept of one client or person could reach the report of another."""
+"""If the code kept anything of one client or person, it could reach the report of another."""
 
 NOT_FROM_ROWS = "was taken from the clients' rows"
-"""Otherwise the values that a user declares, such as a list of classes, would be a release."""
+"""If declared values, such as a list of classes, came from the rows, they would be a release."""
 
 
 def assumed(config: RunConfig) -> tuple[Assumed, ...]:
@@ -134,7 +134,7 @@ def noted_features(config: RunConfig, problem: Problem) -> dict[str, str] | None
 def noted_frozen(config: RunConfig, problem: Problem) -> str | None:
     """Return the digest of the frozen part of the model, in hexadecimal; None if all is trained.
 
-    It builds the model.
+    This function builds the model.
 
     Raises:
         ConfigError: the model or its file cannot be used.

@@ -34,7 +34,7 @@ class Uneven:
     Attributes:
         settings: the settings in ``OFFERS``, and those of the run.
         ratio: the ratio of the larger to the smaller standard deviation, at least 1.
-        given: the settings that it follows from, with their values, for error messages.
+        given: the settings from which the ratio follows, with their values, for error messages.
         ranks: see ``UnevenRelease``.
     """
 

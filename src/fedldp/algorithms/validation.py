@@ -1,4 +1,4 @@
-"""One-line messages for settings that pydantic refuses; they report the first that is wrong."""
+"""One-line messages for settings that pydantic refuses; each reports the first wrong setting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = {
     "list_type": "a list, such as [1, 2]",
     "tuple_type": "a list, such as [1, 2]",
 }
-"""What to give, for each kind of pydantic's refusal."""
+"""What to give instead, for each kind of error that pydantic reports."""
 
 _LIMITS = {
     "greater_than": ("gt", "above"),

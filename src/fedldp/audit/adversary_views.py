@@ -65,7 +65,7 @@ class Transcript:
         lengths: bytes of each answer, shape (n, R).
         heads: everything in a report except its payload, or that the client refused, shape (n, 4
             R).
-        values: the server's estimate from what was seen alone, shape (n, R, k), float32.
+        values: the server's estimate, computed only from what was seen, shape (n, R, k), float32.
         along: the whole estimate along the difference of the two updates, and along its signs,
             shape (n, 2 R).
         bits: the bits of the payloads, shape (n, R, b).
@@ -109,7 +109,7 @@ class AdversaryView:
 
     Attributes:
         attacked: the client.
-        adversary: who sees it.
+        adversary: who sees what leaves the client.
         rounds: the rounds that are played, from 1.
         asked: how often each question is asked; only a server asks more than once.
     """
@@ -169,7 +169,7 @@ class AdversaryView:
         )
 
     def _places_of(self, pair: CanaryPair) -> NDArray[np.int64]:
-        """Return which coordinates to keep: of a large model, those that differ most in trials."""
+        """Return the coordinates to keep: for a large model, those that differ most in trials."""
         size = self.attacked.sent_size
         if size <= MOST_VALUES:
             return np.arange(size)
@@ -271,7 +271,7 @@ class AdversaryView:
         return _Glance(len(answer), (0.0, *told), estimate, found.payload)
 
     def estimate(self, report: Report, state: State) -> NDArray[np.float64]:
-        """Return the server's estimate from one report alone, or else from the report's bytes."""
+        """Return the server's estimate from one report, or else the report's bytes as numbers."""
         for label in [self._labels[state.round]] if state.round in self._labels else range(8):
             # A server may leave out a client that it did not select; another draw may select it.
             found = self._step(state, [report], partial(_public, label))
@@ -293,7 +293,8 @@ class AdversaryView:
                     np.zeros(self.attacked.sent_size) if found is None else found.astype(np.float64)
                 )
         except Exception as error:  # the adversary may use a malformed report in any way
-            # A step may refuse a report that comes alone: its bytes are still examined.
+            # A step may refuse a report that comes alone, but the report's bytes are still
+            # examined.
             refused = self.adversary == "server" and isinstance(error, FedldpError)
             self._steps["" if refused else f"{type(error).__name__}: {first_line(error)}"] += 1
             return np.zeros(self.attacked.sent_size)

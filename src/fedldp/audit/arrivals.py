@@ -12,13 +12,13 @@ Attacks; all of them know T:
 
 - ``ranks``: each message has a rank among the messages of its position. This attack picks the one
   with the same rank as the message shown, and uses nothing else.
-- ``law``: the likeliest message, where the law of W is known. Given W, arrivals are independent,
-  with density 1/T from W to W + T. So the likelihood ratio of "both of one client" and "of two" is
-  P(both windows are open)/(P(the one is) P(the other is)), by that law.
-- ``windows``: the same, where the server knows the actual windows of this round's clients, as it
-  may after many rounds: among the windows that a message may come from, it scores by the share that
-  both messages have in common.
-- ``ticks``: if timers have ticks, the message whose place within a tick is nearest.
+- ``law``: picks the likeliest message, where the law of W is known. Given W, arrivals are
+  independent, with density 1/T from W to W + T. So the likelihood ratio of "both of one client" and
+  "of two" is P(both windows are open)/(P(the one is) P(the other is)), by that law.
+- ``windows``: does the same, where the server knows the actual windows of this round's clients, as
+  it may after many rounds: among the windows that a message may come from, it scores by the share
+  that both messages have in common.
+- ``ticks``: picks the message whose place within a tick is nearest, if timers have ticks.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Clocks:
     Attributes:
         name: for the reader.
         waits: whether clients wait T_W (Section 3.1); Algorithm 3 as printed has no wait.
-        prediction_error: the error of a client's prediction of its own times: the sigma of a
-            log-normal factor, drawn again in every round; None: the time model's error.
+        prediction_error: the sigma of the log-normal factor by which a client's prediction of its
+            own times is wrong, drawn again in every round; None: the time model's error.
         offset_seconds: standard deviation of a client's clock offset, which is the same in every
             round.
         tick_seconds: timers fire only at multiples of this, counted from the device's start; 0 for
@@ -208,11 +208,11 @@ def timing_hits(
     Args:
         delays: the time model.
         clients: n.
-        clocks: how real clocks differ from it.
+        clocks: how real clocks differ from the time model.
         span: whether the other position is in the same round or in the next.
         target: any client, or the one whose window opens last.
-        trials: how often it is played.
-        generator: of all randomness.
+        trials: how often the game is played.
+        generator: the source of all randomness.
     """
     known = Habits.draw(delays, clocks, _LAW, generator)
     law = [draw_windows(delays, clocks, known, generator) for _ in range(2)]

@@ -5,7 +5,7 @@ where P and Q are the laws of what is seen under two neighbouring inputs. So eve
 
     epsilon >= ln((P(E) - delta)/Q(E)),
 
-and a p <= P(E) with a q >= Q(E) prove epsilon >= ln((p - delta)/q), where p > delta.
+and any p <= P(E) and q >= Q(E) prove epsilon >= ln((p - delta)/q), where p > delta.
 
 Theorem. Let E be fixed before the counts, H ~ Binomial(n, P(E)) and F ~ Binomial(m, Q(E)) be
 independent of the choice of E, and let alpha be 1 - confidence. Then the bound of
@@ -77,11 +77,12 @@ def epsilon_lower(
 
     Args:
         hits: how often the event occurred with one input.
-        trials: with that input.
+        trials: the number of trials with that input.
         false_hits: how often it occurred with the other input.
-        false_trials: with the other input.
-        delta: at which epsilon is bounded, from 0 to below 1.
-        confidence: that the bound holds, counting errors on both sides; above 0 and below 1.
+        false_trials: the number of trials with the other input.
+        delta: the delta at which epsilon is bounded, from 0 to below 1.
+        confidence: the confidence level of the bound, counting errors on both sides; above 0 and
+            below 1.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -102,16 +103,16 @@ def epsilon_lower(
 def smallest_found(
     proven: float | None, false_hits: int, trials: int, *, delta: float, confidence: float
 ) -> float | None:
-    """Return the smallest epsilon that such a game would have shown to exceed ``proven``.
+    """Return the smallest epsilon that such counts would have shown to exceed ``proven``.
 
     It is the epsilon of an event that occurs with the other input as often as was counted (half a
     time if it never did), and with this input just often enough. None if no event that rare
-    suffices, or if nothing is proven: then the game finds no mistake, however large.
+    suffices, or if nothing is proven; in both cases the game finds no mistake, however large.
 
     Args:
-        proven: epsilon at ``delta``.
+        proven: the proven epsilon at ``delta``.
         false_hits: how often the event occurred with the other input.
-        trials: with each input.
+        trials: the number of trials with each input.
         delta: as in ``epsilon_lower``.
         confidence: as in ``epsilon_lower``.
 

@@ -64,7 +64,7 @@ class ExampleShape:
     Attributes:
         input_shape: the shape of one example.
         num_classes: labels are 0 to num_classes - 1.
-        count: how many examples it has; where persons are swapped, how many persons.
+        count: the number of the client's examples or, where persons are swapped, of its persons.
     """
 
     input_shape: tuple[int, ...]
@@ -193,7 +193,7 @@ def _persons(shape: ExampleShape) -> Iterator[CanaryPair]:
 
 
 def _with_person(shape: ExampleShape, own: Examples) -> Canary:
-    """Return a client whose first person has given rows: half before the others', half after."""
+    """Return a client whose first person has given rows, half of them after the others' rows."""
     count = shape.count - 1
     others = replace(shape, count=count + count // 2).examples(
         shape.lit(0.5), shape.num_classes - 1

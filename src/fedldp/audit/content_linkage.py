@@ -6,9 +6,9 @@ comes from the same client. A guess is right with probability 1/n.
 
 The attack is the best linear attack for weak signals. An adversary trains shadow clients on its own
 data, from the same broadcasts that the clients had, and so knows how the deviations from the mean
-are correlated: X_1 and X_2, shape (s, c), at the two positions. Bits estimate a coordinate by y = K
-(2 b - 1), with a variance of about K^2. So what y_1 says about the deviation at the other position
-is, in expectation under that law,
+are correlated. The shadows' deviations are X_1 and X_2, shape (s, c), at the two positions. Bits
+estimate a coordinate by y = K (2 b - 1), with a variance of about K^2. So what y_1 says about the
+deviation at the other position is, in expectation under that law,
 
     X_2^T (X_1 X_1^T + s K^2 I)^-1 X_1 y_1,
 
@@ -81,7 +81,7 @@ class BitReports:
 
     @classmethod
     def of(cls, config: RunConfig, problem: Problem) -> BitReports:
-        """Return the bits of a system whose clients all make them alike.
+        """Return how bits are made in a system whose clients all make them in the same way.
 
         Raises:
             ConfigError: a report is not one bit for each weight within a range.
@@ -201,7 +201,7 @@ def content_hits(
         mechanism: the randomiser.
         chunks: coordinates in one message; every trial tries each.
         trials: how often the game is played.
-        keys: of all randomness.
+        keys: the source of all randomness.
     """
     _, clients, size = trained.clients.shape
     generator = keys.generator("content")
@@ -276,7 +276,7 @@ def masked_hits(
         chunks: coordinates that count as one message.
         clients: the first clients of the run; all of them are in every sum.
         sums: how often the two rounds are summed.
-        keys: of all randomness.
+        keys: the source of all randomness.
     """
     size = trained.clients.shape[2]
     setup = SecureSum.of(counts_of_bits(size, clients), clients, None)

@@ -27,7 +27,7 @@ class PlannedContractCheck:
     Attributes:
         mechanism: the checked mechanism.
         size: d, coordinates of its input.
-        deltas: a single one, for the proven figure.
+        deltas: a single delta, for the proven figure.
         stated_by: who states its event.
     """
 
@@ -39,7 +39,7 @@ class PlannedContractCheck:
 
     @property
     def proven(self) -> tuple[float | None, ...]:
-        """Epsilon by the event."""
+        """The epsilon that the event proves."""
         event = self.mechanism.event(self.size)
         return (proven_epsilon(event, "client-round", self.deltas[0]),)
 

@@ -83,7 +83,7 @@ def _fitted(
 ) -> Iterator[tuple[str, Score]]:
     """Yield what Gaussians fitted to each coordinate say about a trial, by means and by variances.
 
-    Coordinates are treated as independent; in reports they are, or nearly so.
+    Coordinates are treated as independent; in reports they are independent, or nearly so.
     """
     a, b = features(first), features(second)
     scale = np.abs(np.concatenate([a, b])).max(0)

@@ -2,8 +2,8 @@
 
 A mechanism that states a ``SubsetResponse`` draws its category by one word of the stream. Here the
 mechanism itself encodes with chosen words, while its seed stays the same, and the words of each
-report are counted. From these integers the law and its epsilon are computed again: this detects
-weights that are off by one, which no number of random trials would.
+report are counted. From these integers the law and its epsilon are computed again. This detects
+weights that are off by one; no number of random trials would.
 
 The check assumes that if two neighbouring words among those tried lead to one report, then so do
 all words between them. The words tried are both ends of every run of words, as the stated weights
@@ -35,7 +35,7 @@ _TOGETHER = 512
 _MOST_HALVINGS = 100
 """The most words tried for each category: finding each of its two ends takes 64."""
 _AGAIN = b""
-"""Stands for the report of a word that is drawn again."""
+"""Stands in for the report of a word that is drawn again."""
 
 Law = Counter[bytes]
 """How many words lead to each report, not counting the words that are drawn again."""
@@ -73,7 +73,7 @@ class PlannedWeightCheck:
 
     @property
     def proven(self) -> tuple[float | None, ...]:
-        """Epsilon by the event."""
+        """The epsilon that the event proves."""
         return (proven_epsilon(self.mechanism.event(self.size), self.unit, 0.0),)
 
     @property

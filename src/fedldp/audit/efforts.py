@@ -36,7 +36,7 @@ class Effort:
         sum_clients: clients of a secure sum.
         sum_repeats: how often its two rounds are summed.
         lying_shares: shares of clients that lie.
-        lying_attacks: the attacks that they make.
+        lying_attacks: the attacks that these clients make.
         lying_seeds: seeds of a configuration's runs.
         lying_rounds: most rounds of such a run.
         attack_examples: most examples of the attacked client.
@@ -47,9 +47,9 @@ class Effort:
         member_rounds: most rounds of such a run.
         member_candidates: most examples whose membership in a run is asked for.
         image_count: images to recover.
-        image_known: images of the adversary's own, by which it learns how far to trust its
-            findings.
-        image_matched: images to recover, and of its own, where each is searched for step by step.
+        image_known: the adversary's own images, from which it learns how far to trust its findings.
+        image_matched: images to recover, and the adversary's own images, where each image is
+            searched for step by step.
         image_steps: steps of that search.
         image_public: most images that a decoder of codes uses.
         property_clients: shadows of property inference; as many are targets.

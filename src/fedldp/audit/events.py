@@ -67,7 +67,7 @@ class LowerBound:
         lower: the bound on epsilon.
         trials: fresh trials in which the event was counted, with both inputs together.
         attack: the pair and the event, for the reader.
-        delta: at which epsilon is bounded.
+        delta: the delta at which epsilon is bounded.
         false_hits: how often the event occurred with the input for which it is rarer.
         confidence: the confidence level of the bound by this event.
     """
@@ -100,7 +100,7 @@ def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta:
         scores: fitted on other trials.
         first: trials with one input.
         second: trials with the other input.
-        delta: at which epsilon will be bounded.
+        delta: the delta at which epsilon will be bounded.
         trials: how many trials of each input will count the events.
     """
     found = [
@@ -130,8 +130,8 @@ def lower_bound(
             leaves.
         hits: in how many of the trials with the first (0) or second (1) input an event happened.
         count: number of trials with each input.
-        delta: at which epsilon is bounded.
-        confidence: that the bound holds.
+        delta: the delta at which epsilon is bounded.
+        confidence: the confidence level of the bound.
     """
     each = 1 - (1 - confidence) / len(events)
     bounds = [

@@ -49,7 +49,8 @@ class ForeignClient(Mechanism):
     Attributes:
         address: the address of the function, "module:name".
         shapes: the shapes of the float32 arrays that the function gets in a list.
-        beside: whether to look only at what it returns besides one array of each of these shapes.
+        beside: whether to look only at what the function returns besides one array of each of these
+            shapes.
     """
 
     name = "client"
@@ -115,7 +116,7 @@ class ForeignClient(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> ForeignClient:
-        """Refuse, because no run uses it."""
+        """Refuse, because no run uses such a client."""
         raise ConfigError("client: only `fedldp audit --client` uses it")
 
     def payload_bits(self, size: int) -> int:
@@ -127,7 +128,7 @@ class ForeignClient(Mechanism):
         return values.astype(np.float64)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return NaN: it is unknown."""
+        """Return NaN, because the variance is unknown."""
         return np.full(values.shape, np.nan)
 
     @classmethod
@@ -252,8 +253,8 @@ class PlannedForeignGame:
         """Ask each of many inputs twice.
 
         If all n first answers o_i differ, the probabilities that the second answers equal them add
-        up to at most e^epsilon + n delta. For each is at most e^epsilon times the probability of
-        o_i under one fixed input, plus delta.
+        up to at most e^epsilon + n delta. Each of them is at most e^epsilon times the probability
+        of o_i under one fixed input, plus delta.
         """
         inputs = generator.uniform(-1, 1, (count, self.client.size))
         first = [self._seen(each) for each in inputs]
@@ -345,7 +346,7 @@ def planned_foreign_games(
         address: "module:function".
         unit: the unit of the claim: "client-round", where all arrays are replaced; or "weight", one
             number.
-        epsilon: claimed for one answer.
+        epsilon: the epsilon claimed for one answer.
         delta: the delta of the claim.
         shapes: the shapes of the arrays that the function gets.
         effort: how many trials.

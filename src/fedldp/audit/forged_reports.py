@@ -43,7 +43,7 @@ direction. ``update``: an honest report of an update that is reversed and ``FACT
 
 FACTOR = 100.0
 _HONEST = 32
-"""From how many honest reports the best is chosen."""
+"""The number of honest reports from which the best is chosen."""
 _WEIGHT = 1e9
 """The weight of a forged report, if it has one."""
 
@@ -67,7 +67,7 @@ class Forger:
     Attributes:
         encoder: the encoder of an honest client.
         share: the share of a modulus that one liar uses, where reports are added modulo a number.
-        bits: the number of bits of the modulus, if the encoder does not state it.
+        bits: the number of bits of the modulus, if the encoder does not state the modulus.
     """
 
     encoder: Encoder
@@ -75,7 +75,7 @@ class Forger:
     bits: int
 
     def forge(self, honest: Report, direction: Floats, sender: Sender, round: int) -> Report:
-        """Return the report that goes furthest; it takes the arguments of ``payload``."""
+        """Return the report that goes furthest; the arguments are those of ``payload``."""
         payload = self.payload(honest, direction, sender, round)
         weight = None if honest.weight is None else _WEIGHT
         return replace(honest, payload=payload, weight=weight)
@@ -84,7 +84,7 @@ class Forger:
         """Return the payload that goes furthest.
 
         Args:
-            report: an honest one, of the same format.
+            report: an honest report of the same format.
             direction: shape (d,).
             sender: whose report it is.
             round: the report's round.

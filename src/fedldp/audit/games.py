@@ -89,8 +89,9 @@ class ReportGame:
         """Return a bound for each of ``deltas``.
 
         Args:
-            deltas: at which epsilon is bounded.
-            proven: epsilon at the first of them, which determines how many trials are worthwhile.
+            deltas: the deltas at which epsilon is bounded.
+            proven: the proven epsilon at the first delta, which determines how many trials are
+                worthwhile.
             effort: how many trials to make.
             keys: the source of streams.
             confidence: the confidence level of each bound.

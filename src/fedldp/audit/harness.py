@@ -61,7 +61,7 @@ def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population
     """Return the clients of a played run, which keep their files in ``folder``.
 
     Args:
-        config: the run's, with its schedule.
+        config: the run's configuration, with its schedule.
         inputs: its data, and the examples of each client.
         folder: where clients keep their files; it is removed after the run.
     """
@@ -98,8 +98,8 @@ class AttackedClient:
         config: the configuration, with what the server draws before a run.
         problem: the shape of its data.
         index: the client's number.
-        factor: multiplies all numbers that the server tells; 1 for an honest server. What is proven
-            against a server holds whatever it tells.
+        factor: the factor by which all numbers that the server sends are multiplied; 1 for an
+            honest server. What is proven against a server holds whatever it sends.
     """
 
     config: RunConfig
@@ -177,7 +177,7 @@ class AttackedClient:
     def trains_once(self) -> bool:
         """Whether training draws at most the order of examples, and its result ignores all draws.
 
-        It trains three times on one example with different keys, and observes the draws.
+        The harness trains three times on one example with different keys, and observes the draws.
         """
         drawn: set[str] = set()
         found = []
@@ -291,7 +291,7 @@ class AttackedClient:
     def plainly(self, broadcast: Broadcast, examples: Examples) -> NDArray[np.floating] | None:
         """Return the result of training without any protection; None if it is unknown.
 
-        It tells an adversary in which direction to look.
+        The result shows an adversary in which direction to look.
         """
         keys = TrialKeys(bytes(32), self.real_arithmetic_only)
         client = Client(

@@ -1,10 +1,11 @@
 """The largest change of the weights that one client of a round can cause, whatever it sends.
 
-The server step gets the reports of a round. All but one report no update; that one is forged, to go
-as far as possible in one direction, and then in the opposite one. Every coordinate of a report
-moves its own weight, or, behind a rotation, all weights by as much as its size allows. So no two
-reports of one client make a larger difference if the server step is linear. Sums modulo a power of
-two have no furthest report: half of the modulus is tried there, because more might wrap.
+The server step gets the reports of a round. All clients but one report no update. The report of
+that client is forged, to go as far as possible in one direction, and then in the opposite one.
+Every coordinate of a report moves its own weight, or, behind a rotation, all weights by as much as
+its size allows. So no two reports of one client make a larger difference if the server step is
+linear. Sums modulo a power of two have no furthest report, so half of the modulus is tried there,
+because more might wrap.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class FirstStep:
     """A server's first step on the reports of a round.
 
     Args:
-        config: the run's, with its schedule.
+        config: the run's configuration, with its schedule.
         problem: the shape of its data.
     """
 

@@ -1,9 +1,9 @@
 """The audit of parameter shuffling: can the server tell which messages come from one client?
 
-LDP-FL's claim of epsilon per weight assumes that it cannot (Sun, Qian, Chen 2021, Section 4,
-Parameter Shuffling). The server sees (position, bits, arrival) of every message, but no sender. The
-modules ``arrivals`` and ``content_linkage`` have the games and the attacks; this one computes the
-probability of a correct link, with an exact interval, beside the probability for guessing.
+LDP-FL's claim of epsilon per weight assumes that the server cannot (Sun, Qian, Chen 2021, Section
+4, Parameter Shuffling). The server sees (position, bits, arrival) of every message, but no sender.
+The modules ``arrivals`` and ``content_linkage`` have the games and the attacks; this one computes
+the probability of a correct link, with an exact interval, beside the probability for guessing.
 
 Behind a secure sum (``secure_sum``) there is nothing to link, although the server knows which
 client each masked vector comes from: the masked vectors of n - 1 clients are uniform and
@@ -54,8 +54,8 @@ class _Count:
         trials: independent trials.
         figures: the figures of the game. "channel": what the server sees, a shuffler's messages or
             a secure sum's masked vectors; "span": whether both messages are of one round;
-            "evidence": what it linked them by; "clocks": how real clocks differ from the time
-            model; "target": any client, or the slowest; "clients": n, among whose messages the
+            "evidence": what the attack linked them by; "clocks": how real clocks differ from the
+            time model; "target": any client, or the slowest; "clients": n, among whose messages the
             server picks one; "delay_seconds": the typical proposal for T; "chunk": coordinates in
             one message.
     """
@@ -102,8 +102,9 @@ def linkage(
         dataset: the data; None: loaded by ``config.dataset``.
         data_dir: the data folder.
         effort: how much to try: ``QUICK`` or ``FULL``.
-        confidence: that all intervals hold together.
-        seed: of all randomness except the clients' training, which uses the configuration's seed.
+        confidence: the confidence level at which all intervals hold together.
+        seed: the seed of all randomness except the clients' training, which uses the
+            configuration's seed.
         tell: called with a line of progress before each game.
 
     Raises:
@@ -237,7 +238,7 @@ def _delays(config: RunConfig) -> Delays:
     """Return the time model of a configuration's shuffler.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the configuration has no time model.
     """
     channel = config.composition.channel
     delays = channel.delays

@@ -31,7 +31,7 @@ class PlannedMechanismGame:
 
     Attributes:
         game: the game to play.
-        deltas: at which epsilon is bounded; one row each.
+        deltas: the deltas at which epsilon is bounded, with one row for each.
         claimed: the epsilon claimed at each of them.
         proven: the epsilon proven at each of them.
         effort: how many trials.
@@ -107,10 +107,11 @@ def audit(
         subject: what is audited, for the reader.
         classes: the mechanisms' classes.
         effort: how much to try of each: ``QUICK`` or ``FULL``.
-        confidence: that all bounds hold together; the bounds share the probability of error.
+        confidence: the confidence level at which all bounds hold together; the bounds share the
+            probability of error.
         trials: the number of trials of each input, for counting; None: as many as seem worthwhile.
-        seed: of all randomness.
-        workers: processes; any number gives the same bounds.
+        seed: the seed of all randomness.
+        workers: the number of processes; any number gives the same bounds.
         tell: called with a line of progress for each game.
 
     Raises:

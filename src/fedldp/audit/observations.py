@@ -47,8 +47,8 @@ class AuditKeys:
     def draws(self, count: int, *labels: object, simulated: bool) -> TrialStreams:
         """Return ``count`` independent streams, also independent of streams with other labels.
 
-        They are seeded, so that an audit can be repeated. With ``simulated`` false they are of a
-        deployment's kind, so that a mechanism draws as it does there.
+        They are seeded, so that an audit can be repeated. With ``simulated`` false they are of the
+        kind that a deployment uses, so that a mechanism draws as it does in a deployment.
         """
         secret = hashlib.blake2b(f"fedldp audit/{self.seed}".encode(), digest_size=32).digest()
         source = Stream.derived(secret, *map(str, labels))

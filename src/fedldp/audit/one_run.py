@@ -10,12 +10,12 @@ of r guesses are right, then for every v
 
 So if v right guesses were counted, all epsilon for which the right side is below alpha are refuted,
 except for an event of probability alpha. Here coordinate i of S says which of two inputs record i,
-or client i, is: so "changed" means the statement's replacement.
+or client i, is, so "changed" means the statement's replacement.
 
 Proof idea at delta 0. Given T = t, Bayes' rule makes each S_i equal t_i with odds of at most
 e^epsilon to 1, whatever the other coordinates are: so V is at most a sum of independent coins with
 that bias. One run thus gives m trials, and the bound holds although they share a run. Which guesses
-are made may depend on the output, but their number must be fixed before.
+are made may depend on the output, but their number must be fixed beforehand.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STEPS = 60
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Return a bound on the probability of so many right guesses, by the theorem above.
+    """Return a bound on the probability of at least so many right guesses, by the theorem above.
 
     Args:
         canaries: m.
@@ -64,8 +64,8 @@ def epsilon_lower(
         canaries: m, whose coins are independent and fair.
         guesses: r, a number fixed before the run.
         right: v, how many of them are right.
-        delta: at which epsilon is bounded, from 0 to below 1.
-        confidence: that the bound holds.
+        delta: the delta at which epsilon is bounded, from 0 to below 1.
+        confidence: the confidence level of the bound.
 
     Raises:
         ConfigError: an argument is out of range.

@@ -44,8 +44,8 @@ def extra_attacks(
     Args:
         config: the configuration of the system.
         quick: whether to try little instead of much.
-        seed: of all randomness.
-        tell: is called with lines of progress.
+        seed: the seed of all randomness.
+        tell: called with lines of progress.
 
     Raises:
         FedldpError: the configuration or its data is refused.

@@ -2,8 +2,9 @@
 
 Noise is sized for one person's vector. If other people's vectors change when a person comes, goes
 or has more rows, even in the last bit of a float, the sum moves by more than that vector. No number
-of trials shows so small a change. So the local update itself gets people together, alone, in
-another order, and without one another, and the sums are compared as integers.
+of trials shows so small a change. So the check runs the local update on people together, on each
+alone, in another order, without one of them, and with one of them replaced, and compares the sums
+as integers.
 
 If a step samples people, a person with several rows must be in the sample with all of them, or with
 none. Everything else is compared without sampling.
@@ -259,7 +260,7 @@ class PlannedPeopleCheck:
 
 @dataclass(frozen=True)
 class _Noise:
-    """Stands for a mechanism: it records the noisy sums of a client, or replays them."""
+    """Stands in for a mechanism: it records the noisy sums of a client, or replays them."""
 
     right: Any
     seen: list[Any]
@@ -278,7 +279,7 @@ class _Noise:
 
 
 class _NoNoise:
-    """Stands for a mechanism that adds nothing."""
+    """Stands in for a mechanism, and adds nothing."""
 
     step = 1
 

@@ -35,9 +35,9 @@ CURVE = 0.1
 ROUNDS = 2
 """The most rounds of a run that are played."""
 LATE = 12
-"""A round that is played without earlier rounds: a client's behaviour may change over a run."""
+"""A round played without the earlier ones, because a client's behaviour may change over a run."""
 HOSTILE = (16.0, 1 / 16)
-"""The factors by which a dishonest server multiplies all numbers that it tells."""
+"""The factors by which a dishonest server multiplies all numbers that it sends."""
 WHOLE = 5
 """The rounds of a whole run."""
 CLIENTS = 200
@@ -124,7 +124,7 @@ def representatives() -> list[RunConfig]:
     """Return configurations of every system that can train here, from its recipes on digits.
 
     For each system it is the recipe named after the system and the data, or else its first recipe.
-    A recipe with a public encoder, for which more is proven, comes on top.
+    A recipe with a public encoder, for which more is proven, is added to these.
     """
     from fedldp.algorithms.recipes import recipes
 
@@ -290,7 +290,7 @@ def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[PlannedSystemG
 
 
 def _dishonest(games: Sequence[SystemGame]) -> list[SystemGame]:
-    """Return games with a server that asks twice or tells wrong numbers."""
+    """Return games with a server that asks twice or sends wrong numbers."""
     again = [replace(game, asked=2) for game in games if game.swap in ("client", "person")]
     return again + [replace(game, factor=factor) for game in games for factor in HOSTILE]
 
@@ -329,7 +329,7 @@ def _game(setting: AuditedSetting, unit: Unit, adversary: Adversary, swap: Swap)
 
 
 def _is_claimed(claim: Claim | None, unit: Unit, adversary: Adversary, against: str) -> bool:
-    """Return whether a claim is for a unit; one for a weight is taken for a report's, too."""
+    """Return whether a claim is for a unit; a claim for a weight counts for a report, too."""
     if claim is None or adversary != against:
         return False
     return claim.unit == unit or (claim.unit == "weight" and unit == "client-round")

@@ -49,10 +49,11 @@ def play(
     Args:
         subject: what is audited, for the reader.
         games: the games.
-        confidence: that all bounds hold together; the bounds share the probability of error.
+        confidence: the confidence level at which all bounds hold together; the bounds share the
+            probability of error.
         trials: the number of trials of each input, for counting; None: as many as seem worthwhile.
-        seed: of all randomness.
-        workers: processes; any number gives the same bounds.
+        seed: the seed of all randomness.
+        workers: the number of processes; any number gives the same bounds.
         tell: called with a line of progress before each game, or after it if there are several
             processes.
 

@@ -1,8 +1,8 @@
 """A game that finds repeating noise: pairs of coordinates of one long report are trials.
 
-It is for events that state independent and identical coordinates. The adversary encodes ones, and
-finds the lag at which the codes of two coordinates agree most (by a Fourier transform). Then the
-first of two coordinates at that lag is moved to its other end. The adversary knows the second
+The game is for events that state independent and identical coordinates. The adversary encodes ones,
+and finds the lag at which the codes of two coordinates agree most (by a Fourier transform). Then
+the first of two coordinates at that lag is moved to its other end. The adversary knows the second
 coordinate, which reveals the first if both draw the same noise. Pairs have no coordinate in common,
 so by the event's own statement each pair is a trial, as in a game of coordinates.
 """
@@ -29,7 +29,8 @@ class RepetitionGame:
 
     Attributes:
         mechanism: the attacked mechanism.
-        size: coordinates of a report; the game finds noise that repeats after at most half as many.
+        size: coordinates of a report; the game finds noise that repeats after at most half as many
+            coordinates.
     """
 
     mechanism: Mechanism

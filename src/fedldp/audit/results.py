@@ -86,7 +86,7 @@ class Roc:
 
     Attributes:
         points: (false-positive rate, true-positive rate) ascending, from (0, 0) to (1, 1).
-        auc: the area below it.
+        auc: the area below the curve.
         levels: true-positive rates by false-positive rate, see ``tpr_at``.
         positives: number of cases with the right answer yes.
         negatives: number of cases with the right answer no.
@@ -134,12 +134,12 @@ class Result:
         game: the game that was played.
         attack: what the adversary did; None for a run without an adversary, for comparison.
         measure: what ``measured`` is. "error": the mean squared error over the baseline's. "links":
-            the share of correct links. "accuracy": the model's. "influence": on any one weight.
+            the share of correct links. "accuracy": the model's. "influence": the influence on any
+            one weight.
         measured: the figure with its interval; for epsilon, a lower bound. None if the attack
             cannot be made; ``note`` says why.
         baseline: what guessing without a report gives, for attacks that guess.
-        setting: in which configuration, with which clients; for a foreign client, what the audit
-            examines.
+        setting: the configuration and the clients; for a foreign client, what the audit examines.
         against: what the adversary sees; for a bound on epsilon, who the adversary is.
         size: d, the number of coordinates sent; 0 if nothing depends on it.
         unit: what the figures of epsilon protect.
@@ -147,8 +147,8 @@ class Result:
         delta: the delta of the figures of epsilon.
         claimed: the epsilon that the source claims, or that was asked for; None if nothing is
             claimed.
-        claim_unit: the unit for which a system's source claims it. A claim for one weight is also
-            listed for a client's whole report, because readers take it so.
+        claim_unit: the unit for which a system's source claims this epsilon. A claim for one weight
+            is also listed for a client's whole report, because readers take it to mean that.
         proven: the epsilon of the event that is charged; None if nothing is proven.
         stated_by: whose word ``proven`` rests on: "fedldp", or the address of a user's own code,
             whose figure nothing here proves; ``as_json`` calls it "stated" then.
@@ -160,8 +160,8 @@ class Result:
             than guessing. None if there is nothing to judge.
         note: how near a bound is to the proven figure; or why an attack is weak, or why a run
             stopped.
-        roc: if the attack guesses yes or no.
-        pictures: if the attack recovers images.
+        roc: the ROC curve, if the attack guesses yes or no.
+        pictures: examples beside their reconstructions, if the attack recovers images.
         finds: the smallest epsilon that a game of this many trials would have called a mistake, by
             an event as rare as the counted one; None if there is no such epsilon, or it is unknown.
         figures: further figures, by JSON key.
@@ -238,7 +238,7 @@ class Audit:
 
     Attributes:
         subject: what was audited, in words.
-        seed: of all randomness.
+        seed: the seed of all randomness.
         rows: the results.
         confidence: None if the results are not bounds.
     """

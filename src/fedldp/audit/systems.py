@@ -39,7 +39,8 @@ class SystemGame:
         rounds: the rounds that are played.
         count: number of the client's examples.
         asked: how often each question is asked.
-        factor: multiplies all numbers that the server tells; 1 for an honest server.
+        factor: the factor by which all numbers that the server sends are multiplied; 1 for an
+            honest server.
     """
 
     config: RunConfig
@@ -97,7 +98,7 @@ class SystemGame:
         """Return a bound for each of ``deltas``, from ``count`` fresh trials of each input.
 
         Args:
-            deltas: at which epsilon is bounded.
+            deltas: the deltas at which epsilon is bounded.
             explore: trials of each input of every pair, for choosing.
             count: trials of each input of the chosen pair.
             keys: the source of streams.

@@ -147,8 +147,8 @@ class PlannedWholeRun:
         size: d.
         neighbours: how the inputs differ.
         game: the run to play.
-        delta: at which epsilon is bounded.
-        proven: the epsilon proven there.
+        delta: the delta at which epsilon is bounded.
+        proven: the epsilon proven at that delta.
     """
 
     setting: str

@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def _remedy(error: typer.BadParameter) -> str:
-    """Return a hint at what the user may have meant: settings of a run are not options."""
+    """Return a hint for a user who may have taken a setting of a run for an option."""
     name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
     if name == "epsilon":
         return (

@@ -837,8 +837,8 @@ class _Known:
         from fedldp.deployment.words import words_of
 
         if self.text not in (words_of(digest), digest.hex()):
-            # The message leaves out this agreement's words: nobody should type them instead of #
-            # the words that they were told.
+            # The message leaves out this agreement's words, because nobody should type them instead
+            # of the words that they were told.
             raise ConfigError(
                 f"agreement {self.text}: the server has another agreement; check that you typed "
                 "the words as they were read to you; if you did, accept nothing, and call the "

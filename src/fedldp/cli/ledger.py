@@ -142,7 +142,7 @@ def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
 
 
 def _check_has(path: Path, entries: list[Release], hash: str) -> None:
-    """Refuse a ledger that lacks a release that was noted elsewhere: it is an older copy."""
+    """Refuse a ledger that lacks a release noted elsewhere, because the ledger is an older copy."""
     if not re.fullmatch(r"[0-9a-f]{16,64}", hash):
         raise ConfigError(f"--has {hash!a:.80}: give 16 to 64 hexadecimal digits of a hash")
     if not any(entry.hash.startswith(hash) for entry in entries):
@@ -170,7 +170,7 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
     ]
     return {
         "ledger": str(path),
-        # In the format of a ledger with one budget: the first of the budgets.
+        # The first of the budgets, in the format of a ledger with one budget.
         "budget": {"kind": ledger.budget.kind, "limit": _finite(ledger.budget.limit)},
         "spent": _finite(spent[0]),
         "remaining": _finite(left[0]),

@@ -141,7 +141,7 @@ def _simulate(
     data_dir: Path | None,
     shown: list[dict[str, Any]],
 ) -> Result:
-    """Run it, with progress on stderr; append the statement that was shown before to ``shown``."""
+    """Do the run, with progress on stderr; append the statement shown before it to ``shown``."""
     from rich.console import Console
 
     from fedldp.reporting import text

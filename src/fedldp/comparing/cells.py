@@ -26,7 +26,7 @@ Role = Literal["calibrated", "reference", "stated"]
 """How a contestant is treated.
 
 - calibrated: its budget is solved for, so that its statement meets the epsilon of the cell.
-- reference: it runs unchanged, at epsilon 0, which stands for no guarantee.
+- reference: it runs unchanged, at epsilon 0, which means no guarantee.
 - stated: it is not trained; its row says why its statement proves nothing.
 """
 
@@ -57,7 +57,7 @@ class Contestant:
     """One system, with its configuration and its tries.
 
     Attributes:
-        name: its name in tables; no two contestants of a comparison have the same.
+        name: its name in tables; no two contestants of a comparison share a name.
         configure: makes its configuration from the settings that all share in a cell (the task's,
             ``standardise``, ``num_clients``, ``delta`` and ``seed``) and from one try. Its budget
             is solved for.
@@ -133,9 +133,9 @@ class Task:
         settings: the settings of all contestants there: ``dataset``, ``model``, ``partition`` and
             whatever else must be equal.
         divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that
-            whole clients are held out for trying; with None, examples are held out, which no client
-            has. It does not apply to data that name their clients or people: those are held out
-            whole.
+            whole clients are held out for trying; with None, single examples are held out, and no
+            client has them. It does not apply to data that name their clients or people: those are
+            held out whole.
         num_examples: the number of training examples to divide; None for all.
     """
 
@@ -154,7 +154,7 @@ class Cell:
         task: the task's name.
         clients: the number of clients.
         contestant: the contestant's name.
-        epsilon: for the contestant's unit, adversary and delta; 0 if nothing is proven.
+        epsilon: the epsilon for the contestant's unit, adversary and delta; 0 if nothing is proven.
     """
 
     task: str

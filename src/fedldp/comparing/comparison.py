@@ -55,8 +55,8 @@ class Comparison:
         """Check that the comparison is fair.
 
         Args:
-            contestants: any number of them.
-            tasks: any number of them.
+            contestants: the contestants, any number.
+            tasks: the tasks, any number.
             chosen_on: the seed on which hyperparameters are chosen.
             seeds: the seeds to measure.
             seeds_of_small: the seeds at an epsilon of 1 and below, where accuracy varies more; with
@@ -298,7 +298,7 @@ class Comparison:
             f"{contestant.guarantee.unit}; give it the role calibrated"
         )
 
-    # Many
+    # Many runs
 
     def chosen(
         self, results: Results, cell: Cell, go_on: Callable[[], bool] = lambda: True
@@ -358,7 +358,8 @@ class Comparison:
     def standing(self, rows: Sequence[Row]) -> dict[Cell, list[Row]]:
         """Return the measured runs of each cell, with the hyperparameters that the rule chooses.
 
-        A cell with a refused run has none: the mean of its other runs would be too favourable.
+        A cell with a refused run gets an empty list, because the mean of its other runs would be
+        too favourable.
 
         Args:
             rows: lines that are current (``is_current``).

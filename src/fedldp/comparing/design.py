@@ -87,10 +87,10 @@ class Design:
 
     Attributes:
         guarantee: the unit, the adversary and delta.
-        epsilons: ascending.
+        epsilons: the epsilons, ascending.
         entries: the contestants, by name.
         metric: one of ``METRICS``.
-        tries: the most tries of each contestant.
+        tries: the largest number of tries of each contestant.
         seeds: the seeds to measure at every epsilon; None for the default ones.
     """
 
@@ -393,7 +393,7 @@ def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entr
         if "recipe" in table:
             config = read(str(table["recipe"]), {**shared, **own}).changed(**own)
         else:
-            # A preset names no data: the shared settings may complete it.
+            # A preset names no data, so the shared settings may complete it.
             system = str(table["system"])
             fields = find_system(system).model_fields
             of_all = {key: value for key, value in shared.items() if key in fields}

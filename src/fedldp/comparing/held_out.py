@@ -21,7 +21,7 @@ def held_out(data: Dataset, seed: int) -> Dataset:
     """Return data for tries: a sixth of the training set becomes the test set, the rest trains.
 
     Whole clients are held out if the data name the client of each example, and whole people of all
-    clients if they name its person; otherwise examples are, drawn uniformly. The test set of
+    clients if the data name the person; otherwise examples are, drawn uniformly. The test set of
     ``data`` is in neither part.
 
     Args:
@@ -81,14 +81,15 @@ def with_clients(
 ) -> Dataset:
     """Return data with a client for each example, divided as a run with ``seed`` divides them.
 
-    Data that already name their clients or people are returned unchanged. So are data whose
-    clients share examples (the scheme "drawn"): no such client could be held out with all its data.
+    Data that already name their clients or people are returned unchanged. Data whose clients share
+    examples (the scheme "drawn") are also returned unchanged, because no such client could be held
+    out with all its data.
 
     Args:
         data: all data.
         scheme: see ``fedldp.data.partition``.
         num_clients: the number of clients among whom the training set is divided.
-        num_examples: the number of its examples to draw at random; None for all.
+        num_examples: the number of training examples to draw at random; None for all.
         seed: the seed of the division.
 
     Raises:

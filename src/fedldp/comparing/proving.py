@@ -17,7 +17,7 @@ from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.simulation.plan import plan
 
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
-"""The budgets that a target can be solved for; a system has one of them."""
+"""The budgets that can be solved for to meet a target; a system has one of them."""
 
 _COARSE = 1e-3
 """The relative precision of a budget whose statement takes a second to compute."""

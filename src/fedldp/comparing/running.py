@@ -73,11 +73,11 @@ def compare(
 ) -> Compared:
     """Compare recipes at an equal guarantee and with equal effort spent on their hyperparameters.
 
-    Each is calibrated to the same epsilon, which is read back from the statement of each of its
-    runs. Each has the same number of tries: values around its own learning rate, clip and rounds,
-    or the tries of its grid in a compare file. The tries are scored on clients (or people) that
-    take no part in training, and on a seed that is not measured; the chosen try is then measured
-    on the test set.
+    Every recipe is calibrated to the same epsilon, which is read back from the statement of each of
+    its runs. Every recipe has the same number of tries: values around its own learning rate, clip
+    and rounds, or the tries of its grid in a compare file. The tries are scored on clients (or
+    people) that take no part in training, and on a seed that is not measured; the chosen try is
+    then measured on the test set.
 
     Args:
         contestants: recipes' names, .toml files and configurations, or these by name; or a compare
@@ -149,7 +149,7 @@ def design_of(
     tries: int | None,
     seeds: str | Iterable[int] | None,
 ) -> Design:
-    """Return the design from the arguments of ``compare``; they replace those of a file.
+    """Return the design from the arguments of ``compare``, which replace the values of a file.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -217,7 +217,7 @@ def carry_out(
     """Make the missing runs, and return the result of all runs; see ``compare``.
 
     Raises:
-        FedldpError: as ``compare``.
+        FedldpError: the comparison cannot be made; see ``compare``.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
@@ -318,11 +318,11 @@ class Runs:
             return RunError(f"{type(error).__name__}: {first_line(error)}")
 
     def with_workers(self, workers: int) -> Self:
-        """Return itself: each run uses one process."""
+        """Return this object unchanged, because each run uses one process."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state that another process needs; it loads data by name itself."""
+        """Return the state that another process needs; that process loads the data by name."""
         return {**vars(self), "_made": None}
 
     def _loaded(self) -> tuple[Dataset, Comparison]:
@@ -343,8 +343,8 @@ def measure_all(
 ) -> dict[Cell, str]:
     """Make all missing runs, epsilon by epsilon; return the cells of which some failed.
 
-    The tries of all contestants come first, then all their seeds, so that at any time about the
-    same is known about each.
+    The tries of all contestants come first, then all their seeds, so that at any time the results
+    are about equally complete for all contestants.
 
     Args:
         makers: the executor of the runs.

@@ -119,7 +119,8 @@ class Ranges:
         """Return the adaptive ranges of weights that are already public.
 
         This is post-processing, so it costs no privacy. Client weights come wrapped as Sensitive
-        and are refused: ranges taken from them would have disjoint supports, epsilon infinity.
+        and are refused, because ranges taken from them would have disjoint supports, and epsilon
+        would be infinite.
 
         Args:
             weights: the server's own weights, shape (d,).

@@ -22,7 +22,7 @@ class UnfitEvent(ConfigError):
 
 
 class PrivacyError(FedldpError):
-    """A value may not be released: nothing has left the client."""
+    """A value may not be released, so nothing has left the client."""
 
 
 class OverBudget(PrivacyError):

@@ -43,8 +43,8 @@ def strict_number(name: str, value: object) -> float:
     """Return ``value`` as a float of at least 0.
 
     Raises:
-        ConfigError: it is not a plain int or float (text, bools and numpy scalars are refused), or
-            it is negative, NaN, infinite, or an integer that no float equals.
+        ConfigError: the value is not a plain int or float (text, bools and numpy scalars are
+            refused), or it is negative, NaN, infinite, or an integer that no float equals.
     """
     if type(value) in (int, float):
         with suppress(OverflowError):
@@ -58,7 +58,7 @@ def strict_count(name: str, value: object) -> int:
     """Return ``value``, an int from 0 to 2^53, which a float and a JSON number can hold.
 
     Raises:
-        ConfigError: it is anything else, such as a bool, a float or a numpy integer.
+        ConfigError: the value is anything else, such as a bool, a float or a numpy integer.
     """
     if type(value) is not int or not 0 <= value <= LARGEST_COUNT:
         raise ConfigError(f"{name} = {_shown(value)}: give a plain integer from 0 to 2^53")
@@ -69,7 +69,7 @@ def strict_weight(name: str, value: object) -> int:
     """Return ``value``, an int from 1 to 2^64: the number of random words that map to an outcome.
 
     Raises:
-        ConfigError: it is anything else, such as a bool, a float or a numpy integer.
+        ConfigError: the value is anything else, such as a bool, a float or a numpy integer.
     """
     if type(value) is not int or not 1 <= value <= MOST_WORDS:
         raise ConfigError(f"{name} = {_shown(value)}: give a plain integer from 1 to 2^64")

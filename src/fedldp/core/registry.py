@@ -44,7 +44,7 @@ def _names_in(path: tuple[str, ...]) -> tuple[str, ...]:
 def modules(package: str) -> Iterator[ModuleType]:
     """Import and yield the modules of ``package`` by name, except those that begin with "_"."""
     for name in module_names(package):
-        # Not from sys.modules: there it may be half imported, by another thread.
+        # Not from sys.modules, where another thread may have only half imported the module.
         yield importlib.import_module(f"{package}.{name}")
 
 

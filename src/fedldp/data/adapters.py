@@ -56,7 +56,7 @@ def is_source(given: Any) -> bool:
 def is_clients(given: Any) -> bool:
     """Return whether an object lists clients' examples: as sources or as tuples.
 
-    A tuple itself is not such a list: it is a pair of features and labels.
+    A tuple itself is not such a list, but a pair of features and labels.
     """
     if not isinstance(given, list) or not given:
         return False
@@ -66,7 +66,7 @@ def is_clients(given: Any) -> bool:
 
 
 def any_source(given: Iterable[Any]) -> bool:
-    """Return whether one of these is a source; frames do not count, as they can be features."""
+    """Return whether any given object is a source; frames do not count, as they can be features."""
     return any(is_source(each) and not _is_frame(each) for each in given)
 
 
@@ -101,16 +101,16 @@ def gathered(given: Any, context: str) -> Gathered:
     """Return the examples of a source: a torch data set or loader, or a table.
 
     A torch data set gives pairs (features, label), or triples (features, label, group), or mappings
-    with ``label`` and one more key. For a DataLoader, its data set is read in order: shuffling by
-    its sampler and ``drop_last`` have no effect; its ``collate_fn`` is used. A table has a column
-    ``label``; see ``of_columns``.
+    with ``label`` and one more key. For a DataLoader, its data set is read in order, so shuffling
+    by its sampler and ``drop_last`` have no effect, but its ``collate_fn`` is used. A table has a
+    column ``label``; see ``of_columns``.
 
     Args:
         given: an object for which ``is_source`` is true.
         context: the beginning of error messages, which names the owner of the examples.
 
     Raises:
-        DataError: it is empty, may never end, or is malformed; the message says how.
+        DataError: the source is empty, may never end, or is malformed; the message says how.
     """
     if isinstance(given, _found("torch.utils.data", "DataLoader")):
         return _of_loader(given, context)
@@ -140,9 +140,9 @@ def of_columns(
 
     Args:
         table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to arrays.
-        label: its column of the classes.
+        label: the table's column of the classes.
         aside: columns that are not features, and are kept apart.
-        optional: whether these columns may be missing.
+        optional: whether the columns in ``aside`` may be missing.
         context: the beginning of error messages.
 
     Raises:
@@ -235,7 +235,7 @@ def _of_loader(loader: Any, context: str) -> Gathered:
         return _joined(parts, context, MOST_OF_UNKNOWN_LENGTH)
     rows = _rows_of(loader, context)
     if getattr(loader.collate_fn, "__name__", "") in ("default_collate", "default_convert"):
-        return _of_map(data, rows, context)  # its errors name an example
+        return _of_map(data, rows, context)  # the errors of this function name an example
     size = loader.batch_size or 1
     starts = range(0, len(rows), size)
     batches = ([data[row] for row in rows[at : at + size]] for at in starts)
@@ -243,7 +243,7 @@ def _of_loader(loader: Any, context: str) -> Gathered:
 
 
 def _rows_of(loader: Any, context: str) -> Sequence[int]:
-    """Return the rows of its data set that a loader gives, ascending."""
+    """Return the rows of a loader's data set that the loader gives, ascending."""
     sampler, batches = loader.sampler, loader.batch_sampler
     plain = batches is None or type(batches) in _found("torch.utils.data", "BatchSampler")
     if plain and type(sampler) in _found("torch.utils.data", "SubsetRandomSampler"):
@@ -263,7 +263,7 @@ def _rows_of(loader: Any, context: str) -> Sequence[int]:
 
 
 def _without_random_state(loader: Any) -> Iterator[Any]:
-    """Iterate over a loader, which draws a seed for its workers; leave torch's state unchanged."""
+    """Iterate over a loader, which draws a seed for its workers, but keep torch's random state."""
     torch = sys.modules["torch"]
     state = torch.get_rng_state()
     try:

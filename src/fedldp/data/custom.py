@@ -34,8 +34,8 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
 
     A .npz file holds either x_train, y_train, x_test and y_test, or features and labels, of which a
     fifth is split off for testing; labels are integers from 0. It may also hold groups, which name
-    the person of each row: groups beside features, groups_train beside x_train, and groups_test
-    beside x_test.
+    the person of each row: groups with features, groups_train with x_train, and groups_test with
+    x_test.
 
     A .csv file has a header row. ``columns`` gives the meaning of the columns of a .csv or .parquet
     file. If the labels are not integers from 0 and ``columns`` lists no classes, texts become 0 to
@@ -55,8 +55,9 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
         DataMissing: there is no such file.
         DataError: the file or its content is malformed; the message says where. Or a person has
             rows at more clients than ``columns`` allows, or in both tables; the message says how
-            many persons have.
-        ConfigError: a named column is missing, or pyarrow is, for a .parquet file.
+            many such persons there are.
+        ConfigError: a named column is missing, or the file is a .parquet file and pyarrow is not
+            installed.
     """
     for setting, each in (("dataset", path), ("test_file", test_file)):
         if each is not None and not each.is_file():
@@ -72,9 +73,9 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
 def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None = None) -> Examples:
     """Load the examples of one party, for training or for a test; nothing is split off.
 
-    A .npz file holds features and labels. A table is as for ``load_file``, but if ``columns`` has
-    no classes its labels are integers: numbers for texts would depend on which texts one party
-    happens to have.
+    A .npz file holds features and labels. A table has the form that ``load_file`` describes, but if
+    ``columns`` has no classes its labels are integers, because numbers for texts would depend on
+    which texts one party happens to have.
 
     Args:
         path: a path that ends in .npz, .csv or .parquet.
@@ -247,7 +248,7 @@ def _load_npz(path: Path, seed: int) -> Dataset:
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        # Never with pickles, which can run any code that the file's author put into them.
+        # Never load pickles, which can run any code that the file's author put into them.
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):

@@ -18,7 +18,8 @@ from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
 from fedldp.data.formats import read_cifar_batch, read_covertype, read_idx, read_svhn
 from fedldp.data.sources import SOURCES, PublishedDataset, find_source
 
-# A split that is not published is part of the benchmark's definition: the same for all runs.
+# A split that is not published is part of the benchmark's definition, so it is the same for all
+# runs.
 _FIXED_SPLIT_SEED = 0
 _TEST_SHARE = 0.2
 
@@ -28,12 +29,13 @@ class DatasetInfo:
     """The facts about a built-in data set that are known without loading it.
 
     Attributes:
-        name: as given to load_dataset.
-        examples: training and test examples together, of the files that would be loaded now.
+        name: the name that load_dataset takes.
+        examples: the number of training and test examples together, in the files that would be
+            loaded now.
         input_shape: the shape of an example.
-        classes: labels are 0 to classes - 1.
+        classes: the number of classes; labels are 0 to classes - 1.
         source: the address of its home page.
-        license: as its publisher states it.
+        license: the licence, as the publisher states it.
         present: whether it can be loaded without a download.
         folder: where its files belong; None if a library includes the data set.
     """
@@ -89,7 +91,7 @@ def load_dataset(
         name: digits, mnist, fmnist (or fashion-mnist), cifar10, svhn, svhn-extra (its training
             and extra sets together) or covertype; or the path of the user's own .npz, .csv or
             .parquet file.
-        data_dir: see resolve_data_dir.
+        data_dir: the data folder; see resolve_data_dir.
         columns: the columns of a .csv or .parquet file.
         test_file: a second file with the same columns, to test on.
         seed: the seed of the split of a user's own file without a test set; it affects nothing
@@ -130,7 +132,7 @@ def standardised(examples: Examples, name: str) -> Examples:
         name: the data set whose published means and deviations are used.
 
     Raises:
-        ConfigError: no constants are published, or not for this number of channels.
+        ConfigError: no constants are published, or none for this number of channels.
     """
     source = find_source(name)
     check_standardise(source)
@@ -162,7 +164,7 @@ def _no_constants(name: str) -> ConfigError:
 
 
 def _standardise(images: NDArray[np.float32], source: PublishedDataset) -> None:
-    # In place: the largest data set takes 7 GB, which leaves no room for copies.
+    # Work in place, because the largest data set takes 7 GB, which leaves no room for copies.
     for channel, (mean, deviation) in enumerate(zip(source.means, source.deviations, strict=True)):
         images[:, channel] -= np.float32(mean)
         images[:, channel] /= np.float32(deviation)
@@ -175,7 +177,7 @@ def _load_digits(source: PublishedDataset, paths: list[Path]) -> Dataset:
 
 @cache
 def _digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return pixels from 0 to 16 and labels, read once: parsing takes longer than a round."""
+    """Return pixels, 0 to 16, and labels, read once because parsing takes longer than a round."""
     from sklearn.datasets import load_digits  # slow to import, and needed only for this data set
 
     digits = load_digits()
@@ -253,7 +255,7 @@ def _image_examples(
 
 
 def _scale(pixels: NDArray[np.uint8], largest: int) -> NDArray[np.float32]:
-    # One pass into float32: the largest data set takes 7 GB, which leaves no room for copies.
+    # Convert in one pass, because the largest data set takes 7 GB, which leaves no room for copies.
     scaled: NDArray[np.float32] = np.divide(pixels, largest, dtype=np.float32, order="C")
     return scaled
 

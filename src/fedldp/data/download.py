@@ -42,9 +42,10 @@ def fetch(
 
     Args:
         name: a built-in data set.
-        data_dir: see resolve_data_dir.
+        data_dir: the data folder; see resolve_data_dir.
         progress: show a bar on stderr if that is a terminal.
-        client: makes the requests, for proxies and the like; its owner closes it.
+        client: the HTTP client that makes the requests, for proxies and the like; its owner closes
+            it.
 
     Returns:
         The paths of all the data set's files; none if a library includes the data set.
@@ -73,7 +74,7 @@ def fetch(
             reason = f"{error.strerror or error}: {error.filename or folder}"
             raise DataError(f"{source.name} cannot be stored in {folder} ({reason})") from None
         finally:
-            for place in made:  # from the inside out: a failed fetch leaves no empty folder
+            for place in made:  # from the inside out, so that a failed fetch leaves no empty folder
                 if place.is_dir() and not any(place.iterdir()):
                     place.rmdir()
     return [folder / file.name for file in source.files]
@@ -129,7 +130,7 @@ def _stream(
     client: httpx.Client,
     report: Callable[[int], None],
 ) -> None:
-    """Append what is missing of `size` bytes to `partial`; start anew if the server cannot resume.
+    """Append what is missing of `size` bytes to `partial`; start over if the server cannot resume.
 
     Raises:
         httpx.HTTPError: the address cannot be reached, refuses, or breaks off.
@@ -137,7 +138,7 @@ def _stream(
     have = partial.stat().st_size if partial.exists() else 0
     if have >= size:
         return  # interrupted between the last byte and the check
-    # As stored: a .gz file must not be unpacked in transit.
+    # Request the bytes as stored, because a .gz file must not be unpacked in transit.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with client.stream("GET", address, headers=headers) as response:
         if response.status_code not in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):

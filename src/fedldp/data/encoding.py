@@ -58,8 +58,8 @@ def encode(
         clients: whether the client column, if one is declared, is required and read.
         people: whether the person column, if one is declared, is required and read.
         labels: whether the label column is required and read.
-        features: the names of the features in the wanted order, which is that of the table the
-            model is trained on. None takes the file's own order.
+        features: the names of the features in the wanted order, which is the order of the table
+            that the model is trained on. None takes the file's own order.
 
     Raises:
         ConfigError: a column is missing, or occurs twice, or makes a feature that is not wanted.
@@ -119,7 +119,7 @@ def check_people(table: Table, columns: Columns) -> None:
 
     Raises:
         ConfigError: the person column is missing.
-        DataError: a cell of it is empty, or cannot be read to the last digit.
+        DataError: a cell of this column is empty, or cannot be read to the last digit.
     """
     name = columns.person
     if name is None:

@@ -78,7 +78,7 @@ class Dataset:
     """A training and a test set of one classification task.
 
     Attributes:
-        name: for records and messages; a subset's name differs from the full set's.
+        name: the name in records and messages; a subset's name differs from the full set's.
         train: the examples that are partitioned among clients.
         test: the examples that only the evaluation uses.
         num_classes: one more than the largest label that can occur.
@@ -98,7 +98,7 @@ class Dataset:
     features: tuple[str, ...] | None = None
     held_out: bool = False
 
-    def __repr__(self) -> str:  # no row, as above
+    def __repr__(self) -> str:  # shows no row, like ``Examples``
         told = self.own_data or f"{self.name}: {len(self.train):,} and {len(self.test):,} examples"
         clients = "" if self.clients is None else f", of {len(self.clients)} clients"
         return f"<fedldp.Dataset {told}{clients}>"
@@ -112,8 +112,8 @@ class Dataset:
     def own_data(self) -> str | None:
         """The description of the user's own data; None for a published data set.
 
-        Counts are rounded, and there is no digest of the content: run folders are shared, and a
-        digest would confirm a guess.
+        Counts are rounded, and there is no digest of the content, because run folders are shared,
+        and a digest would confirm a guess.
         """
         if self.is_public:
             return None
@@ -155,7 +155,7 @@ class Dataset:
 
         Args:
             most: at least 1.
-            generator: decides which rows are kept; it is not used if nobody has more.
+            generator: decides which rows are kept; it is not used if nobody has more rows.
         """
         owners = self.owners
         kept = few_of_each(self.train.people, most, generator, owners)
@@ -222,7 +222,7 @@ class Dataset:
             name: the name of the data set in messages and records.
 
         Returns:
-            The data set; it may share, not copy, an array that is float32 already.
+            The data set; it may share an array that is float32 already, rather than copy it.
 
         Raises:
             DataError: the arrays are empty, ragged, of unequal lengths, not finite, not numbers, or
@@ -287,7 +287,7 @@ class Dataset:
             name: the name of the data set in messages and records.
 
         Raises:
-            DataError, ConfigError: as for ``from_arrays``; or a column is missing or is not a
+            DataError, ConfigError: see ``from_arrays``; also, a column is missing or is not a
                 feature.
 
         >>> rows = {"age": [0.3, 0.7, 0.4, 0.9], "label": [0, 1, 0, 1], "site": [*"aabb"]}
@@ -340,19 +340,20 @@ class Dataset:
         Args:
             clients: for each client, features and labels, and groups as a third array if persons
                 have several rows, as for ``from_arrays``; or a torch data set or DataLoader, or a
-                table with a column ``label``. Groups are each client's own: the same value at two
-                clients counts as two persons, and a guarantee for a person assumes that nobody has
-                rows at both.
+                table with a column ``label``. Groups are each client's own, so the same value at
+                two clients counts as two persons, and a guarantee for a person assumes that nobody
+                has rows at both.
             test: features and labels of a test set, and groups as a third array if it has any;
                 without it, a part of every client's examples is split off.
             test_share: the share of a client's examples to split off, between 0 and 1, rounded
-                down, so that a client with few gives none. With groups it is about that share of
-                all persons, rounded up or down for each client, and never a client's last person.
+                down, so that a client with few examples gives none. With groups it is about that
+                share of all persons, rounded up or down for each client, and never a client's last
+                person.
             seed: the seed of the split, from 0 to 2**32 - 1.
             name: the name of the data set in messages and records.
 
         Raises:
-            DataError, ConfigError: as for ``from_arrays``; the message names the client.
+            DataError, ConfigError: see ``from_arrays``; the message names the client.
 
         >>> one, other = ([[0.0], [0.1]], [0, 1]), ([[0.2], [0.3], [0.4]], [0, 0, 1])
         >>> data = Dataset.from_clients([one, other], test=other)
@@ -455,11 +456,11 @@ def with_owners(
 ) -> Dataset:
     """Return the data set of known clients' examples; see ``Dataset.from_clients``.
 
-    Person numbers are global: a person with the same number at two clients has rows at both.
+    Person numbers are global: the same number at two clients is one person with rows at both.
 
     Args:
         examples: the examples of all clients.
-        owners: the client of each example, shape (N,): every number from 0 to their number - 1.
+        owners: the client of each example, shape (N,); clients are numbered from 0 without gaps.
         test: a test set; None splits off a part of each client's examples.
         test_share: the share of a client's examples, or persons.
         seed: the seed of the split.
@@ -578,7 +579,7 @@ def split(
     Raises:
         ConfigError: test_share or seed is out of range.
     """
-    # Imported here because it takes a second, which users with their own test set can save.
+    # Imported here because the import takes a second, which users with their own test set can save.
     from sklearn.model_selection import train_test_split
 
     _check_split(test_share, seed)
@@ -655,7 +656,7 @@ def _as_array(given: ArrayLike, what: str, context: str) -> NDArray[Any]:
 
 
 def checked_rows(rows: Rows, context: str) -> Examples:
-    """Return examples in the form that Python users give: features and labels, or a source.
+    """Return ``Examples`` from what Python users give: features and labels, or a source.
 
     Raises:
         DataError: they are malformed; the message, which begins with ``context``, says how.
@@ -696,7 +697,7 @@ def _listed(names: Sequence[str] | None) -> str:
 
 
 def as_dataset(given: Any, test: Rows | None = None, *, tested: bool = False) -> Dataset:
-    """Return data in the form that Python users give.
+    """Return a ``Dataset`` from data in the form that Python users give.
 
     Args:
         given: a data set; features and labels, or another source, which a run divides among
@@ -705,7 +706,7 @@ def as_dataset(given: Any, test: Rows | None = None, *, tested: bool = False) ->
         tested: whether a test set is required.
 
     Raises:
-        ConfigError: they are none of these, or lack a test set.
+        ConfigError: the data have none of these forms, or lack a test set.
         DataError: they are malformed; the message names the client or the test set.
     """
     found = _as_dataset(given, test)

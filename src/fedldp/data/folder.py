@@ -38,7 +38,7 @@ def verify(name: str | None = None, data_dir: Path | None = None) -> list[FileSt
 
     Args:
         name: a built-in data set, or None for all of them.
-        data_dir: see resolve_data_dir.
+        data_dir: the data folder; see resolve_data_dir.
 
     Returns:
         Each file once; a stand-in's file only if it is present.

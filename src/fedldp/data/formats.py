@@ -17,7 +17,7 @@ from fedldp.core.errors import DataError
 
 # The smallest and largest value of each numeric column over the 581,012 published rows, from the
 # statistics at https://huggingface.co/datasets/mstz/covertype. They are public constants: scaling
-# by ranges measured on the clients' own rows would leak them.
+# by ranges measured on the clients' own rows would leak these rows.
 COVERTYPE_RANGES = (
     (1859, 3858),  # elevation, metres
     (0, 360),  # aspect, degrees

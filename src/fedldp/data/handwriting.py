@@ -51,9 +51,9 @@ class SoftGradients:
     The length of a pixel's slope is divided between the two nearest directions and the two nearest
     cells along each axis. The features are the square roots of the sums, less the mean of all of
     them, scaled to norm 1. From these the mean over 4,000 random strokes is subtracted, the rest is
-    scaled to norm 1, and the constant 0.3 is appended for the intercept. They depend only on the
-    example itself and on public numbers. An image without a slope counts as an empty image, and so
-    does an image that holds NaN or infinity.
+    scaled to norm 1, and the constant 0.3 is appended for the intercept. The features depend only
+    on the example itself and on public numbers. An image without a slope counts as an empty image,
+    and so does an image that holds NaN or infinity.
 
     Attributes:
         input_shape: (channels, height, width) of an image; channels are summed.

@@ -238,13 +238,14 @@ def partition(
     A client left with nothing then gets one random example of the client that has the most.
     - shards:S: examples sorted by label are cut into S shards per client, of sizes that differ by
       at most one, and each client gets S random shards (McMahan et al., "Communication-Efficient
-      Learning of Deep Networks from Decentralized Data", AISTATS 2017, section 3), so about S
-      labels.
+      Learning of Deep Networks from Decentralized Data", AISTATS 2017, section 3), and therefore
+      about S labels.
     - power-law:E: a random partition; beyond the one example that every client has, the client of
       rank r holds a share proportional to r ** -E, and ranks are drawn at random (sizes by a
       power law as in Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020).
-    - drawn:N: no partition: each client draws N different examples from all. This allows more
-    clients than examples; an example then stands for a similar example of each client that has it.
+    - drawn:N: no partition; each client draws N different examples from all of them. This allows
+    more clients than examples; an example then represents similar examples, one at each client that
+    has it.
 
     If ``people`` names the person of each example, people are assigned instead, each with all its
     examples: sizes are numbers of people, and a person's label is the most frequent one among its
@@ -322,7 +323,7 @@ def _dirichlet(
         clients[rows] = np.repeat(np.arange(num_clients), np.diff(ends, prepend=0))
     sizes = np.bincount(clients, minlength=num_clients)
     for empty in np.flatnonzero(sizes == 0):
-        largest = sizes.argmax()  # has at least two: there are as many examples as clients
+        largest = sizes.argmax()  # has at least two, because there are as many examples as clients
         clients[generator.choice(np.flatnonzero(clients == largest))] = empty
         sizes[largest] -= 1
         sizes[empty] += 1

@@ -1,6 +1,7 @@
-"""The persons of rows: their numbers, splits and bounds by person, persons at several clients.
+"""The persons of rows: their numbers, splits and bounds by person, and persons at several clients.
 
-Nothing here is a release, or makes data private: it prepares rows where their owner keeps them.
+These functions prepare rows where their owner keeps them. They release nothing, and do not make
+data private.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.core.errors import DataError
 
 _NEARLY_ONE = 1 - 1e-9
-"""The start of a running total of shares: ``int`` rounds the total up, but not a rounding error."""
+"""The start of a running total of shares: ``int`` then rounds it up, ignoring rounding errors."""
 
 
 def numbers_of(
@@ -39,7 +40,7 @@ def numbers_of(
         )
     if found.dtype.kind in "iu":
         bad = found < 0
-    elif found.dtype.kind in "UO":  # objects: pandas stores texts so
+    elif found.dtype.kind in "UO":  # O because pandas stores texts as objects
         bad = np.array([not isinstance(each, str) or not each.strip() for each in found.tolist()])
     else:
         raise DataError(f"{context} {what} are of type {found.dtype}; give integers or texts")
@@ -79,9 +80,9 @@ def held_of_each(
 ) -> NDArray[np.bool_]:
     """Return which rows are held out: all rows of about a share of each client's persons.
 
-    It is ``test_share`` of all persons together, rounded up, if clients have enough. Each client
-    gives its own share, rounded up or down at random, and never all of its persons. A person at
-    several clients counts at the first of them, and is held out at all of them or at none.
+    In total, ``test_share`` of all persons are held out, rounded up, if clients have enough. Each
+    client gives its own share, rounded up or down at random, and never all of its persons. A person
+    at several clients counts at the first of them, and is held out at all of them or at none.
 
     Args:
         people: the person of each row, shape (N,).
@@ -121,7 +122,7 @@ def few_of_each(
     Args:
         people: the person of each row, shape (N,); None if every row is a separate person.
         most: the largest number of rows of a person at a client, at least 1.
-        generator: the only source of randomness; not used if nobody has more.
+        generator: the only source of randomness; not used if nobody has more rows.
         owners: the client of each row, shape (N,), if there are several.
 
     Returns:

@@ -62,8 +62,8 @@ class FileAxes:
     holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 is appended for
     the intercept. An example that holds NaN or infinity counts as the centre.
 
-    The axes do not show what they were computed from: the user who names the file declares it
-        public, and every line of a statement then says that it relies on that declaration.
+    The axes do not show what they were computed from, so the user who names the file declares it
+    public, and every line of a statement then says that it relies on that declaration.
 
     Attributes:
         file: the file.
@@ -107,7 +107,7 @@ class FileAxes:
 
     @property
     def digest(self) -> str:
-        """See ``ExampleMap``; the digest of the file's bytes."""
+        """The digest of the file's bytes; see ``ExampleMap``."""
         parts = (self.input_shape, self.size, CONSTANT, self.file.digest)
         return digest_of("public-axes", 1, *parts)
 
@@ -125,7 +125,7 @@ _PIECE = 1000  # examples at a time
 def projected(rows: Floats, axes: Floats) -> Floats:
     """Return the inner products of rows with axes, shape (n, k).
 
-    Each row is summed in a fixed order; a matrix product of several rows may use another.
+    Each row is summed in a fixed order; a matrix product of several rows may use another order.
 
     Args:
         rows: shape (n, d).
@@ -143,7 +143,8 @@ def projected(rows: Floats, axes: Floats) -> Floats:
 def axes_of_strokes() -> Floats:
     """Return the principal axes of random strokes' pose features, (200, 200), longest first.
 
-    The sign of a component is arbitrary, and sites must agree on it: the largest part is positive.
+    The sign of a component is arbitrary, and sites must agree on it, so the largest part is made
+    positive.
     """
     images = strokes()[:, None].astype(np.float32)
     found = Pose(images.shape[1:])(images)[:, :SIZE].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Files from which features are computed: they are public, and so are their digests."""
+"""Public files from which features are computed; their digests are public, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class PublicFile:
     Attributes:
         name: the name in the setting.
         content: the file's bytes.
-        digest: their SHA-256, 64 hexadecimal digits; files with the same name and digest are equal.
+        digest: the SHA-256 of these bytes, 64 hexadecimal digits; files with the same name and
+            digest are equal.
     """
 
     name: str

@@ -76,7 +76,8 @@ class RandomConvolutions:
     def responses(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return filters' responses less each image's mean, shape (n, size); may be infinite.
 
-        One image at a time: a convolution of several may sum in another order.
+        Images are processed one at a time, because a convolution of several may sum in another
+        order.
         """
         import torch
         from torch.nn import functional

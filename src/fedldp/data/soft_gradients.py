@@ -26,7 +26,7 @@ def in_pieces(
 
     Args:
         images: shape (n, channels, height, width).
-        features: maps images from ``greyscale`` to features, each image alone.
+        features: maps images from ``greyscale`` to features, each image separately.
         size: the length of a feature vector.
     """
     found = np.empty((len(images), size), np.float32)

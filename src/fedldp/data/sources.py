@@ -18,7 +18,7 @@ class PublishedFile:
 
     Attributes:
         name: its name in the data set's folder.
-        size: bytes.
+        size: the file's size in bytes.
         sha256: the SHA-256 of its bytes, in hexadecimal.
         addresses: where to download it, in the order to try; empty for a member of an archive.
     """
@@ -36,11 +36,11 @@ class PublishedDataset:
     Attributes:
         name: its name in a run's configuration.
         home: the address of its home page.
-        licence: as its publisher states it.
-        num_examples: training and test examples together.
-        num_train: training examples.
+        licence: the licence, as the publisher states it.
+        num_examples: the number of training and test examples together.
+        num_train: the number of training examples.
         input_shape: the shape of an example.
-        num_classes: labels are 0 to num_classes - 1.
+        num_classes: the number of classes; labels are 0 to num_classes - 1.
         folder: its folder below the data folder; empty if a library includes the data set.
         files: the files that the loader reads, in order.
         archive: the one download that holds all the files, if they are not served one by one.
@@ -102,7 +102,7 @@ _MNIST = PublishedDataset(
     num_classes=10,
     folder="mnist",
     files=_idx_files(
-        # The mirror comes first: the home page has refused downloads for years.
+        # The mirror comes first, because the home page has refused downloads for years.
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
         (
             (

@@ -30,7 +30,7 @@ class Table:
     Attributes:
         path: the path of the file.
         names: the names of all columns in the file's order, including repeated names.
-        columns: by name: texts as they are, or float64 with NaN for a missing value.
+        columns: the columns by name: texts as they are, or float64 with NaN for a missing value.
         places: the line of each row in a .csv file, or its number from 1 in a .parquet file.
     """
 
@@ -150,5 +150,5 @@ def _cells(column: Any) -> list[str] | NDArray[np.float64]:
     if types.is_boolean(kind):
         words = {None: "", False: "false", True: "true"}
         return [words[each] for each in column.to_pylist()]
-    # A date or a list becomes text, and its user must declare the categories or ignore the column.
+    # A date or a list becomes text, so the user must declare the categories or ignore the column.
     return ["" if each is None else str(each) for each in column.to_pylist()]

@@ -6,8 +6,8 @@
                        -> ledger             charged, kept and synced
                        -> estimate           what the report says about the weights, as float32
 
-It is the client runtime of a site with a different local update. The estimate is computed only from
-the report and the broadcast, so it is post-processing. If the server's estimate is a mean, it
+This is the client runtime of a site, with a different local update. The estimate is computed only
+from the report and the broadcast, so it is post-processing. If the server's estimate is a mean, it
 equals the mean of the clients' estimates, so a loop that averages plain arrays needs to know
 nothing about mechanisms.
 """
@@ -82,7 +82,7 @@ Train = Callable[[], Arrays]
 _log = logging.getLogger(__name__)
 
 _NOBODY = Examples(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
-"""The runtime gets no examples: the training code has them."""
+"""The runtime gets no examples, because the training code has them."""
 
 _WORDS = {
     "malformed": "the request cannot be read",
@@ -245,7 +245,7 @@ class PrivateClient:
             _check_covers(each, event, self.config.rounds)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state that another process needs: it reads ledgers and keys from disk."""
+        """Return the state that another process needs, which reads ledgers and keys from disk."""
         kept = ("layout", "config", "folder", "budgets")
         return {name: self.__dict__[name] for name in kept}
 
@@ -343,7 +343,7 @@ class PrivateClient:
         with self._lock:
             try:
                 there = self._node(node)
-            except PrivacyError as error:  # it contains the node's paths and budgets
+            except PrivacyError as error:  # the error contains the node's paths and budgets
                 _log.error("nothing was released: %s", error)
                 raise PrivacyError(f"round {round}: {_WORDS['ledger']}; {_NOTHING}") from None
             runtime, training = self._runtime(there, run)

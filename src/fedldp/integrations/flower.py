@@ -2,9 +2,9 @@
 
     message -> PrivateMod -> the app's train function -> PrivateMod -> reply
 
-It is for apps of the message API in which a message has one ArrayRecord. Only two things of the
-app's reply leave: the composition's report, as one ArrayRecord with the model's names and shapes,
-and a constant in place of the number of examples, which strategies use as a weight.
+The mod is for apps of the message API in which a message has one ArrayRecord. Only two things of
+the app's reply leave: the composition's report, as one ArrayRecord with the model's names and
+shapes, and a constant in place of the number of examples, which strategies use as a weight.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PrivateMod:
     it has one. A name from the server is never used, because a new name would be a new budget.
 
     Args:
-        model: see ``PrivateClient``.
+        model: the model; see ``PrivateClient``.
         recipe: the recipe of the composition: a name, a TOML file, or a configuration.
         folder: the folder for the ledgers.
         budget: the most that a node will ever release; see ``Budget``.
@@ -124,7 +124,7 @@ class PrivateMod:
             return self._trained(message, context, call_next, reply)
         except PrivacyError as error:
             return _refused(refusal, first_line(error))
-        except Exception as error:  # its message may depend on examples
+        except Exception as error:  # the error's message may depend on examples
             log.error("no reply: %s", type(error).__name__)
             return _refused(refusal, "the node cannot answer; the node's log says why")
         finally:
@@ -246,8 +246,8 @@ def _returned(reply: Message, place: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of an app's reply.
 
     Raises:
-        ConfigError: it has no record of arrays or several; the message is for the node's owner
-            only.
+        ConfigError: the reply has no record of arrays, or several; the message is for the node's
+            owner only.
     """
     if reply.has_error():
         raise ConfigError("the app returned an error")

@@ -81,7 +81,7 @@ class MechanismSettings:
     Attributes:
         epsilon: the budget, of one weight or of a client's report in one round; see
             ``Mechanism.epsilon_unit``.
-        delta: for mechanisms with an approximate guarantee.
+        delta: the delta of mechanisms with an approximate guarantee.
         clip: the bound on the norm of the normalised vector; the mechanism says which norm.
         size: the number of coordinates, d.
         integer_bits: the number of bits in a random comparison, for mechanisms that compare.
@@ -131,9 +131,9 @@ class Mechanism(ABC):
 
     name: ClassVar[str]
     epsilon_unit: ClassVar[EpsilonUnit]
-    """The unit that the setting ``epsilon`` is the budget of."""
+    """The unit whose budget the setting ``epsilon`` gives."""
     is_setting: ClassVar[bool] = True
-    """Whether the setting ``mechanism`` may name it; otherwise only systems make it."""
+    """Whether the setting ``mechanism`` may name the class; otherwise only systems make it."""
     costly: ClassVar[bool] = False
     """Whether a report of a few coordinates takes as much time as one of thousands. The audit then
     makes fewer trials, as it does for mechanisms that encode one report at a time."""
@@ -253,8 +253,8 @@ class Counts(Aggregate):
     """Counts of ones for each coordinate; with the scale K they give the mean.
 
     Reports of different budgets may follow each other: when the scale changes, the counts so far
-    are folded into a float64 sum, so memory stays O(d). Up to 252 whole reports, if these take at
-    most 1 MiB, or else 60 reports (7.5 d bytes) wait and are then counted together.
+    are folded into a float64 sum, so memory stays O(d). Whole reports wait to be counted together:
+    up to 252 of them if these take at most 1 MiB, or else 60 (7.5 d bytes).
     """
 
     def __init__(self, size: int, scale: float) -> None:
@@ -395,8 +395,9 @@ def stated_event(mechanism: Mechanism, size: int) -> Event:
 
     Whether a release reveals nothing, is drawn once, or costs less for one record is known only to
     the code that decides what a mechanism is given and how often: an encoder. A mechanism that
-    could say so would set its own price. So it may only state an event whose class is in the table
-    of accountants as one for mechanisms, which counts all coordinates, and which costs something.
+    could say so would set its own price. So a mechanism may only state an event that counts all
+    coordinates, that costs something, and whose class the table of accountants lists as one for
+    mechanisms.
 
     Raises:
         UnfitEvent: the mechanism states any other event.

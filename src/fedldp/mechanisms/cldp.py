@@ -85,8 +85,8 @@ class WeightTable:
         """Return a report of each whole number, computed with integers alone.
 
         A 64-bit word modulo total(v) is uniform, except for the last few words, which would make it
-        uneven; these are drawn again. At most one word in 16 is drawn again, and only this part of
-        the amount of stream read depends on v.
+        uneven; these are drawn again. At most one word in 16 is drawn again, and the amount of
+        stream read depends on v only through these words.
         """
         totals = self.totals(values).astype(np.uint64)
         limits = np.uint64(2**64 - 1) // totals * totals
@@ -126,7 +126,7 @@ class WeightTable:
     def epsilon(self) -> float:
         """The pure epsilon of a report, rounded up: the largest over all v1, v2 and v'.
 
-        It is attained up to 1e-9 of it. There are N = 2 M + 1 whole numbers:
+        It is attained up to a relative 1e-9. There are N = 2 M + 1 whole numbers:
 
         - w(d) total(v') <= w(0) (total(v1) + N + 1) for d = |v1 - v'|. Proof: g(k) = W r^k + u has
           g(d) g(k) <= g(0) g(d + k), so w(d) w(k) <= w(0) (w(d + k) + 1). Sum over all numbers at a
@@ -203,10 +203,10 @@ class CLDP(Mechanism):
     Guarantee: ``alpha``-condensed privacy, as claimed: probabilities differ by a factor of at most
     e^(alpha |v1 - v2|) for two numbers v1 and v2. That is no protection in the usual sense, because
     it vanishes for numbers that are far apart. Between any two values, pure epsilon holds:
-    ``WeightTable.epsilon`` for one coordinate, and d times that for a report of d coordinates. It
-    is about alpha M, at most 2 alpha M, and no more than a random 64-bit integer can reveal. The
-    number of words drawn again, and so the time taken, depends slightly on the values: do not
-    reveal it.
+    ``WeightTable.epsilon`` for one coordinate, and d times that for a report of d coordinates. For
+    one coordinate it is about alpha M, at most 2 alpha M, and no more than a random 64-bit integer
+    can reveal. The number of words drawn again, and so the time taken, depends slightly on the
+    values: reveal neither the number nor the time.
 
     Args:
         alpha: for one step, from 1e-9 to 1,000.

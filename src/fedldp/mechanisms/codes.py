@@ -148,7 +148,7 @@ class IntegerSum(SumAggregate):
         """Add one report, or the sum of several clients' reports.
 
         Raises:
-            RunError: it has the wrong length for a report.
+            RunError: the payload has the wrong length for a report.
         """
         if len(payload) != self._sum.size * INTEGER.itemsize:
             raise RunError(

@@ -44,10 +44,10 @@ class ThresholdComparison:
     T is 2^(B-1) + floor(h x) for x clipped to [-1, 1], then clamped to 2^(B-1) - h and 2^(B-1) + h
     whatever floating point did to the product. U and T are compared by their high words. The high
     words of T are computed quickly, up to a few units. Coordinates for which these units could
-    matter are settled one by one, in exact integers. Only the random words decide how many there
-    are, with probability (margin + 1)/2^32 each, so no value takes more time than another. That
-    holds for the time alone: an observer who sees both the microseconds of an answer and its bits
-    learns that these few coordinates were each close to their threshold.
+    matter are settled one by one, in exact integers. Only the random words decide how many such
+    coordinates there are, with probability (margin + 1)/2^32 each, so no value takes more time than
+    another. Only the time by itself is covered: an observer who sees both the microseconds of an
+    answer and its bits learns that these few coordinates were each close to their threshold.
 
     Attributes:
         half: h, from 1 to 2^(B-1) - 1.
@@ -120,7 +120,7 @@ class ThresholdComparison:
 
         Args:
             values: finite, float32 or float64, shape (n, d).
-            streams: n streams; the bits of row i come from stream i alone.
+            streams: n streams; the bits of row i come only from stream i.
 
         Returns:
             Shape (n, ceil(d/8)).

@@ -23,12 +23,12 @@ class FixedPoint:
 
     The bits of a number are its sign (1 if it is negative), then its magnitude from the highest
     digit, 2^(whole_bits - 1), down to the lowest, 2^-fraction_bits. The paper's eq. 10 counts the
-    digits from the lowest up and has no place for the sign; here the sign then comes last. The
-    order decides which digits the paper's Theorem 2 blurs most. It changes no guarantee.
+    digits from the lowest up and has no place for the sign; in that order, the sign comes last
+    here. The order decides which digits the paper's Theorem 2 blurs most. It changes no guarantee.
 
     Attributes:
         whole_bits: digits before the point, from 0.
-        fraction_bits: digits after it, from 0.
+        fraction_bits: digits after the point, from 0.
         order: "highest": sign, then from the highest digit; "lowest": the reverse, as in eq. 10.
 
     Raises:

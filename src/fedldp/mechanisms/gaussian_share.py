@@ -32,7 +32,7 @@ FEWEST_BITS, MOST_BITS = 3, 16
 """The deviation of one share is a power of two in grid steps, from 8 steps."""
 
 _LARGEST_RADIUS = 2.0**24
-"""In steps. Squared norms are then integers that float64 represents exactly."""
+"""In steps. Up to this radius, squared norms are integers that float64 represents exactly."""
 
 _MARGIN = 1e-9
 """Relative; far more than all rounding errors between a budget and its statement."""
@@ -59,7 +59,7 @@ class SharedGaussian(Mechanism):
       makes no norm longer. So the bound always holds, by exact integers.
     - plus discrete Gaussian noise of deviation 2^scale_bits steps, modulo 2^bits.
 
-    Both roundings are computed, whatever the vector. By Kairouz, Liu, Steinke, the first one is
+    Both roundings are computed, whatever the vector is. By Kairouz, Liu, Steinke, the first one is
     within ``squared_norm`` with a probability of at least 1 - 2^-20 if ``largest_radius`` gave the
     radius; the guarantee does not rest on that.
 
@@ -235,9 +235,9 @@ class ModularSum(SumAggregate):
 def largest_radius(squared_norm: int, size: int) -> float:
     """Return the largest radius for which rounding respects ``squared_norm``; 0 if there is none.
 
-    The squared norm S of a random rounding of a vector of norm r exceeds r^2 + D/4 +
-    sqrt(2 ln(1/beta)) (r + sqrt(D)/2) with a probability of at most beta = 2^-20, and never exceeds
-    (r + sqrt(D))^2. This solves for r.
+    The squared norm S of a random rounding of a vector of norm r exceeds r^2 + D/4 + sqrt(2
+    ln(1/beta)) (r + sqrt(D)/2) with a probability of at most beta = 2^-20, and never exceeds (r +
+    sqrt(D))^2. The result is the larger of the two radii that these bounds allow.
 
     Source: Kairouz, Liu, Steinke 2021, the squared norm bound of their main theorem.
     """
@@ -258,10 +258,10 @@ def shared_gaussian(
 ) -> SharedGaussian:
     """Return the mechanism on the finest grid whose sums fit the modulus.
 
-    A coordinate of a rotated sum is sub-Gaussian with a variance of at most
-    (n r)^2/D + n/4 + n s^2: equal vectors of full length from all clients, their rounding, and
-    their noise. So all coordinates of all rounds are within t times its root, except with
-    probability 2 D T exp(-t^2/2).
+    A coordinate of a rotated sum is sub-Gaussian with a variance of at most (n r)^2/D + n/4 + n
+    s^2: equal vectors of full length from all clients, their rounding, and their noise. So all
+    coordinates of all rounds are within t times the root of this variance, except with probability
+    2 D T exp(-t^2/2).
 
     Args:
         size: coordinates of a rotated vector, D.

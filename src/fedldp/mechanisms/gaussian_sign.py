@@ -21,11 +21,11 @@ class GaussianSign(Gaussian):
     """Report one bit for each coordinate: whether ``Gaussian`` would send at least 0.
 
     The sign b of x + N(0, sigma^2) has mean 2 Phi(x/sigma) - 1, whose slope at 0 is
-    sqrt(2/pi)/sigma. So sigma sqrt(pi/2) b estimates x to first order, is biased towards 0 beyond,
-    and has at most pi/2 times the variance of the Gaussian report.
+    sqrt(2/pi)/sigma. So sigma sqrt(pi/2) b estimates x to first order around 0, is biased towards 0
+    farther out, and has at most pi/2 times the variance of the Gaussian report.
 
-    Guarantee: that of ``Gaussian``. The bits of a report come from one vector that is clipped as a
-    whole, so they are not private one by one: no shuffler or sum accepts them.
+    Guarantee: the same as for ``Gaussian``. The bits of a report come from one vector that is
+    clipped as a whole, so they are not private one by one: no shuffler or sum accepts them.
     """
 
     name: ClassVar[str] = "gaussian_sign"

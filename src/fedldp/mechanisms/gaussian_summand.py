@@ -24,21 +24,22 @@ FINER_BITS = 10
 
 _WORD_BITS = 64
 _REACH_BITS = 30
-"""A report is below 2^this of its own steps: up to 2^26 of a vector, and 64 deviations of 2^22."""
+"""A report is below 2^this of its own steps: up to 2^26 of a vector, and 64 deviations of 2^22
+each."""
 
 
 @dataclass(frozen=True)
 class GaussianSummand(Gaussian):
     """The report of ``Gaussian`` in steps of a public unit, in words of 64 bits that add up.
 
-    The step of the client's own grid is a whole number of units. So the report is that of
+    The step of the client's own grid is a whole number of units. So the report is a report of
     ``Gaussian`` times that number, plus a uniform fraction of a step in each coordinate. The
     fraction is drawn independently of everything, so all of this is post-processing. This one
     report has the guarantee of ``Gaussian``, whatever it is summed with and whether or not the sum
     is secret. Clients' deviations may differ: the reader of a sum needs the unit and the number of
     reports, but no client's deviation. Without the fractions of steps, a sum would be a multiple of
-    the greatest common divisor of all clients' steps; if clients share one deviation, that would
-    reveal it exactly.
+    the greatest common divisor of all clients' steps; if clients share one deviation, the divisor
+    would reveal it exactly.
 
     Args:
         clip: as for ``Gaussian``.
@@ -92,7 +93,7 @@ class GaussianSummand(Gaussian):
         return StepSum(size, self.unit)
 
     def summing(self, size: int, most: int) -> Summing:
-        """Return how reports add up: modulo 2^64, which holds them if ``fits``.
+        """Return how reports add up: modulo 2^64, which holds their sum if ``fits`` returns True.
 
         The number of bits is the same for all clients, so it reveals nothing about anyone's noise.
         """

@@ -1,4 +1,4 @@
-"""Shared by mechanisms that clip a vector by norm and add noise to every coordinate."""
+"""Code shared by mechanisms that clip a vector by norm and add noise to every coordinate."""
 
 from __future__ import annotations
 

@@ -282,8 +282,9 @@ def integer_gaussian(
         mu: mu of one release, against an adversary who sees a sum of ``shares`` reports.
         distance: the largest L2 distance of neighbouring vectors, in fine steps.
         shares: honest shares in every sum, from 1.
-        vectors: the largest number of vectors of half the distance that all reports together sum
-            up; the modulus holds their sum and the noise, except with probability 2^-60.
+        vectors: the largest number of vectors, each at most half the distance long, that all
+            reports together add up; the modulus holds their sum and the noise, except with
+            probability 2^-60.
 
     Raises:
         ConfigError: no grid fits.

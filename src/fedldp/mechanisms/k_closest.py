@@ -65,8 +65,8 @@ class Frames:
         count: B.
 
     Raises:
-        ConfigError: ``dimension`` is any other number, ``count`` is below 1, or there are more
-            directions than four bytes can number.
+        ConfigError: ``dimension`` is not such a power of two, ``count`` is below 1, or there are
+            more directions than four bytes can number.
     """
 
     dimension: int
@@ -421,8 +421,8 @@ class KClosest(Mechanism):
     of b M categories: the k closest directions of that block have weight H, and all others, of
     every block, have L. The proof applies to b M categories of which k have the larger weight, so
     it also covers the choice of the block. If all of x lies in one block, as for clients with one
-    label, ten blocks have less noise than nine reported as a whole from epsilon 3 on, and more
-    below.
+    label, ten blocks have less noise from epsilon 3 on than nine blocks reported as a whole, and
+    more below.
 
     Bias: the estimate would be unbiased if the directions were uniform on the sphere. S_k is their
     expected sum, corrected for the total norm of the inner products with a frame. Hadamard frames
@@ -714,7 +714,7 @@ _MASSES = np.exp(-(_PLACES**2) / 2) / math.sqrt(2 * math.pi) * (_PLACES[1] - _PL
 
 @lru_cache(maxsize=4096)
 def _top_sum(frames: Frames, closest: int, power: Literal[1, 2]) -> float:
-    """Return the expected sum of the k largest inner products with a unit vector, to the power.
+    """Return the expected sum of powers of the k largest inner products with a unit vector.
 
     Among N independent normal |z|, the k largest are independent above the next one, whose upper
     tail has the law Beta(k + 1, N - k). In a frame of P uniformly random orthogonal directions,

@@ -94,7 +94,7 @@ class PlainSum(Aggregate):
         """Add one whole report.
 
         Raises:
-            RunError: it has the wrong length for a report.
+            RunError: the payload has the wrong length for a report.
         """
         if len(payload) != self._sum.size * _WORD.itemsize:
             raise RunError(

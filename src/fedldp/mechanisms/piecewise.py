@@ -111,7 +111,7 @@ def window(epsilon: float, sent: int) -> Window:
 def num_sent(epsilon: float, size: int) -> int:
     """Return k, which minimises the largest variance (at 1) of any of ``size`` coordinates.
 
-    The paper's rule is floor(epsilon/2.5); near the next integer, that integer is better.
+    The paper's rule is floor(epsilon/2.5); near the next integer, rounding up is better.
     """
 
     def mean_square(sent: int) -> float:
@@ -127,8 +127,9 @@ class Piecewise(Mechanism):
 
     Coordinates are clipped to [-1, 1]; the setting ``clip`` does not apply. The positions come from
     the stream and are sent, so they are public and independent of the values. Each coordinate gets
-    a = ``epsilon``/k, and d/k times its estimate is unbiased. Without that factor its variance is,
-    within 1e-4 up to a = 5, the paper's: x^2/(E - 1) + (E + 3)/(3 (E - 1)^2) with E = e^(a/2).
+    a = ``epsilon``/k, and d/k times its estimate is unbiased. Without that factor the estimate's
+    variance is the paper's, within 1e-4 up to a = 5: x^2/(E - 1) + (E + 3)/(3 (E - 1)^2) with E =
+    e^(a/2).
 
     Guarantee: pure ``epsilon`` for the whole report. It holds exactly: for every start of the
     window, a cell's probability is one of two integers over their total, and their ratio is at most

@@ -144,7 +144,8 @@ class PrivUnit(Mechanism):
 
     Guarantee: pure ``epsilon`` for the whole report, in idealised real arithmetic: V has one of two
     densities, with a ratio of at most e^epsilon, whatever u is. There is no such proof for the
-    floats that are actually sent, so this is for simulation only; other streams are refused.
+    floats that are actually sent, so this mechanism is for simulation only; other streams are
+    refused.
 
     Args:
         epsilon: the budget of the whole report, at least 0.001.

@@ -40,8 +40,9 @@ class PrivUnitScalar(Mechanism):
 
     ``privunit`` instead spends the whole budget on one direction that contains the length.
 
-    Guarantee: pure ``epsilon`` for the whole report, the sum of both. For the direction it holds in
-    idealised real arithmetic, so this is for simulation only; other streams are refused.
+    Guarantee: pure ``epsilon`` for the whole report, the sum of both budgets. For the direction it
+    holds in idealised real arithmetic, so this mechanism is for simulation only; other streams are
+    refused.
 
     Args:
         epsilon: the budget of the whole report, at least 0.001.

@@ -95,7 +95,8 @@ def _signs(size: int, number: int) -> NDArray[np.float64]:
 def _transformed(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return Hadamard's matrix times any vector, in an order of sums that models depend on.
 
-    ``transform`` sums in another order, which agrees to the last bit only for whole numbers.
+    ``transform`` sums in another order, and its result agrees to the last bit only for whole
+    numbers.
     """
     found, bits = vector, vector.size.bit_length() - 1
     while bits:  # each step transforms the last axis and moves it first

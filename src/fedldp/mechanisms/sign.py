@@ -34,9 +34,9 @@ class Sign(BitMechanism):
 
     Phi is the standard normal distribution function, so this is the sign of x plus Gaussian noise.
     It is also the two-point randomiser of y = (2 Phi(x/sigma) - 1)/(2 Phi(c/sigma) - 1) with the
-    epsilon below, and is drawn by that randomiser. A bit stands for c K or -c K, where K is that
-    randomiser's. So a report estimates c y, which equals x at -c, 0 and c, and is further from 0 in
-    between.
+    epsilon below, and is drawn by that randomiser. A bit stands for c K or -c K, where K is the
+    scale of that randomiser. So a report estimates c y, which equals x at -c, 0 and c, and is
+    further from 0 in between.
 
     Guarantee: pure ln(Phi(c/sigma)/Phi(-c/sigma)) for one coordinate, and d times that for a report
     of d coordinates: each is clipped separately, so each may be at either end. It holds exactly, by

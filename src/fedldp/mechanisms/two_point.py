@@ -168,7 +168,7 @@ class TwoPoint(BitMechanism):
         return (self.scale**2 - 1) * spread, self.scale**2 * spread
 
     def error_bound(self, radius: float, num_reports: int, failure: float) -> float:
-        """Return a bound that the error of one coordinate's mean exceeds with at most ``failure``.
+        """Bound the error of one coordinate's mean, except with probability at most ``failure``.
 
         It is Theorem 2 of Sun, Qian, Chen 2021 with the constants of its proof: the lambda for
         which their eq. 9, Bernstein's inequality, equals beta,
@@ -181,13 +181,14 @@ class TwoPoint(BitMechanism):
           as eps grows, so the bound never falls below r sqrt(2 ln(2/beta)/n). And if n is below
           about ln(2/beta), the part that falls as 1/n is the larger one.
         - Hoeffding's inequality gives r K sqrt(2 ln(2/beta)/n), which is always less.
-        - It covers one coordinate: for all d at once, give ``failure``/d.
+        - The bound covers one coordinate: for all d at once, give ``failure``/d.
         - The error is measured against the mean of the clipped weights; the error of clipping is
         additional.
 
         Args:
             radius: r, of the range, in the unit of the weights; the result has the same unit.
-            num_reports: n, one for each client, all with ``epsilon_per_weight`` and one range.
+            num_reports: n, one report from each client, all with ``epsilon_per_weight`` and one
+                range.
             failure: beta, in (0, 1).
 
         Raises:

@@ -14,17 +14,18 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 
 _FARTHEST_NOISE = 8
-"""In standard deviations; noise beyond it may not fit the 32 bits of an index."""
+"""In standard deviations; noise beyond this may not fit the 32 bits of an index."""
 
 
 @dataclass(frozen=True, eq=False)
 class UnevenGaussian(Gaussian):
     """Report a vector of L2 norm at most ``clip``, some coordinates with more noise than the rest.
 
-    Guarantee: that of ``Gaussian`` with ``sigma``, the least noise of all, provided that the choice
-    of noisier coordinates does not depend on the data. The report is that of ``Gaussian`` with
-    noise of variance (ratio^2 - 1) sigma^2 added to some coordinates, which is post-processing.
-    Nothing better can be proven, because the whole difference may lie where the noise is least.
+    Guarantee: the same as for ``Gaussian`` with ``sigma``, the least noise of all, provided that
+    the choice of noisier coordinates does not depend on the data. The report is that of
+    ``Gaussian`` with noise of variance (ratio^2 - 1) sigma^2 added to some coordinates, which is
+    post-processing. Nothing better can be proven, because the whole difference may lie where the
+    noise is least.
 
     Args:
         clip: as for ``Gaussian``.
@@ -65,7 +66,7 @@ def check_ratio(least: Gaussian, ratio: float, given: str = "ratio") -> None:
     Args:
         least: the mechanism of the least noise.
         ratio: the larger deviation over the smaller one.
-        given: the user's settings that it follows from, with their values.
+        given: the user's settings that ``ratio`` follows from, with their values.
 
     Raises:
         ConfigError: ``ratio`` is out of range.

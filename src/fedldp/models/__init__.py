@@ -80,8 +80,8 @@ def find_model(name: str) -> ModelBuilder:
 
     The user's name stands for a callable that takes (input_shape, num_classes) and returns a list
     of ``Layer``, or a torch module that maps float32 examples, shape (batch, *input_shape), to
-    logits, shape (batch, num_classes). Or it stands for a class that takes no argument, or for a
-    torch module.
+    logits, shape (batch, num_classes). The name may also stand for a class that takes no argument,
+    or for a torch module.
 
     Raises:
         ConfigError: there is no such model or callable.
@@ -185,7 +185,7 @@ def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str
             no buffer; otherwise buffers are not checked and, like frozen weights, not sent.
 
     Raises:
-        ConfigError: it is none of these, or a parameter or buffer cannot be protected.
+        ConfigError: ``model`` is none of these, or a parameter or buffer cannot be protected.
     """
     from torch import nn
 
@@ -222,7 +222,7 @@ def build_model(
     Args:
         name: see ``find_model``.
         input_shape: the shape of one example.
-        num_classes: the number of logits that it returns.
+        num_classes: the number of logits that the model returns.
         trainable: which parameters are trained: "all"; "head", the last layer that has parameters;
             "requires_grad", those that the module itself marks; or name patterns separated by
             commas. Every other parameter becomes a buffer of the returned module, and layers with

@@ -1,4 +1,4 @@
-"""Requirements on a torch module that is federated. It imports torch: import it where needed."""
+"""Requirements on a federated torch module. This file imports torch, so import it where needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_module(
     """Return ``model`` if it is a torch module that can be federated; see ``build_model``.
 
     Raises:
-        ConfigError: it is no torch module, or breaks a rule.
+        ConfigError: ``model`` is not a torch module, or breaks a rule.
     """
     found = check_parameters(model, name, trainable)
     if trainable != ALL:
@@ -63,7 +63,7 @@ def names_of_trained(model: nn.Module, name: str, trainable: str) -> list[str]:
     """Return the names of the parameters that the setting ``trainable`` selects, in their order.
 
     Raises:
-        ConfigError: it selects none.
+        ConfigError: ``trainable`` selects no parameter.
     """
     parameters = dict(model.named_parameters())
     if trainable != REQUIRES_GRAD:

@@ -1,4 +1,4 @@
-"""Frozen parameters of a torch module, which become its constants. It imports torch."""
+"""Frozen parameters of a torch module, which become its constants. This file imports torch."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
 def digest_of(model: nn.Module) -> str | None:
     """Return the SHA-256 of a model's frozen state, 64 hexadecimal digits; None if it has none.
 
-    It covers the names, types, shapes and bytes of all buffers, even of those that no file keeps.
+    The digest covers the names, types, shapes and bytes of all buffers, even of buffers that no
+    file keeps.
     """
     found = sorted((name, buffer.cpu().numpy()) for name, buffer in model.named_buffers())
     if not found:

@@ -25,7 +25,7 @@ def name_of(model: object) -> str:
     such as a torch module, is kept in its present state, and only this process can find it.
 
     Raises:
-        ConfigError: it cannot build a model.
+        ConfigError: ``model`` cannot build a model.
     """
     if not callable(model):
         raise ConfigError(
@@ -46,7 +46,7 @@ def given(name: str) -> object | None:
     """Return the object given under ``name``; None if there is none.
 
     Raises:
-        ConfigError: it was given in another process.
+        ConfigError: the object was given in another process.
     """
     if name not in _GIVEN and _is_elsewhere(name):
         raise ConfigError(
@@ -92,7 +92,7 @@ def check_travels(name: str, where: str) -> None:
         where: the setting that asks for other processes.
 
     Raises:
-        ConfigError: it was given as an object.
+        ConfigError: the model was given as an object.
     """
     if name.startswith(f"{_PLACE}:"):
         raise ConfigError(
@@ -105,7 +105,7 @@ def builder_of(found: object, name: str) -> Any:
     """Return a function of an example's shape and a number of classes that builds the model.
 
     Raises:
-        ConfigError: it is not callable.
+        ConfigError: ``found`` is not callable.
     """
     if _is_module(found):
         return lambda shape, classes: deepcopy(found)

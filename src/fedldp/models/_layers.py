@@ -25,7 +25,7 @@ class Layer(ABC):
     """One layer; ``shape`` is the shape of one example's input to it.
 
     Attributes:
-        name: the prefix of its parameters' names; None: the layer's place, from 0.
+        name: the prefix of its parameters' names; None takes the layer's position, from 0.
     """
 
     name: str | None = field(default=None, kw_only=True)
@@ -164,7 +164,7 @@ def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
     modules = OrderedDict(
         (name, layer.module(shape)) for name, layer, shape in _walk(layers, input_shape)
     )
-    # Only after all layers are made: the order of draws is part of what a seed means.
+    # Only after all layers are made, because the order of draws is part of what a seed means.
     for layer, made in zip(layers, modules.values(), strict=True):
         start = getattr(layer, "start", "torch")
         if start == "he":

@@ -2,7 +2,7 @@
 
 A simulation derives both kinds from its seed. A real client takes fresh bytes from the operating
 system, and derives kept streams from its secret: a restart then repeats the same choice, and
-another run makes a different one. A client that drew a once-only choice anew would randomise one
+another run makes a different one. A client that drew a once-only choice again would randomise one
 example several times and pay for it once.
 """
 
@@ -67,7 +67,7 @@ class SecretKeys:
     """The keys of a real client in one run.
 
     Attributes:
-        secret: 32 bytes that this client alone has and keeps; see ``read_secret``.
+        secret: 32 bytes that only this client has, and that it keeps; see ``read_secret``.
         run: the name of the run; each run has its own streams.
         entropy: gives fresh bytes, as ``os.urandom`` does.
 
@@ -130,7 +130,7 @@ class TrialKeys:
 
 
 def read_secret(path: Path) -> bytes:
-    """Return the secret in a file; a missing file is made, readable by its owner only.
+    """Return the secret in a file; a missing file is created, readable only by its owner.
 
     A client that loses its secret must leave the run, because it would draw its once-only choices
     again. So an empty or truncated file is refused, and never replaced.
@@ -151,8 +151,8 @@ def read_secret(path: Path) -> bytes:
         if path.stat().st_mode & 0o077:
             raise PrivacyError(f"secret {path}: others may read it; run chmod 600 on it")
         secret = path.read_bytes()
-        # Sync a folder that already existed too: the process that made it may have been killed
-        # before this line.
+        # Sync a folder that already existed too, because the process that made it may have been
+        # killed before this line.
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

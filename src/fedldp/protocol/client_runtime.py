@@ -103,7 +103,7 @@ class Members(Protocol):
     """The clients of a runtime and what belongs to them; everything but the examples is public.
 
     Attributes:
-        indices: their numbers.
+        indices: the clients' numbers.
         simulated: whether their keys come from a seed, so that by themselves they protect nothing.
         local_update: what they compute from their examples.
         trains_in: the phase of a round in which they train.
@@ -201,15 +201,15 @@ class OneClient:
             raise PrivacyError(f"keys: they belong to another run; give those of {policy.run}")
         most, classes = self.role.most_examples, self.role.num_classes
         if most is not None and len(self.examples) < most:
-            # Answers from fewer examples would reveal how many the client has; the number that is
-            # charged, an equal share, is public.
+            # Answers from fewer examples would reveal how many the client has. The charge is for an
+            # equal share, whose number is public.
             raise PrivacyError(
                 f"examples: the client has {len(self.examples)}, and its answers are charged for "
                 f"{most}, no fewer; add public examples"
             )
         labels = self.examples.labels
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-            # Training would fail on these examples alone, and an answer without training would
+            # Training would fail only on these examples, and an answer without training would
             # reveal that.
             raise PrivacyError(
                 f"examples: a label is not one of 0 to {classes - 1}; remove that example"
@@ -359,9 +359,9 @@ class _Asked:
 
     Attributes:
         runtime: the runtime of these clients.
-        question: the request, which their policy let pass.
+        question: the request, which the clients' policy allows.
         digest: SHA-256 of the request's bytes.
-        indices: who is asked.
+        indices: the clients that are asked.
     """
 
     runtime: ClientRuntime
@@ -441,8 +441,9 @@ class _Asked:
     def _is_answerable(self, group: EncoderGroup, index: int) -> bool:
         """Return whether the encoder can answer the request, by a trial without an example.
 
-        The trial's output is neither kept nor sent. Without it, a failure would show only after
-        training, whose duration depends on the examples, and a server could repeat this for free.
+        The trial's output is neither kept nor sent. Without the trial, a failure would show only
+        after training, whose duration depends on the examples, and a server could repeat this for
+        free.
         """
         members, broadcast = self.runtime.members, self.broadcast
         nothing = Stream(bytes(KEY_BYTES), simulated=False)
@@ -536,7 +537,7 @@ def check_count(num_examples: int, most: int | None) -> None:
 def read(policy: Policy, message: bytes) -> tuple[RoundRequest, bytes, Reason | None]:
     """Read a request once, even if several groups of clients receive the same bytes.
 
-    Only the latest is kept, because a large model makes a request large.
+    Only the latest request is kept, because a large model makes a request large.
     """
     question = read_request(message)
     return question, hashlib.sha256(message).digest(), policy.refuses(question)

@@ -7,7 +7,7 @@
                   aggregate (State, reports, randomness) -> the next State, and metrics
 
 A local update sees examples and returns a sealed value. An encoder opens that value and sees no
-example. The server's state is its own: clients see only what it publishes.
+example. The server's state stays with the server: clients see only what the server publishes.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Batch:
         rows: which of these examples belong to each client.
         fresh: gives the stream of each client for a purpose; see ``Client``.
         kept: likewise.
-        alone: gives one client by its place, with its store: for once-only choices, and for work
+        alone: gives one client by its place, with its store, for once-only choices and for work
             that takes the clients one after another.
     """
 
@@ -122,7 +122,7 @@ class Batch:
 
     @classmethod
     def of_one(cls, client: Client) -> Batch:
-        """Return one client, as at a site."""
+        """Return a batch of one client, as at a site."""
         return cls(
             indices=[client.index],
             examples=client.examples,
@@ -257,11 +257,11 @@ class ClientRole:
         local_update: see ``LocalUpdate``.
         encoder: see ``Encoder``; each client has its own.
         phases: requests in one round.
-        reporting: the phase whose answer is the system's report; its encoder draws there what it
-            would draw in a round of one phase.
+        reporting: the phase whose answer is the system's report; in this phase, the encoder draws
+            what it would draw in a round of one phase.
         trains_in: the phase in which the client trains.
-        max_participations: the number of rounds in which the client's answers are protected, if it
-            is less than all.
+        max_participations: the number of rounds in which the client's answers are protected, if
+            fewer than all rounds.
         most_examples: the largest number of a client's examples, if the charged event assumes one.
         num_classes: labels are 0 to num_classes - 1.
     """
@@ -396,8 +396,8 @@ class Score:
         total: how many examples there were.
         confusion: how many examples of each true class (row) were assigned to each class (column),
             shape (classes, classes); None where the test or its classes must not be recorded.
-        own_right: how many examples the client's own model classified correctly, if it has one that
-            this test may show.
+        own_right: how many examples the client's own model classified correctly, if it has a model
+            whose result this test may show.
         labels: the examples' labels, shape (total,); None where ``confusion`` is None, for the same
             reasons.
         probabilities: the model's probability of each class, shape (total, classes); or None.

@@ -1,8 +1,8 @@
 """The server's randomness: first weights, choice of clients, its own noise, secret selections.
 
-It is never part of the public configuration: anyone who knew it could subtract the server's noise.
-A simulation derives it from the seed. A real server derives it from its own secret, so that a round
-that is restarted after a crash draws the same values.
+This randomness is never part of the public configuration, because anyone who knew it could subtract
+the server's noise. A simulation derives it from the seed. A real server derives it from its own
+secret, so that a round that is restarted after a crash draws the same values.
 """
 
 from __future__ import annotations

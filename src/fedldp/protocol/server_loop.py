@@ -59,8 +59,8 @@ class Round:
         average_precision: see ``Evaluation``.
         balanced_accuracy: see ``Evaluation``.
         brier: see ``Evaluation``.
-        waited: seconds until enough clients were there to ask, 0 where no waiting is needed; None
-            in records of earlier versions.
+        waited: seconds until enough clients were available to ask, 0 where no waiting is needed;
+            None in records of earlier versions.
         calibration_error: see ``Evaluation``.
         spent: an upper bound on what all rounds so far cost, by unit and adversary; see
             ``accounting.statement.spent_by_unit``.
@@ -95,9 +95,9 @@ class Evaluation(NamedTuple):
         accuracy: 0 to 1.
         loss: mean cross-entropy, in nats.
         figures: further metrics that the system asks for, by name.
-        auc: area under the ROC curve, 0 to 1: with two classes, that of class 1; with more, the
-            mean over each class against all others. None where a class has no example in the test.
-            Like the metrics below, None where the test gives accuracy and loss alone.
+        auc: area under the ROC curve, 0 to 1: with two classes, the area for class 1; with more,
+            the mean over each class against all others. None where a class has no example in the
+            test. Like the metrics below, None where the test gives only accuracy and loss.
         average_precision: area under the steps of precision over recall; classes as for ``auc``.
         balanced_accuracy: mean recall of the classes that are in the test, 0 to 1.
         brier: mean squared error of the probabilities: with two classes, that of class 1, 0 to 1;
@@ -314,7 +314,7 @@ class _Tally:
         return np.where(self._asked[near] == given, near, -1)
 
     def _is_of_round(self, content: Content) -> bool:
-        # A client that cannot read a request refuses it as round 0.
+        # A client that cannot read a request names round 0 in its refusal.
         unread = isinstance(content, Refusal) and content.round == 0
         return content is None or unread or content.round == self.round
 

@@ -55,7 +55,7 @@ DOUBTFUL = (
     "whether the figures of this run are doubtful depends on the scores that are left out, and is "
     "left out too; it is in the run's summary.json"
 )
-"""The text if scores are left out, the same for all scores: one that depends on them would leak."""
+"""The same text for all scores that are left out, because one that depends on them would leak."""
 
 COUNTS = "numbers of examples and people, which are rounded up, and which no line covers"
 """The counts of the clients' own rows that the documents reveal."""
@@ -75,7 +75,7 @@ def write_card(
         scores: whether to include scores that were measured on private rows.
 
     Returns:
-        Their folder, and the privacy document.
+        The folder of the documents, and the privacy document.
 
     Raises:
         RunError: there is no such run, it is not finished, or a file there is not fedldp's.
@@ -108,7 +108,7 @@ def _are_private(privacy: Mapping[str, Any]) -> bool:
     """Return whether scores were measured on clients' held-out rows, or sent by clients in clear.
 
     Clients send scores in clear when they test by themselves. If clients have their own encoders,
-    scores on any test set reveal something about the rows that trained those.
+    scores on any test set reveal something about the rows that trained these encoders.
     """
     reasons = (line["method"] for line in privacy["guarantees"] if line["epsilon"] is None)
     return scores_are_private(privacy["warnings"]) or any("scores " in text for text in reasons)

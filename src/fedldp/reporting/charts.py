@@ -60,7 +60,7 @@ _NUMBERS, _NOTHING = 0.68, 0.24
 """Inches for the vertical axis's tick labels: numbers, or none."""
 
 _MOST_INSIDE = 9
-"""The largest number of lines with a legend inside the chart; with more lines it stands beneath."""
+"""The largest number of lines with a legend inside the chart; with more, it is placed below."""
 
 _MOST_MARKED = 40
 """The largest number of rounds for which every point of a line is marked."""
@@ -80,8 +80,8 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
 
     There is a row for each unit and adversary, showing its strongest line. A bar goes from the
     proven lower bound of the true epsilon to the epsilon; a cross at the right end means no
-    guarantee. The claim stands in the rows of its unit, or in a separate row, and as a line through
-    all rows.
+    guarantee. The claim is shown in the rows of its unit, or in a separate row, and as a line
+    through all rows.
 
     Args:
         name: the chart's name, unique in its page.
@@ -138,7 +138,7 @@ def _name_row(
         delta = f", delta {line['delta']!r}" if line["delta"] else ""
         how = (
             "proven" if stated_by(line) == HOUSE else "stated"
-        )  # without the name: that text is the folder's
+        )  # without the name, because that text comes from the folder
         figures.append(f"{how} {number(line['epsilon'])}{delta}")
     for height, words, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
         axes.text(0, row - height, words, transform=axes.get_yaxis_transform(), va="center",
@@ -235,7 +235,7 @@ def lines(
 
     Args:
         name: the chart's name, unique in its page.
-        curves: a label of our own, and points (x, y) by ascending x.
+        curves: for each curve, a label of our own, and points (x, y) by ascending x.
         across: the label of the x axis.
         up: the label of the y axis.
     """
@@ -274,8 +274,9 @@ def against_epsilon(
 
     Args:
         name: the chart's name, unique in its page.
-        series: a label of our own, and points (epsilon, mean, deviation) by ascending epsilon.
-        levels: a label of our own, and a height.
+        series: for each line, a label of our own, and points (epsilon, mean, deviation) by
+            ascending epsilon.
+        levels: for each level, a label of our own, and a height.
         across: the label of the x axis, which is logarithmic.
         up: the label of the y axis.
     """
@@ -315,7 +316,7 @@ def against_epsilon(
 def picture(values: NDArray[np.float32]) -> str:
     """Return an image, shape (channels, height, width), as a PNG data address.
 
-    Its least value is white and its largest black: recovered images have no natural scale.
+    Its least value is white and its largest black, because recovered images have no natural scale.
     """
     import numpy as np
     from matplotlib import image
@@ -337,7 +338,7 @@ def _svg(
     below: float = 0.0,
     width: float = _INCHES,
 ) -> str:
-    """Return the drawing, placed at ``left`` inches: measuring the labels takes as long as drawing.
+    """Return the drawing, placed at ``left`` inches because measuring labels is as slow as drawing.
 
     ``below`` inches beneath it are for a legend.
     """

@@ -1,7 +1,7 @@
 """Finished runs for other tools: TensorBoard, MLflow, Weights & Biases, each by its own library.
 
-Each receives the numbers that the page shows: settings, figures of every round, the budget spent
-by then, and the statement.
+Each tool receives the numbers that the page shows: settings, figures of every round, the budget
+spent by then, and the statement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AT_A_TIME = 100
 
 
 def to_tensorboard(runs: Sequence[FinishedRun], logdir: Path) -> None:
-    """Write each run below ``logdir``, in a folder named after the run's own.
+    """Write each run below ``logdir``, in a folder named after the run's own folder.
 
     Raises:
         ConfigError: TensorBoard is not installed.
@@ -85,7 +85,7 @@ def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
 
     Raises:
         ConfigError: wandb is not installed.
-        RunError: it refuses, or cannot be reached.
+        RunError: the service refuses, or cannot be reached.
     """
     wandb: Any = import_extra("wandb", extra="wandb")
     try:

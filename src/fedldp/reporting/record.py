@@ -87,9 +87,9 @@ class RunFolder:
         self.write_json("privacy.json", privacy)
 
     def start(self) -> dict[str, str]:
-        """Return environment.json's entry on the working folder: its path relative to this one."""
-        # A folder that is shared then names none of its owner's folders, if it lay in the working
-        # folder.
+        """Return environment.json's entry on the working folder: the path from the run folder."""
+        # Relative, so that a shared run folder names none of its owner's folders if it lay in the
+        # working folder.
         return {"started_in": os.path.relpath(Path.cwd().resolve(), self.path.resolve())}
 
     def started_in(self) -> Path | None:
@@ -150,14 +150,14 @@ class RunFolder:
             self.write_json(_OWN_DATA, {"own_data": exact})
 
     def forget_own_data(self) -> None:
-        """Remove the record of ``keep_own_data``: a finished run's folder has no exact count."""
+        """Remove the record of ``keep_own_data``; a finished run's folder has no exact count."""
         (self.path / _OWN_DATA).unlink(missing_ok=True)
 
     def is_of(self, told: str | None, exact: str | None) -> bool:
         """Return whether the run began with these data.
 
         Args:
-            told: the description of the data that may be shared, with rounded counts.
+            told: the shareable description of the data, with rounded counts.
             exact: the distinguishing description, with exact counts, as in earlier versions.
         """
         found = self.read_config()["own_data"]
@@ -182,7 +182,7 @@ class RunFolder:
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of config.json, in hexadecimal: it binds a checkpoint to its run.
+        """The SHA-256 of config.json, in hexadecimal, which binds a checkpoint to its run.
 
         It is computed when the file is first read, so that a change during the run is found later.
         """
@@ -320,7 +320,7 @@ def remove_empty(made: Sequence[Path]) -> None:
 
 
 def check_replaceable(path: Path, begins: bytes) -> None:
-    """Refuse to replace a file of another kind: it may be somebody's data.
+    """Refuse to replace a file of another kind, because it may be somebody's data.
 
     Args:
         path: the file to write.

@@ -1,6 +1,6 @@
 """Finished runs, as a report reads them from their folders.
 
-A folder may come from somebody else: every file is checked, and its content is only text.
+A folder may come from somebody else, so every file is checked, and its content is only text.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Line(_Document):
     lower: Size | None
     assumptions: list[str]
     method: str
-    stated_by: str | None = None  # an earlier version says it only in its assumptions
+    stated_by: str | None = None  # earlier versions say so only in the assumptions
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> _Line:
@@ -167,7 +167,7 @@ class FinishedRun:
     Attributes:
         path: its folder.
         summary: what ``fedldp run --json`` printed, without the folder.
-        environment: when it began (UTC), versions and hardware.
+        environment: when the run began (UTC), versions and hardware.
         own_data: what distinguishes the user's own data; None for a published data set.
         means: the system's own figures, by name, averaged over the rounds.
         arrivals: means of a simulated shuffler's times, in seconds, by name; see ``Round``.

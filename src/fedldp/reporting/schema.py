@@ -1,4 +1,4 @@
-"""The names of a model's inputs and outputs, kept beside it so that predictions have names."""
+"""The names of a model's inputs and outputs, kept with the model so that predictions have names."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Schema:
 
     Attributes:
         input_shape: the shape of one example.
-        num_classes: labels are 0 to num_classes - 1.
-        num_examples: training examples of all clients together.
-        classes: their names, if they have any.
-        features: their names, if they have any.
+        num_classes: the number of classes; labels are 0 to num_classes - 1.
+        num_examples: the number of training examples of all clients together.
+        classes: the names of the classes, if they have any.
+        features: the names of the features, if they have any.
         few: the number of simulated clients with fewer than ``FEW`` examples; None if unknown.
         rounded: whether all counts are rounded up, like all counts of a user's own rows.
         people: the number of people to whom the training examples belong, if the data name them and

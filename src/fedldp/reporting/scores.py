@@ -50,7 +50,7 @@ def figures_of(
 ) -> dict[str, float | None]:
     """Return the ``FIGURES`` of a model on a test; see ``Evaluation``.
 
-    They equal scikit-learn's, which takes half a second to import; a test compares them.
+    The figures equal scikit-learn's, which takes half a second to import; a test compares them.
 
     Args:
         labels: shape (n,), n of at least 1.
@@ -156,7 +156,8 @@ def scores(
         probabilities: the probability of each class, shape (n, num_classes).
         schema: the model's schema.
         threshold: for two classes, the probability from which class 1 is predicted; with None, the
-            more probable class is. AUC, average precision and the Brier score do not depend on it.
+            more probable class is predicted. AUC, average precision and the Brier score do not
+            depend on it.
     """
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
@@ -248,9 +249,9 @@ def _doubt(
 ) -> str | None:
     """Return why a model may be worth little, judged by two deviations of a guess's results.
 
-    Accuracy decides only if neither AUC nor balanced accuracy is known: if most examples are of
-    one class, predicting that class is right most of the time, and a model that ranks the examples
-    well may be right less often.
+    Accuracy decides only if neither AUC nor balanced accuracy is known, because if most examples
+    are of one class, predicting that class is right most of the time, and a model that ranks the
+    examples well may be right less often.
     """
     accuracy, auc = tested["accuracy"], tested["auc"]
     balanced = tested["balanced_accuracy"]
@@ -295,7 +296,8 @@ def auc_deviation(counts: NDArray[np.int64]) -> float:
     """Return an upper bound on the standard deviation of an uninformative score's AUC.
 
     For one class against all others it is sqrt((n + 1)/(12 n_1 n_0)), and less if scores are equal;
-    for a mean over classes it is at most the mean of theirs, however they depend on each other.
+    for a mean over classes it is at most the mean of the classes' deviations, however their AUCs
+    depend on each other.
 
     Args:
         counts: examples of each class, each at least 1.

@@ -80,7 +80,7 @@ def headline_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) ->
 
 
 def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
-    """Return what a run protects, in sentences; its documents begin with the first.
+    """Return what a run protects, in sentences; its documents begin with the first one.
 
     The first sentence is about the requested guarantee, or else the ``first_line``. The others say
     what holds for the same unit against other adversaries, and what is not protected.
@@ -166,8 +166,8 @@ def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str
 def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
     """Return the headings of the table of guarantees.
 
-    For a user's own code, the table says who states a line, in place of the lower bound: there is
-    no lower bound for such code.
+    For a user's own code, the table says who states a line, in place of the lower bound, because
+    there is no lower bound for such code.
     """
     last = "stated by" if own_words(privacy) else "true epsilon is at least"
     return ("protected", "against", "epsilon", "delta", last)
@@ -209,7 +209,7 @@ def _lower(line: Mapping[str, Any]) -> str:
 
 
 def run_title(recipe: str | None, config: Mapping[str, Any]) -> str:
-    """Return the title of a run: its recipe alone would not name its data."""
+    """Return the title of a run; it includes the data, which the recipe alone would not name."""
     return f"{recipe or config['system']} on {config['dataset']}"
 
 
@@ -312,7 +312,7 @@ def first_line(
 def behind_sums(privacy: Mapping[str, Any]) -> float | None:
     """Return a person's or a row's headline epsilon against a server that sees only sums.
 
-    Return None if that is not known, or not smaller than against the server.
+    Return None if this epsilon is not known, or not smaller than the one against the server.
     """
     line = headline(privacy)
     if line is None or line["adversary"] != "server" or line["unit"] not in ("person", "record"):
@@ -408,7 +408,7 @@ _FROM = {
 
 
 def _where(line: Mapping[str, Any]) -> str:
-    """Return at how many sites a person may have rows, from a line that says it."""
+    """Return at how many sites a person may have rows, from a line that states the number."""
     sites = (a for a in line["assumptions"] if a.startswith(AT_SITES))
     return "".join(f", if the person{each.removeprefix('a person')}" for each in sites)
 
@@ -420,7 +420,7 @@ _WHO = {
     "downlink": "Anyone who sees only the broadcasts",
 }
 MEANINGLESS = 20.0
-"""At this epsilon an attacker may be wrong only once in e^20 cases, half a billion."""
+"""At this epsilon an attacker may be wrong only once in e^20 (half a billion) cases."""
 
 
 def print_result(

@@ -3,7 +3,7 @@
 Each PAGE, docs/reproduction.md, docs/results/reproduction_*.md or docs/papers/*.md, gets its tables
 and charts written again from the committed results. --publish first replaces committed results by
 the user's own measurements if those have more seeds. With --restore, committed results of one seed
-become the user's own, so that further seeds join them.
+become the user's own, so that further seeds can be added.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from fedldp.simulation.plan import problem_of, stated_without_shuffler
 Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
 
 WORTH_A_REASON = 0.01
-"""A committed cell must explain a larger difference, from 0 to 1, whatever its tolerance."""
+"""A committed cell with a larger difference, 0 to 1, must explain it, whatever its tolerance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ class Row:
         ours: the measurement, or None.
         verdict: the result of the comparison.
         why: the cause of a difference of more than a point, or that it is not known.
-        epsilon: proven for a client's whole run against the server; None if none is proven, or for
-            a gain.
+        epsilon: the epsilon proven for a client's whole run against the server; None if none is
+            proven, or for a gain.
         delta: the delta of that epsilon.
         idealised: whether that guarantee holds only in idealised arithmetic.
     """
@@ -135,7 +135,7 @@ def compare(
         target: the table or figure.
         store: the user's measurements.
         root: the data folder; it determines whether a data set or its stand-in is used.
-        device: only measurements on it count; None takes those on the device with more seeds.
+        device: only measurements on this device count; None takes the device with more seeds.
         prove: whether to state what is proven; this takes longer than everything else.
     """
     rows = []
@@ -273,7 +273,7 @@ def _published_of(recipe: Recipe) -> Measurement | None:
     config, metric = recipe.config, source_of(recipe).metric
     valid = [digest(config, data) for data in data_digests(config)]
     for row in published().values():
-        # Rounds after its last one are unknown, so it serves no other length.
+        # Rounds after its last one are unknown, so it is valid for no other length.
         if row.digest in valid and (row.rounds, row.metric) == (config.rounds, metric):
             return Measurement(
                 mean=row.mean,

@@ -15,7 +15,8 @@ from fedldp.reproduction.comparison import Row
 
 _ROUND = "round"
 _CURVES = 7
-"""The largest number of curves in one panel of a page's chart: more are hard to tell apart."""
+"""The largest number of curves in one panel of a page's chart, because more are hard to tell
+apart."""
 _FEW = 5
 """Up to this many rounds each is marked by a point, so that a line is not read as more rounds."""
 

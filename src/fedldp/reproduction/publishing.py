@@ -53,7 +53,7 @@ def document(
 
 
 def restore(store: MeasurementStore) -> None:
-    """Write the committed results of one seed to ``store`` as runs: further seeds join them.
+    """Write the committed results of one seed to ``store`` as runs, which further seeds can join.
 
     An existing run is kept. Results of several seeds are only means, so there are no runs to
     restore.

@@ -40,7 +40,8 @@ class Measured:
     """One run of a cell.
 
     Attributes:
-        digest: the digest of what it is valid for. recipe: its name, for display.
+        digest: the digest of what it is valid for.
+        recipe: the name of the recipe, for display.
         seed: the seed of the simulation.
         rounds: number of rounds.
         accuracies: the accuracy after every round, 0 to 1.
@@ -73,7 +74,7 @@ class Published:
 
     Attributes:
         recipe: the recipe of the cell.
-        digest: of what it is valid for.
+        digest: the digest of what it is valid for.
         rounds: number of rounds of its runs.
         seeds: the seeds of its runs.
         mean: accuracy after the last round, or another metric, 0 to 1.
@@ -120,9 +121,9 @@ def digest(config: RunConfig, data: str) -> str:
 
 
 def data_digests(config: RunConfig, root: Path | None = None) -> list[str]:
-    """Return digests of the data that ``config`` may run on; with ``root``, of those it does.
+    """Return digests of the data that ``config`` may run on, or with ``root`` does run on.
 
-    A data set with a smaller stand-in has two.
+    A data set with a smaller stand-in has two digests.
     """
     names = [config.dataset, getattr(config, "public_dataset", None)]
     found = [""]
@@ -211,7 +212,7 @@ class MeasurementStore:
     def find(self, config: RunConfig, data: str, metric: str = "accuracy") -> list[Measured]:
         """Return a configuration's measurements of a metric: one for each device and seed.
 
-        An unreadable file counts as missing: the run is measured again.
+        An unreadable file counts as missing, so the run is measured again.
         """
         found: dict[tuple[str, int], Measured] = {}
         for path in sorted((self._folder / digest(config, data)).glob("*.json")):

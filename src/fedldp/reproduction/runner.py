@@ -138,9 +138,9 @@ def run_all(
         todo: the jobs.
         store: where measurements are kept.
         data_dir: the data folder.
-        device: what trains.
-        workers: processes, on a CPU; a run that is too short for several gets one.
-        budget: seconds; no run is started that would take longer than the rest of them.
+        device: the device that trains.
+        workers: the number of processes, on a CPU; a run that is too short for several gets one.
+        budget: the available seconds; no run is started that would take longer than what is left.
         before: is called with each run before it starts.
         clock: returns seconds.
 

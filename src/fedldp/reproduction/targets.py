@@ -23,8 +23,8 @@ class Gain:
     """A derived cell: how much better some recipes are than others, paired by seed.
 
     Attributes:
-        row: as in ``Source``.
-        column: as in ``Source``.
+        row: the row, as in ``Source``.
+        column: the column, as in ``Source``.
         pairs: names of recipes: the gain is the mean over the pairs of first minus second.
         expected: the paper's number, 0 to 1, if it gives one.
     """
@@ -40,9 +40,9 @@ class PaperTarget:
     """A table, a figure or a section of a paper.
 
     Attributes:
-        name: "ldp-fl-table1".
+        name: the target's name, such as "ldp-fl-table1".
         paper: authors and year.
-        place: "Table 1".
+        place: its place in the paper, such as "Table 1".
         cells: recipes, each with its source.
         gains: derived cells.
     """
@@ -138,7 +138,7 @@ _LARGEST_TOLERANCE = 0.03
 
 
 def _expected_gain(points: float) -> Expected:
-    """Return a gain with its tolerance, at most half of it, so that no gain never passes."""
+    """Return a gain with its tolerance, at most half the gain, so that a zero gain never passes."""
     gain = points / 100
     return Expected(accuracy=gain, tolerance=min(_LARGEST_TOLERANCE, abs(gain) / 2))
 

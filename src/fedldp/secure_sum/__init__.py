@@ -1,4 +1,4 @@
-"""Secure aggregation: the server learns the sum of the clients' vectors, nothing else about them.
+"""Secure aggregation: the server learns nothing about the clients' vectors but their sum.
 
     phase 0  advertise     client: two public keys                    server: the keys of all, U1
     phase 1  share_keys    client: sealed shares of its two secrets   server: to each its boxes, U2
@@ -7,7 +7,7 @@
 
 Each phase is one message from the server and one message from each remaining client. Clients may
 drop out at any point as long as ``threshold`` of them stay. The server repeats nothing in a later
-phase. Of the n^2 boxes it sends a client only the client's own n. All keys depend on the
+phase. Of the n^2 boxes, it sends each client only that client's own n. All keys depend on the
 parameters, the round, the keys of U1, and a digest of everything else that clients are told (the
 weights), so clients that were told different things cannot open each other's boxes. Client u adds
 to its vector its own mask, PRG(b_u). For every other client v of U2 it adds a mask that v
@@ -62,11 +62,12 @@ largest committee, and u bounds the colluding clients of any one committee. The 
 committee's sum, so a guarantee that rests on the number of summands rests on the size of the
 smallest committee.
 
-Keys and shares are made anew in each round, not once in a run. A finished sum has told the server
-b_u of every client u that stayed, so b_u must be new in the next round, and its shares with it.
-Mask keys must be new too. If u leaves in a later round, the others reveal its mask key; with it and
-b_u of the earlier round, the server could take all masks off u's vector of that round. Agreeing on
-keys once a run would need a protocol that reveals the secrets of one round only, and another proof.
+Clients make new keys and shares in each round, not once in a run. A finished sum has told the
+server b_u of every client u that stayed, so b_u must be new in the next round, and its shares with
+it. Mask keys must be new too. If u leaves in a later round, the others reveal its mask key; with it
+and b_u of the earlier round, the server could take all masks off u's vector of that round. Agreeing
+on keys once per run would need a protocol that reveals the secrets of one round only, and another
+proof.
 
 Source: Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth, "Practical Secure
 Aggregation for Privacy-Preserving Machine Learning", CCS 2017, Figure 4; the signed keys are from

@@ -62,7 +62,7 @@ def summed_client(
     """Return the role of a client whose reports go through the secure sum.
 
     Args:
-        role: the client's role in the system, of one phase.
+        role: the client's role in the system, which has one phase.
         summing: how its reports are summed.
         setup: the parameters that the client agreed to.
         identity: the client's own identity, if keys are certified.
@@ -88,7 +88,7 @@ class SummedEncoder:
     """The client's encoder: its answer in each phase.
 
     The runtime, not the broadcast, says which phase it is. The runtime also charges for the phase,
-    and answers each phase once in a round. This object is made anew for each phase, so the client's
+    and answers each phase once in a round. A new object is made for each phase, so the client's
     store holds the round's secrets, what the client was told, and the words that it masks. No
     second vector is ever sent under the same masks, not even after a restart of the client. The
     server does not repeat what it sent in a phase: later phases use the store's copy, and a client

@@ -1,8 +1,7 @@
 """Committees: the clients of a round are divided into groups, each with its own secure sum.
 
-The division follows from the number of clients and of committees alone, so every client knows it
-before a run: client i is in committee i modulo the number of committees. The server adds up the
-sums.
+The division depends only on the numbers of clients and committees, so every client knows it before
+a run: client i is in committee i modulo the number of committees. The server adds up the sums.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def agree(private: bytes, public: bytes) -> bytes:
     """Return the 32-byte secret that two holders of X25519 keys share (RFC 7748).
 
     Raises:
-        PrivacyError: ``public`` has low order: everybody would know the secret.
+        PrivacyError: ``public`` has low order, so everybody would know the secret.
     """
     try:
         peer = X25519PublicKey.from_public_bytes(public)
@@ -68,8 +68,8 @@ def has_low_order(public: bytes) -> bool:
 def seal(key: bytes, content: bytes) -> bytes:
     """Return ``content`` encrypted and authenticated by AES-256-GCM, 16 bytes longer.
 
-    A key seals only one content: it is derived for one sender, recipient, round and set of keys. So
-    the nonce can be zero.
+    A key seals only one content, because it is derived for one sender, recipient, round and set of
+    keys. So the nonce can be zero.
     """
     return AESGCM(key).encrypt(bytes(12), content, None)
 
@@ -78,7 +78,7 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
     """Return the content of ``sealed``.
 
     Raises:
-        PrivacyError: it was not sealed under this key, or was changed afterwards.
+        PrivacyError: the content was not sealed under this key, or was changed afterwards.
     """
     try:
         return AESGCM(key).decrypt(bytes(12), sealed, None)

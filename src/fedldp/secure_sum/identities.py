@@ -1,6 +1,6 @@
 """Certified keys: proof of whose keys a sum uses.
 
-Every client has a long-lived Ed25519 key. All sites accept a roster of the public ones before a
+Every client has a long-lived Ed25519 key. All sites accept a roster of the public keys before a
 run, so a server cannot invent a client: each client signs the keys that it makes for a round.
 """
 

@@ -34,7 +34,7 @@ class SecureSum:
 
     Attributes:
         num_clients: the largest number of clients in one sum, n; at least 2.
-        threshold: the number of clients needed to the end, t; n + untrusted < 2 t <= 2 n.
+        threshold: the number of clients needed until the end, t; n + untrusted < 2 t <= 2 n.
         size: the number of words from one client, d.
         bits: the number of bits of the modulus, from 1 to 64.
         untrusted: clients of a sum that may collude with the server or be missing, u.
@@ -104,7 +104,7 @@ class SecureSum:
         """Return ``numbers``, shape (d,), as words modulo 2^bits.
 
         Raises:
-            PrivacyError: they are not d integers.
+            PrivacyError: ``numbers`` are not d integers.
         """
         integers = isinstance(numbers, np.ndarray) and numbers.dtype.kind in "iu"
         if not integers or numbers.shape != (self.size,):

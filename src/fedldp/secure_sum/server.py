@@ -203,7 +203,7 @@ class SecureSumServer:
         return self.roster.certifies(self.setup, self.round, client, keys, signature)
 
     def _without_complaints(self, messages: Messages) -> Iterator[tuple[int | None, bytes]]:
-        """Yield the other messages; note whose boxes a client says that it cannot open."""
+        """Yield all messages but complaints; note whose boxes a client says that it cannot open."""
         for sender, message in messages:
             if sender not in self._sharers or message[:1] != bytes([SumKind.CLIENT_COMPLAINT]):
                 yield sender, message

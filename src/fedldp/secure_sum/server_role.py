@@ -34,10 +34,10 @@ class SumOfRound:
 
     Attributes:
         round: the round.
-        clients: the clients whose reports are in a sum, ascending: U3 of all committees together.
-            A sum that failed before its masks could be taken off has none.
+        clients: the clients whose reports are in a sum, ascending: U3 of all committees together. A
+            sum that failed before its masks could be taken off contributes none.
         fewest: the smallest number of clients in such a sum; 0 if there is no sum. A statement
-            about the round rests on it.
+            about the round rests on this number.
         complete: whether the server step received a total.
         dropped: the number of messages left out, by what was wrong with them.
     """
@@ -62,7 +62,7 @@ def summed_server(
     """Return the role of a server that receives totals.
 
     Args:
-        server: the server's role in the system, of one phase.
+        server: the server's role in the system, which has one phase.
         summing: how the reports of one sum add up.
         setup: the parameters of one sum.
         committees: which client is in which sum; None: one sum of all. A committee without a sum is

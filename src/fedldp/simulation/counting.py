@@ -4,7 +4,7 @@ The server step uses only the number of ones at each coordinate and the number o
 the order of the messages. So this transport adds up the bits of each report as it arrives, in O(d)
 memory for any number of clients. It draws the round's times separately: T, T_S and the waits T_W
 equal those of ``shuffler`` to the last bit. The first and the last arrival only have the same
-distribution as there, because the times of single messages are not drawn.
+distribution as with ``shuffler``, because the times of single messages are not drawn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedldp.simulation.shuffler import unnamed
 
 
 class Counting:
-    """A transport that receives another's reports and emits the number of ones at each coordinate.
+    """A transport that counts the ones at each coordinate of another transport's reports.
 
     Args:
         inner: the source of the reports.

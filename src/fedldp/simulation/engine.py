@@ -79,8 +79,8 @@ def simulate(
         device: "auto", "cpu" or "cuda".
         workers: number of processes; any number gives the same bits.
         alone_if_small: whether a small run uses one process, whatever ``workers`` is.
-        cluster: "auto" or the address of a Ray cluster, whose workers then play the clients, with
-            the same bits again.
+        cluster: "auto" or the address of a Ray cluster, whose workers then play the clients, again
+            with the same bits.
         out: where to make the run folder; None writes nothing.
         resume: the folder of an interrupted run of this configuration, to continue.
         inputs: the run's data, if they are partitioned already.
@@ -325,7 +325,7 @@ def _executor(
 def _transport(
     config: RunConfig, executor: Executor, folder: RunFolder | None
 ) -> tuple[Transport, Callable[[], dict[str, float] | None]]:
-    """Return the transport to the clients, and what gives the times of a shuffled round."""
+    """Return the transport to the clients, and a function that gives a shuffled round's times."""
     direct, channel = InProcess(executor.answers), config.composition.channel
     if channel.shuffles_reports:
         return ReportShuffler(direct), lambda: None

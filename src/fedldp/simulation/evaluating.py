@@ -117,8 +117,8 @@ def predict(
         threshold: see ``evaluate``.
 
     Returns:
-        For each example: "class", its name or number, and "probability", the model's for that
-            class.
+        For each example: "class", its name or number, and "probability", which the model gives to
+            this class.
 
     Raises:
         FedldpError: the folder, the data or the threshold cannot be used, or ``out`` cannot be

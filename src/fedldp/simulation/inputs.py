@@ -39,7 +39,8 @@ class Inputs:
         members: for each client, the rows of its training examples.
         own_data: the description of the user's own data, with rounded counts; None for a published
             data set.
-        exact_data: the same with exact counts, which never leave the machine of the run.
+        exact_data: the same description with exact counts, which never leave the machine of the
+            run.
     """
 
     dataset: Dataset
@@ -89,7 +90,7 @@ class Inputs:
 
     @property
     def schema(self) -> Schema:
-        """Return the schema to keep beside the model; counts of the user's own data are rounded."""
+        """Return the schema to keep with the model; counts of the user's own data are rounded."""
         own, people = not self.dataset.is_public, self.dataset.num_people
         total, few = self.problem.num_examples, int(np.count_nonzero(self.members.sizes < FEW))
         return Schema(
@@ -114,7 +115,7 @@ class Inputs:
     def _of_clients(
         cls, config: RunConfig, dataset: Dataset, members: Shares, data_dir: Path | None
     ) -> Inputs:
-        """Return data that name each example's client: nothing is drawn or divided."""
+        """Return inputs for data that name each example's client; nothing is drawn or divided."""
         fields = type(config).model_fields
         for name in ("partition", "num_examples"):
             if getattr(config, name) != fields[name].default:

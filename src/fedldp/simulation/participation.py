@@ -72,7 +72,7 @@ def _within_budgets(
         able = left[places] > 0
         left[places] -= able
         if able.all():
-            answering[round] = there  # all clients, if it is None
+            answering[round] = there  # None means all clients
         else:
             answering[round] = np.flatnonzero(able) if there is None else np.asarray(there)[able]
     return answering

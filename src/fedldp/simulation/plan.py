@@ -43,7 +43,7 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
 
 _SMALL = 1e9
-"""Examples visited times weights: a few seconds of training."""
+"""The size of a small run, as examples visited times weights: a few seconds of training."""
 
 COHORTS = (
     "lines against a shuffled server count the fewest clients of one budget in any round, as "
@@ -56,7 +56,7 @@ SHARED = (
 )
 
 GRID = [10.0 ** (half / 2) for half in range(-8, 9)]
-"""The range of budgets, 1e-4 to 1e4, in which the search for a target begins."""
+"""The range of budgets, 1e-4 to 1e4, in which the search for a budget begins."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def check_installed(config: RunConfig) -> None:
 
 
 def missing_extra(config: RunConfig) -> str:
-    """Return a note for lists if a recipe's extra is not installed, else an empty text."""
+    """Return the note that lists show if a recipe's extra is not installed, else an empty text."""
     extra = config.needs_extra
     return "" if extra is None or is_installed(extra) else f" (needs fedldp[{extra}])"
 
@@ -142,8 +142,8 @@ def missing_extra(config: RunConfig) -> str:
 def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
     """Return the plan of a run before any slow step, so that its user sees something at once.
 
-    None where the data, or a user's own model, may still refuse the run: then the user should see
-    nothing but the refusal.
+    Return None if the data, or a user's own model, may still refuse the run, because the user
+    should then see nothing but the refusal.
 
     Raises:
         FedldpError: a setting does not fit the others, or a file of the data is missing.
@@ -325,7 +325,7 @@ def check_examples(config: RunConfig, found: int) -> int:
     """Return how many of ``found`` training examples a run uses.
 
     Raises:
-        ConfigError: the run asks for more than there are.
+        ConfigError: the run asks for more examples than there are.
     """
     if config.num_examples is None:
         return found

@@ -116,7 +116,7 @@ class Population:
 
     @property
     def simulated(self) -> bool:
-        """True: the clients' keys come from the seed."""
+        """True, because the clients' keys come from the seed."""
         return True
 
     @property
@@ -127,7 +127,7 @@ class Population:
     @property
     def group(self) -> int:
         """The smallest number of clients whose work can be split off without changing a bit."""
-        alone = self._parts.channel.phases > 1  # in an executed sum each client masks alone
+        alone = self._parts.channel.phases > 1  # in an executed sum each client masks by itself
         return 1 if alone else self.local_update.group(self.members.largest)
 
     def runtime(self, ledger: MemoryLedger) -> ClientRuntime:
@@ -135,7 +135,7 @@ class Population:
         return ClientRuntime(members=self, policy=self.policy, ledgers=ledger, group=self.group)
 
     def check(self, policy: Policy) -> None:
-        """Do nothing: the plan has already checked what protects simulated clients."""
+        """Do nothing, because the plan has already checked what protects simulated clients."""
 
     def encoder_groups(self, indices: Sequence[int]) -> list[EncoderGroup]:
         """Return clients grouped by their encoders and by how many rounds each may answer."""

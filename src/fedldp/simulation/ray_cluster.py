@@ -56,8 +56,8 @@ class Cluster:
 
     def close(self) -> None:
         """End the workers, even busy ones, and the connection, unless it existed before."""
-        # Tasks are not cancelled: ``ray.cancel`` of a task that ends at that moment ends this
-        # process (Ray 2.60, see ray-project/ray#54738).
+        # Tasks are not cancelled, because ``ray.cancel`` ends this process if the task ends at that
+        # moment (Ray 2.60, see ray-project/ray#54738).
         if self._connected:
             self.ray.shutdown()
 
@@ -91,7 +91,7 @@ class Cluster:
         return self.ray.remote(num_cpus=1, max_retries=RETRIES)(work)
 
     def result(self, reference: Any, what: str) -> Any:
-        """Return the result of a task, or raise the error for the user that it returned.
+        """Return the result of a task, or raise the error for the user that the task returned.
 
         Args:
             reference: the reference to the task's result.
@@ -127,7 +127,7 @@ def import_ray() -> ModuleType:
     Raises:
         ConfigError: it is not installed.
     """
-    # Otherwise Ray tries a silent address for ten minutes. It reads this when it is imported.
+    # Otherwise Ray tries a silent address for ten minutes. Ray reads this variable on import.
     before = os.environ.get("RAY_NUM_REDIS_GET_RETRIES")
     os.environ["RAY_NUM_REDIS_GET_RETRIES"] = before or "1"
     try:

@@ -38,7 +38,7 @@ class RayExecutor:
         cluster: the cluster's address; see ``Cluster``.
 
     Raises:
-        FedldpError: as for ``Cluster``.
+        FedldpError: the cluster cannot be used; see ``Cluster``.
     """
 
     def __init__(self, population: Population, ledger: MemoryLedger, cluster: str) -> None:
@@ -170,7 +170,7 @@ def _population(reference: Any, expected: Mapping[str, str]) -> Population:
     if _made is None or _made[0] != reference.hex():
         check_versions(expected)
         torch.set_num_threads(1)
-        _made = None  # first, free what it holds in the object store
+        _made = None  # first, free what the old population holds in the object store
         recipe: _PopulationSpec = import_ray().get(reference)
         _made = reference.hex(), recipe.population()
     return _made[1]

@@ -15,9 +15,9 @@ from fedldp.simulation.shuffler import unnamed
 
 
 class ReportShuffler:
-    """A transport that waits for another's reports, and emits them in the order of their bytes.
+    """A transport that waits for another transport's reports and sorts them by their bytes.
 
-    The order follows from the reports alone, so it does not tell who sent which report, or when.
+    The order follows from the reports alone, so it does not reveal who sent which report, or when.
 
     Args:
         inner: the source of the reports.

@@ -42,7 +42,8 @@ class Result:
         recipe: the recipe's name, or None.
         config: the resolved configuration.
         rounds: one record for each round.
-        weights: the final model by name: trained parameters, float32, and the frozen ones.
+        weights: the final model's weights by name: the trained parameters, float32, and the frozen
+            ones.
         privacy: the statement.
         ledger: what every client released.
         run: the run's name in that ledger.
@@ -199,7 +200,7 @@ class Result:
             axes.set(xlabel="round", ylabel=f"{name} on {self.config.composition.local.tested_on}")
             axes.xaxis.get_major_locator().set_params(integer=True)
         left.set_ylim(0, 1)
-        plt.close(figure)  # a notebook shows the returned figure, and would show it twice
+        plt.close(figure)  # or a notebook, which shows the returned figure, would show it twice
         if path is not None:
             try:
                 figure.savefig(Path(path).expanduser())
@@ -255,8 +256,8 @@ def config_document(
         config: the run's configuration, including a budget that was solved for a target.
         recipe: the recipe's name, or None.
         own_data: what identifies the user's own data, or None.
-        features: name and digest of the public features, if there are any.
-        frozen: digest of the model's frozen part, if there is any.
+        features: the name and digest of the public features, if there are any.
+        frozen: the digest of the model's frozen part, if there is any.
     """
     noted = {"features": features, "frozen": frozen}
     return {

@@ -29,7 +29,7 @@ from fedldp.core.randomness import SERVER, Stream
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The times that the clients of one round agreed on, and those that each takes, in seconds.
+    """The times that a round's clients agreed on, and the times that each client takes, in seconds.
 
     Attributes:
         delay: T, the same in every round.
@@ -56,8 +56,8 @@ def agree_delay(delays: Delays, clients: int, generator: np.random.Generator) ->
 def delay_of_run(delays: Delays, clients: int, stream: Callable[[int, int, str], Stream]) -> float:
     """Return the T on which all clients of a simulated run agree before its first round.
 
-    It depends only on the seed, and not on who takes part in which round. A run that is resumed or
-    extended therefore agrees on the same T again.
+    The value depends only on the seed, and not on who takes part in which round. A run that is
+    resumed or extended therefore agrees on the same T again.
 
     Args:
         delays: the time model.
@@ -81,7 +81,7 @@ def draw_schedule(
     response = float(predicted.max())
     waits = np.maximum(np.subtract(response, predicted, out=predicted), 0.0, out=predicted)
     if delays.prediction_error == 0:
-        taken[:] = response  # equal but for rounding, which would tell the clients apart
+        taken[:] = response  # equal up to rounding, which would tell the clients apart
     else:
         taken += waits
     return Schedule(delay=delay, response=response, waits=waits, offsets=taken)
@@ -90,7 +90,7 @@ def draw_schedule(
 def draw_extremes(
     schedule: Schedule, messages: int, generator: np.random.Generator
 ) -> tuple[float, float]:
-    """Draw when the first and the last message arrive, without drawing the messages between.
+    """Draw when the first and the last message arrive, without drawing those in between.
 
     The smallest of m uniform numbers in (0, 1) is distributed as 1 - V^(1/m), with V uniform. Given
     that the smallest is x, the others are uniform in (x, 1).

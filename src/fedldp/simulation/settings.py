@@ -60,8 +60,8 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
         try:
             return read_toml(path)
         except ConfigError:
-            # A complete file is read before it is changed: a change may not fit a setting that
-            # another of the changes replaces.
+            # A complete file is read before it is changed, because a change may not fit a setting
+            # that another change replaces.
             if not left_out:
                 raise
             return read_toml(path, left_out)
@@ -81,7 +81,7 @@ def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -
     """Return settings by name; a dotted name such as "target.epsilon" gives a nested mapping.
 
     Args:
-        settings: by dotted name.
+        settings: the settings, by dotted name.
         base: a configuration whose nested settings keep what is not changed; None keeps nothing.
     """
     known = {} if base is None else base.model_dump()
@@ -141,7 +141,7 @@ def from_mapping(settings: Mapping[str, Any]) -> RunConfig:
 
 
 def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfig:
-    """Return the configuration in a TOML file, completed with settings that it leaves out.
+    """Return the configuration in a TOML file, completed with settings that the file lacks.
 
     Raises:
         ConfigError: the file cannot be read, is not TOML, or describes no valid configuration.
@@ -172,11 +172,11 @@ def beside(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a TOML file, with the paths of tables relative to the current folder.
 
     A relative path is looked for in the file's own folder, so that the file can be used from
-    anywhere; where nothing is there, it is taken from the current folder.
+    anywhere; if there is no such file, the path is relative to the current folder.
 
     Args:
         path: the path of the file.
-        settings: in it.
+        settings: the file's settings.
     """
     found = dict(settings)
     for name in _FILES:
@@ -196,11 +196,11 @@ def seen_from(folder: Path, config: RunConfig) -> dict[str, str]:
 
 
 def _as_seen(file: Path, folder: Path) -> str:
-    """Return a file's path relative to a folder; it names links, and not what they lead to."""
+    """Return a file's path relative to a folder, with links as they are, not resolved."""
     plain = os.path.relpath(file, folder)
     if (folder / plain).exists() and (folder / plain).samefile(file):
         return plain
-    return os.path.relpath(file.resolve(), folder.resolve())  # a link before a ".."
+    return os.path.relpath(file.resolve(), folder.resolve())  # the path has a link before a ".."
 
 
 def _is_relative(text: str) -> bool:
@@ -239,7 +239,7 @@ def to_toml(config: RunConfig) -> str:
 
 
 def epsilon_as_set(config: RunConfig) -> str | None:
-    """Return a note on a configuration's epsilon before its run is planned, if there is one."""
+    """Return the note, if any, on a configuration's epsilon before its run is planned."""
     if config.target is not None and config.calibrated in type(config).model_fields:
         return f"{config.calibrated} is solved for the target, whatever its value here"
     return config.epsilon_in_words()

@@ -20,18 +20,19 @@ from fedldp.protocol.transport import Content, Delivery, Transport, one_by_one
 from fedldp.protocol.wire import Refusal, Report, Reports, RoundRequest, Shuffled
 from fedldp.simulation.schedule import Schedule, delay_of_run, draw_schedule, times
 
-# Messages that are sorted at a time; a block covers all clients at some positions.
+# The number of messages that are sorted at a time; a block covers all clients at some positions.
 _BLOCK = 1 << 22
 
 
 class Shuffler:
-    """A transport that receives another's reports and emits their messages without senders.
+    """A transport that emits the messages of another transport's reports, without senders.
 
     Args:
         inner: the source of the reports.
         delays: the time model.
         clients: how many clients the run has; they all agree on T, once for all rounds.
-        stream: gives the stream for (round, client, purpose): each client draws its own delays.
+        stream: gives the stream for (round, client, purpose), so that each client draws its own
+            delays.
         record: receives every block of messages that is emitted, with its number in the round.
     """
 
@@ -105,7 +106,8 @@ class Shuffler:
                     for offset, generator in zip(offsets, delays, strict=True)
                 ]
             ).reshape(-1)
-            # Equal times come in random order: the order of the clients would link their messages.
+            # Equal times come in random order, because the order of the clients would link their
+            # messages.
             order = np.lexsort((ties.permutation(len(arrivals)), arrivals))
             bits = _message_bits(payloads, first, positions)
             yield Shuffled(
@@ -136,7 +138,7 @@ def unnamed(sender: object, content: Content) -> Report | Reports:
 def _message_bits(
     payloads: NDArray[np.uint8], report: Report, positions: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
-    """Return the bits of messages ``positions`` of all reports, shape (n, messages, chunk)."""
+    """Return the bits of messages at ``positions`` of all reports, shape (n, messages, chunk)."""
     first = int(positions[0]) * report.chunk
     last = min((int(positions[-1]) + 1) * report.chunk, report.size)
     part = payloads[:, first // 8 : -(-last // 8)]

@@ -14,7 +14,7 @@ from fedldp.ledgers.budget import Budget
 from fedldp.simulation.plan import Plan, sum_of
 
 MOST = 20
-"""The largest number of rounds for which the accountant is asked, where it is slow."""
+"""The largest number of rounds about which a slow accountant is asked."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Spending:
     statement of the rounds up to it, and the last round's epsilon is the run's.
 
     The accountant is quick for compositions of normal noise, and is asked about every round. It is
-    slower for others: if a run has more than ``MOST`` rounds, it is asked about some of them, and
-    each other round shows the figure of the next round that it was asked about, which is at least
-    its own. Lines against a shuffler, and against the sum of anything but normal noise, take
-    longest; only the last round has them.
+    slower for other compositions: if a run has more than ``MOST`` rounds, it is asked about some of
+    them, and each other round shows the figure of the next round that was asked about, which is at
+    least the round's own figure. Lines against a shuffler, and against the sum of anything but
+    normal noise, take longest; only the last round has them.
 
     Attributes:
         planned: the plan of the run.
@@ -41,7 +41,8 @@ class Spending:
         """Return an upper bound on the cost of the rounds up to ``round``.
 
         Returns:
-            As ``spent_by_unit``; "of" is the cost of the whole run by the plan.
+            The entries that ``spent_by_unit`` returns; "of" is the cost of the whole run by the
+            plan.
         """
         asked = self._asked(round)
         if asked not in self._known:

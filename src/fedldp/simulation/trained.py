@@ -56,7 +56,7 @@ class Trained:
         return replace(self.config.columns, classes=self.schema.classes)
 
     def prepared(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return examples as the training saw them, standardised by constants if those were."""
+        """Return examples as in training: standardised by constants if the run's examples were."""
         return _standardised(self.config, features)
 
     def probabilities(
@@ -96,7 +96,7 @@ class Trained:
         return np.concatenate(found)
 
     def module(self) -> nn.Module:
-        """Return the model as a torch module that takes examples as they come."""
+        """Return the model as a torch module that takes unprepared examples."""
         if self.map is None and not self.config.standardise:
             return self.model
         return nn.Sequential(PublicInput(self), self.model).eval()
@@ -141,7 +141,7 @@ def load_trained(folder: Path) -> Trained:
         raise RunError(
             f"{folder}: it has no model.safetensors; give the folder of a finished run"
         ) from error
-    except Exception as error:  # a damaged file raises nearly any error
+    except Exception as error:  # a damaged file may raise nearly any error
         raise RunError(f"{folder / 'model.safetensors'} is damaged: run it again") from error
     found = trained(config, schema, weights, folder)
     frozen = None if config.trainable == "all" else frozen_digest(found.model)
@@ -188,12 +188,12 @@ def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
 
     Args:
         folder: the folder of the run.
-        features: name and digest of the features that are computed here, if there are any.
+        features: the name and digest of the features that are computed here, if there are any.
 
     Raises:
         RunError: the features differ.
     """
-    noted = folder.read_config().get("features", features)  # an earlier version noted none
+    noted = folder.read_config().get("features", features)  # an earlier version recorded none
     if noted != features:
         name = str(noted.get("name")) if isinstance(noted, dict) else "none"
         same = "version of fedldp" if file_of(name) is None else f"file {file_of(name)}"

@@ -20,9 +20,9 @@ class Architecture:
     """Blocks of two convolutions, each with ELU, and a 2x2 max-pool; then a classifier.
 
     Chamikara et al. 2022, Appendix A, numbers the layers of its two networks. In the "deep" one
-    (CIFAR-10, Fashion-MNIST, SVHN) batch norm follows every convolution's ELU, and dropout every
-    block. In the "mnist" one batch norm follows the first convolution of a block and its max-pool
-    (layers 5, 9, 12, 17), and a hidden dense layer behind the features (20).
+    (CIFAR-10, Fashion-MNIST, SVHN) batch norm follows every convolution's ELU, and dropout follows
+    every block. In the "mnist" one batch norm follows the first convolution and the max-pool of
+    each block (layers 5, 9, 12, 17), and the hidden dense layer after the features (20).
 
     Attributes:
         input_shape: (channels, height, width) of an example.

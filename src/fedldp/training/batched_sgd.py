@@ -7,9 +7,9 @@ streams.
 On a GPU clients always train together. On a CPU they train together if that is faster: if the model
 has only dense layers and at most ``LARGEST_MODEL`` weights, and a batch has at most
 ``LARGEST_BATCH`` examples. With convolutions, or with more weights than a CPU's cache holds for
-several clients, one after another is faster (``benchmarks/``). A group is the next ``GROUP``
-clients that are asked in a round, whichever process trains them, so any number of workers gives the
-same bits.
+several clients, training one after another is faster (``benchmarks/``). A group is the next
+``GROUP`` clients that are asked in a round, whichever process trains them, so any number of workers
+gives the same bits.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def train_together(
     *,
     steps: NDArray[np.int64] | None = None,
 ) -> Sensitive[Update]:
-    """Return the weights of several clients after training; on a GPU they stay there.
+    """Return the weights of several clients after training; those on a GPU stay there.
 
     Args:
         copies: the initial weights; changed in place.
@@ -106,7 +106,7 @@ def train_together(
         source: gives the examples.
         gradients: see ``Gradients``.
         advance: see ``Advance``.
-        steps: how many steps each client takes, if these differ, shape (clients,).
+        steps: how many steps each client takes, if the numbers differ, shape (clients,).
     """
     device = next(iter(copies.values())).device
     for number in range(rows.shape[1]):
@@ -153,7 +153,7 @@ def mean_gradients(
 
     Raises:
         ConfigError: (the result, when called) the model draws random numbers in training, such as
-            dropout: the clients' draws would then depend on who trains together.
+            dropout, because the clients' draws would depend on who trains together.
     """
     if losses is None and _is_dense(model) and not any(map(is_changed, model.modules())):
         return _dense_gradients(model, class_weights)

@@ -55,7 +55,7 @@ class Codes:
             test on the examples it kept.
         randomise_tests: whether bits of test examples are randomised too.
         augmentation: how images are varied when a client trains an encoder; see ``feature_net``.
-        decay: the decay of its learning rate.
+        decay: the decay of the learning rate with which a client trains an encoder.
         device: where encoders are trained.
     """
 
@@ -127,8 +127,8 @@ class Codes:
         """Return how many of its test examples the client's own network classifies correctly.
 
         None if the client has no such network, if no score was recorded when the network was
-        trained, or if the client tests on examples that are not its own. In this last case, nobody
-        was told that a score passes through the head, which saw the client's examples.
+        trained, or if the client tests on examples that are not its own. In this last case, no one
+        has been told that scores pass through the head, which was trained on the client's examples.
         """
         if self.epochs is None or self.num_clients is not None:
             return None
@@ -171,8 +171,8 @@ class Codes:
             packed[piece] = np.packbits(bits, axis=1)
         if stream is None:
             return packed
-        # The digest covers the bits, not their inputs: other machines may compute these
-        # differently.
+        # The digest covers the bits, not their inputs, because other machines may compute the
+        # inputs differently.
         stream = stream.bound_to(partial(_digest, packed, self.mechanism))
         for start in range(0, len(examples), PIECE):
             piece = slice(start, start + PIECE)

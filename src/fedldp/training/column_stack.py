@@ -6,7 +6,7 @@ has a row. A convolution gathers its windows from those rows and is then one mat
 dense layer. Its results are ordered so that max-pooling takes the largest of neighbouring blocks. A
 last row of ones makes the bias a column of the weights. All buffers are allocated once.
 
-It serves only the networks that ``layers_of`` recognises; autograd serves all others.
+This module serves only networks that ``layers_of`` recognises; autograd serves all others.
 Source: Chellapilla, Puri, Simard 2006, for convolutions as matrix products.
 """
 
@@ -23,13 +23,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WIDEST = 32
-"""Largest number of output channels: oneDNN's own convolutions are faster for more."""
+"""Largest number of output channels, because oneDNN's own convolutions are faster with more."""
 
 LARGEST = 700_000
-"""Largest number of values in all windows of a batch: more leave the CPU's cache too often."""
+"""Largest number of values in all windows of a batch; more would miss the CPU's cache too often."""
 
 KEPT = 4
-"""Batch sizes whose buffers are kept: a client's last batch may be smaller than its others."""
+"""The number of batch sizes whose buffers are kept; a client's last batch may be smaller."""
 
 Size = tuple[int, int, int]
 
@@ -134,8 +134,9 @@ class _ConvRun:
             torch.maximum(before, block, out=self._largest[place])
 
     def backward(self, slope: Tensor) -> None:
-        # The first of equal values passes the gradient on, as in torch: a block gets it where it
-        # exceeds all blocks before it, unless a later one exceeds it.
+        # The first of equal values passes the gradient on, as in torch: a block receives the
+        # gradient where its value exceeds those of all earlier blocks, unless a later block's
+        # exceeds it.
         left = slope.view(self._layer.outputs, -1)
         for place in range(self._layer.pool - 1, 0, -1):
             block = self._blocks[place].sub_(self._largest[place - 1])

@@ -1,9 +1,9 @@
 """Two-point bits of weights that lie on a device, equal to the bits computed on the CPU.
 
 The arithmetic is that of ``mechanisms.comparison``, operation by operation in float32, which every
-device rounds alike. The random words come from the clients' keystreams on the CPU, and the few
-coordinates that are close to a threshold are decided there in exact integers. The result is a bit
-for each weight.
+device rounds in the same way. The random words come from the clients' keystreams on the CPU, and
+the few coordinates that are close to a threshold are decided there in exact integers. The result is
+a bit for each weight.
 """
 
 from __future__ import annotations

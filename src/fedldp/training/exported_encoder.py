@@ -73,18 +73,18 @@ class ExportedEncoder:
     """A frozen network, from one example to a vector; no gradient passes through it.
 
     It runs on one example at a time, so that nothing else in a batch can change a bit of its
-    result. Nobody can see in the file what the network was trained on: the user who names the file
-    declares it public, and every line of a statement then says that it relies on this. If the
-    network fails on an example, or returns NaN or infinity, the features are zeros, because a
-    refusal would reveal something about the example.
+    result. The file does not show what the network was trained on. The user who names the file
+    declares the network public, and every line of a statement then says that it relies on this
+    declaration. If the network fails on an example, or returns NaN or infinity, the features are
+    zeros, because a refusal would reveal something about the example.
 
     Attributes:
         file: a file of ``torch.export.save``, for a network that takes a batch of one example.
         input_shape: the shape of an example.
 
     Raises:
-        ConfigError: it is not such a file, or its network takes other examples, is not a function
-            of them alone, or changes its own buffers.
+        ConfigError: the file is of another kind, or its network takes other examples, is not a
+            function of the examples alone, or changes its own buffers.
     """
 
     file: PublicFile

@@ -88,7 +88,7 @@ class NoisierFeatures:
         first_layer: the layer with the weights of features.
         least: the mechanism for all other weights.
         ratio: the standard deviation of the features' noise over that of ``least``, at least 1.
-        which: the features that get more noise: the least important, or the most.
+        which: whether the least or the most important features get more noise.
         share: the share of the features, 0 to 1.
     """
 
@@ -105,7 +105,8 @@ class NoisierFeatures:
     def picked_in(self, round: int, importance: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return which features get more noise in a round, from their public importance.
 
-        None do in the first round, because nothing is known about them yet.
+        No feature gets more noise in the first round, because nothing is known about the features
+        yet.
         """
         if round == 1:
             return np.zeros(importance.size, np.bool_)
@@ -120,8 +121,8 @@ class NoisierFeatures:
 def variance_importance(before: Vector, after: Vector) -> NDArray[np.float64]:
     """Return the change of each feature's weights, times their size (eq. 6).
 
-    FI_i = sum over j of Var(w_ij) |w_ij|, with Var the variance of the pair (before, after) and
-    w_ij on the right the weight after.
+    FI_i = sum over j of Var(w_ij) |w_ij|, where Var is the variance of the pair (before, after),
+    and the w_ij on the right is the weight after training.
 
     Args:
         before: the last global weights of the first layer, shape (hidden, m).
@@ -140,7 +141,7 @@ def variance_importance(before: Vector, after: Vector) -> NDArray[np.float64]:
 def pick_features(
     importance: NDArray[np.float64], share: float, which: Literal["least", "most"]
 ) -> NDArray[np.bool_]:
-    """Return which features are among the ``share`` of least or most important, shape (m,).
+    """Return which features belong to the least or most important ``share``, shape (m,).
 
     Among equally important features, the first ones count as less important.
     """

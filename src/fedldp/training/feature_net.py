@@ -3,8 +3,8 @@
 A network that a client trains never leaves the client. Source: Chamikara et al. 2022, "Local
 Differential Privacy for Federated Learning", Section 4.1 and Appendix A. The activations, the
 dropout rates and the hidden layer of its MNIST network are in the picture of its Fig. 13, which we
-do not have. ELU and the rates here come from the widespread Keras network with the layers of its
-deep one; 512 units, and dropout 0.2, are ours.
+do not have. ELU and the rates here come from the widespread Keras network that has the layers of
+the paper's deep network. The 512 units and the dropout rate of 0.2 are ours.
 """
 
 from __future__ import annotations
@@ -71,11 +71,12 @@ class FeatureNet(nn.Module):
     def features(self, examples: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
         """Return the feature vectors of examples, shape (n, num_features), without dropout.
 
-        They are finite: an overflow becomes the largest number, and NaN becomes 0. Refusing an
-        example would reveal something about it, and a public encoder may overflow on some examples.
+        The features are finite: an overflow becomes the largest number, and NaN becomes 0. Refusing
+        an example would reveal something about it, and a public encoder may overflow on some
+        examples.
         """
-        # The weights' memory layout decides how sums are rounded: use one for trained and restored
-        # nets.
+        # The weights' memory layout decides how sums are rounded, so trained and restored nets use
+        # the same one.
         self.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         with torch.no_grad():
             pieces = [
@@ -178,7 +179,8 @@ def train(
     ]
     optimizer = torch.optim.RMSprop(groups, lr=LEARNING_RATE, alpha=0.9, eps=1e-7)
     features, labels = as_tensors(examples)
-    # A batch norm on vectors needs two examples: torch would refuse one, which would reveal it.
+    # A batch norm on vectors needs two examples. Torch would refuse a single example, and the
+    # refusal would reveal that there is only one.
     least = 2 if any(isinstance(layer, nn.BatchNorm1d) for layer in net.modules()) else 1
     net.train()
     moves = None if augmentation == "none" else draw("encoder augmentation").generator()
@@ -202,7 +204,7 @@ def train(
 
 
 def augmented(images: Tensor, generator: np.random.Generator, *, flips: bool) -> Tensor:
-    """Return images, each moved by up to a tenth of its side in both directions, at random.
+    """Return images, each shifted at random by up to a tenth of its side along both axes.
 
     New pixels at an edge repeat the edge.
 

@@ -29,7 +29,8 @@ class LinearModel:
     Attributes:
         classes: k.
         features: the number of an example's features.
-        intercept: whether there is one; it counts as the weight of a last feature, which is 1.
+        intercept: whether the model has an intercept, which counts as the weight of a last feature
+            that is always 1.
     """
 
     classes: int
@@ -92,7 +93,7 @@ class LinearModel:
         return self.of_classes(basis(self.classes).T @ contrasts)
 
     def of_classes(self, found: Floats) -> Floats:
-        """Return weights, shape (d,), from those of each class, shape (k, p)."""
+        """Return weights, shape (d,), from the weights of each class, shape (k, p)."""
         return np.concatenate(
             [found[:, : self.features].ravel(), found[:, self.features :].ravel()]
         )
@@ -122,7 +123,7 @@ class Statistics:
     - 1/k).
 
     Attributes:
-        model: the model that they determine.
+        model: the model that the statistics determine.
     """
 
     model: LinearModel
@@ -156,8 +157,8 @@ class Statistics:
     def solve(self, vector: Floats, ridge: float) -> Floats:
         """Return the weights of the ridge regression that noisy statistics determine, shape (d,).
 
-        Noise may leave the products with negative eigenvalues, which no examples have. They count
-        as zero, so a positive ``ridge`` always gives a solution.
+        Noise may leave the products with negative eigenvalues, which no examples have. Negative
+        eigenvalues count as zero, so a positive ``ridge`` always gives a solution.
 
         Args:
             vector: finite, shape (``size``,).

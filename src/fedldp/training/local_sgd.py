@@ -45,13 +45,16 @@ class LocalSgd:
         momentum: share of the last step's gradient that carries over; it starts at zero in every
             round.
         class_weights: factor on the loss of an example of each class, shape (classes,). A batch's
-            loss is the plain mean of its examples' weighted losses: torch's own mean divides by the
-            sum of the weights, which would cancel the weight of a batch of one class.
+            loss is the plain mean of its examples' weighted losses, because torch's own mean
+            divides by the sum of the weights, which would cancel the weight of a batch of one
+            class.
         losses: losses of single examples, which include class weights; None takes cross-entropy.
         weight_decay: the multiple of each weight that is added to its gradient, as in torch's SGD.
-        gradient_clip: the largest norm of a batch's gradient; a longer one is scaled down to it. It
-            keeps steps short and guarantees nothing, because a batch is not an example.
-        schedule: gives the factor on the learning rate in round 1, 2, ...; None is always 1.
+        gradient_clip: the largest norm of a batch's gradient; a longer gradient is scaled down to
+            this norm. The limit keeps steps short and guarantees nothing, because a batch is not an
+            example.
+        schedule: gives the factor on the learning rate in round 1, 2, ...; None means a factor of
+            1.
 
     Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate.
     """
@@ -75,8 +78,8 @@ class LocalSgd:
     def group(self, most_examples: int) -> int:
         """Return how many clients train at once; see ``batched_sgd``.
 
-        With other losses it is one on a CPU, because ``batched_sgd`` has matrix products for
-        cross-entropy only.
+        With other losses the number is one on a CPU, because ``batched_sgd`` has matrix products
+        for cross-entropy only.
         """
         if self.losses is not None and self.device.type == "cpu":
             return 1
@@ -212,7 +215,7 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Scor
     """Return the score of ``model`` on ``examples``.
 
     Raises:
-        ConfigError: the model fails on them.
+        ConfigError: the model fails on the examples.
     """
     model.eval()
     with torch.no_grad():

@@ -32,10 +32,10 @@ def cross_entropies(class_weights: Tensor | None = None, smoothing: float = 0.0)
 
 
 def one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of each example under one logistic regression for each class, their sum.
+    """Return each example's loss, summed over one logistic regression for each class.
 
-    As a setting it is ``loss = fedldp.training.losses:one_vs_rest``, with ``weight_decay`` as the
-    alpha of an L2 penalty, which here takes the biases, too.
+    As a setting, this loss is ``loss = fedldp.training.losses:one_vs_rest``. The setting
+    ``weight_decay`` is then the alpha of an L2 penalty, which here covers the biases too.
 
     Source: scikit-learn, ``SGDClassifier``, loss="log_loss", where each class has its own problem.
 
@@ -56,8 +56,8 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
         class_weights: as in ``cross_entropies``.
 
     Raises:
-        ConfigError: it cannot be loaded, or does not return a loss with a gradient for each
-            example.
+        ConfigError: the function cannot be loaded, or does not return a loss with a gradient for
+            each example.
     """
     function = load(address, "loss")
     if not callable(function):

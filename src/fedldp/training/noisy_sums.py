@@ -25,7 +25,7 @@ _RESOLUTION = 1 << 53
 def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float:
     """Return the public sampling rate of steps of ``batch_size``, for the mean client size.
 
-    It is rounded up to a number below which a random float lies with exactly that probability.
+    The rate is rounded up so that a random float is below it with exactly this probability.
 
     Raises:
         ConfigError: clients have too few examples for such a batch.

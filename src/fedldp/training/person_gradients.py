@@ -69,7 +69,7 @@ A sum of d squares, none of them negative, has a relative error below d 2^-52.
 """
 
 _INPUT_BITS, _WEIGHT_BITS, _ERROR_BITS = 12, 22, 20
-"""A layer's inputs, its weights, and derivatives by its output are multiples of 2^-bits."""
+"""A layer's inputs, its weights, and the derivatives at its output are multiples of 2^-bits."""
 
 _LONGEST_INPUT, _LONGEST_WEIGHTS = 2.0**8, 2.0**10
 """The largest norms of a layer's input, and of all of its weights as one vector.
@@ -79,11 +79,11 @@ so exact in the 53 bits of float64.
 """
 
 _LONGEST_BACK = 2.0**11
-"""The largest derivative by an input: a multiple of 2^-42, so it is exact as well.
+"""The largest derivative with respect to an input: a multiple of 2^-42, so it is exact as well.
 
-In the last layer none is larger, because a derivative by a logit is at most 1, and those of a row
-have a norm of at most sqrt(2). Before it, derivatives by a layer's outputs are scaled down, by the
-norm of the layer's weights, to at most this.
+In the last layer no derivative is larger, because a derivative with respect to a logit is at most
+1, and the derivatives of a row have a norm of at most sqrt(2). In earlier layers, derivatives with
+respect to a layer's outputs are scaled down, by the norm of the layer's weights, to at most this.
 """
 
 _EXACT = 2.0**50
@@ -110,7 +110,7 @@ class Summed(Protocol):
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the sum over all people, in whole numbers, shape (d,).
 
-        It is exact, and cut to 2^52 in each coordinate, which moves no two sums further apart.
+        The sum is exact, and cut to 2^52 in each coordinate, which moves no two sums further apart.
         Fewer than 2^22 people never reach that limit.
         """
         ...
@@ -130,18 +130,18 @@ class PersonGradients:
 
     Some people may be held out of training. Each of them gives a vote instead, in a separate
     coordinate: ``NORM`` if the broadcast's weights classify most of its rows correctly, else
-    -``NORM``. So these people also give a vector of norm at most ``NORM``, and nobody gives two:
-    what holds for a person in training holds for a person that votes.
+    -``NORM``. A voter thus also gives one vector of norm at most ``NORM``, and nobody gives two.
+    What holds for a person in training therefore holds for a voter.
 
     The first rounds may count classes: instead of a gradient or a vote, everybody gives ``NORM``
     divided among the classes by the labels of its rows. Later broadcasts have ``CLASS_WEIGHTS``.
 
     Attributes:
         summed: sums the vectors of people.
-        held_out: the share of people who vote, from 0. They are drawn once in a run, by their
-            places, so that the choice does not depend on anybody's rows.
-        sampled: the probability with which a person is taken, including voters; independently for
-            each person and anew in every round. Below 1 for simulations only, because a step's time
+        held_out: the share of people who vote, from 0. The voters are drawn once in a run, by their
+            positions, so that the choice does not depend on anybody's rows.
+        sampled: the probability with which a person, voters included, is taken, independently for
+            each person and each round. It is below 1 only in simulations, because a step's duration
             reveals how many people it took.
         count_rounds: how many rounds count classes.
         num_classes: the number of classes.
@@ -211,7 +211,8 @@ def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
     """Return the class weights of a broadcast, each clipped to [0, 1].
 
     Raises:
-        RunError: there is not one weight for each class. This depends on nothing private.
+        RunError: the number of weights differs from the number of classes. This refusal depends on
+            nothing private.
     """
     told = broadcast.public.get(CLASS_WEIGHTS)
     if told is None or told.shape != (num_classes,):
@@ -227,8 +228,8 @@ def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
 class NoisySteps:
     """A local update of several steps that each use the noisy sum over people, and nothing else.
 
-    So the resulting weights are a function of the noisy sums and of the broadcast. The number of
-    steps is public, and all of them are charged before the first.
+    The resulting weights are therefore a function of the noisy sums and of the broadcast. The
+    number of steps is public, and all steps are charged before the first one.
 
     Attributes:
         summed: sums the vectors of people.
@@ -304,9 +305,10 @@ class _Passed(NamedTuple):
 class DenseGradients:
     """Sums in closed form, for a model of dense layers with ReLU between them.
 
-    With a layer's input a and the derivative e of the loss by the layer's output, the gradient of a
-    row is e a', whose norm is |e| |a|, and the sum over rows is a matrix product. A layer's input
-    longer than 256 is scaled down to that, and so are weights with a norm above 1,024.
+    With a layer's input a and the derivative e of the loss with respect to the layer's output, the
+    gradient of a row is e a', whose norm is |e| |a|, and the sum over rows is a matrix product. A
+    layer's input with a norm above 256 is scaled down to 256, and weights with a norm above 1,024
+    to 1,024.
 
     Attributes:
         layers: the dense layers, in order.
@@ -446,8 +448,8 @@ class DenseGradients:
         for column in np.sqrt(alone).reshape(-1, count).T:
             together += column
         together = np.maximum(together, 2.0**-64)  # smaller lengths count as this one
-        # The norm of the sum, over rows that are whole numbers: a product of floats would differ in
-        # its last bits where a library adds in another order.
+        # The norm of the sum, over rows that are whole numbers, because a product of floats would
+        # differ in its last bits where a library adds in another order.
         fine = (_EXACT * 2.0**-_INPUT_BITS / together)[:, None, None]
         whole = norms([np.rint(each * fine) for each in error]) * 4.0**_INPUT_BITS
         factors = self._factors(whole * np.square(together / (_EXACT * count)))
@@ -496,14 +498,14 @@ class ModelGradients:
     """Sums for any torch model, which sees one person's rows at a time.
 
     Torch's layers that draw random numbers, such as dropout, are switched off. Other random draws
-    of a model are the same for every person. If it fails on a person's rows, that person counts as
-    zeros.
+    of a model are the same for every person. If the model fails on a person's rows, that person
+    counts as zeros.
 
     Attributes:
         model: the model at whose parameters gradients are taken, on the CPU.
         layout: the layout of its parameters.
         clip: see ``DenseGradients``.
-        class_weights: likewise.
+        class_weights: see ``DenseGradients``.
     """
 
     model: nn.Module
@@ -578,7 +580,7 @@ class ModelGradients:
 def _same_draws() -> Stream:
     """Return the source of a model's random draws, restarted for every person.
 
-    Otherwise a person's draws would depend on those of the person before.
+    Without the restart, a person's draws would depend on those of the person before.
     """
     return Stream(bytes(32), simulated=True)
 

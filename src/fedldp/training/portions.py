@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def optimal_rate(step: int, alpha: float) -> float:
     """Return the size of SGD's step 0, 1, 2, ... by scikit-learn's schedule "optimal".
 
-    It is 1/(alpha (t0 + step)). By Bottou's heuristic the first rate, 1/(alpha t0), is a typical
-    weight, alpha^(-1/4), divided by the loss's slope there, or by 1 if that is larger.
-    The slope of a logistic loss is below 1, so t0 = alpha^(-3/4). Alpha only sets the schedule
-    here: a penalty is the setting ``weight_decay``.
+    The size is 1/(alpha (t0 + step)). By Bottou's heuristic the first rate, 1/(alpha t0), is a
+    typical weight, alpha^(-1/4), divided by the loss's slope there, or by 1 if 1 is larger. The
+    slope of a logistic loss is below 1, so t0 = alpha^(-3/4). Here alpha sets only the schedule;
+    the setting ``weight_decay`` gives a penalty.
 
     Source: scikit-learn, ``SGDClassifier``, learning_rate="optimal"; their t counts from 1.
 
@@ -83,8 +83,8 @@ class PortionSgd:
     A client divides its examples into as many portions as there are rounds, in an order that it
     draws once from its stream "portions"; the portions' sizes differ by at most one. In round r it
     keeps each example of portion r with probability q, by its stream "sampling", and trains on
-    these. With fewer examples than rounds some portions are empty, and it still reports: a missing
-    report would reveal how many examples it has.
+    these. With fewer examples than rounds some portions are empty, and the client still reports,
+    because a missing report would reveal how many examples the client has.
 
     Attributes:
         training: the steps; its learning rate is a factor on ``optimal_rate``, which restarts in
@@ -149,8 +149,8 @@ def drawn_order(stream: Stream, count: int) -> NDArray[np.int64]:
 def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
     """Return the drawn order as the client's store keeps it, shape (n,).
 
-    It is for examples that are randomised once in a run: with another order, other examples or
-    another number of rounds, an example would be randomised in a second round.
+    The kept order is for examples that are randomised once in a run, because with another order,
+    other examples or another number of rounds, an example would be randomised in a second round.
 
     Raises:
         PrivacyError: the number of the client's examples or of the rounds has changed since the
@@ -174,8 +174,9 @@ def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
 def indices_of_round(order: NDArray[np.int64], round: int, rounds: int) -> NDArray[np.int64]:
     """Return which of its examples a client uses in ``round``, and in no other of ``rounds``.
 
-    They are a part of ``order``, and sizes differ by at most one. With fewer examples than rounds,
-    some rounds have none: refusing would reveal how many there are.
+    The examples of a round are a part of ``order``, and the sizes of these parts differ by at most
+    one. With fewer examples than rounds, some parts are empty rather than refused, because a
+    refusal would reveal how many examples there are.
 
     Raises:
         RunError: there is no such round; its examples would be another round's.

@@ -43,7 +43,7 @@ PIECE = 256
 
 @dataclass(frozen=True, eq=False)
 class PrivateSgd:
-    """DP-SGD on a client's examples, cross-entropy loss.
+    """DP-SGD on a client's examples, with cross-entropy loss.
 
     Guarantee: the event of ``sums`` for one example, in idealised real arithmetic. The model sees
     each example alone, so no gradient depends on another example, whatever the model does with

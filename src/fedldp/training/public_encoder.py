@@ -55,8 +55,8 @@ class PublicEncoder:
 
     Attributes:
         architecture: the network's architecture, for the clients' examples.
-        dataset: the public data set for its training; None leaves it random, and gives its batch
-            norms the statistics of random pixels.
+        dataset: the public data set for its training; None leaves the network random, and gives its
+            batch norms the statistics of random pixels.
         epochs: passes over that data set.
         data_dir: the data folder.
 
@@ -133,7 +133,7 @@ def from_public(broadcast: Broadcast, architecture: Architecture) -> FeatureNet:
     """Return the network that a broadcast carries.
 
     Raises:
-        RunError: the broadcast carries no network, or another.
+        RunError: the broadcast carries no network, or one of another architecture.
     """
     from fedldp.training.feature_net import restore
 

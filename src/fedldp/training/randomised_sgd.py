@@ -95,7 +95,8 @@ class RandomisedSgd:
     ) -> Iterator[NDArray[np.float64]]:
         """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,).
 
-        Zeros replace gradients with NaN or infinity: a server may choose weights that cause some.
+        Zeros replace gradients with NaN or infinity, because a server may choose weights that cause
+        such gradients.
         """
         load_weights(self.model, layout_of_module(self.model), weights)
         self.model.train()

@@ -28,7 +28,7 @@ def check_dense_first(model: nn.Module, name: str) -> None:
     """Refuse a model called ``name`` that does not begin with nn.Flatten and nn.Linear.
 
     Raises:
-        ConfigError: it does not, whatever its layout looks like.
+        ConfigError: the model begins differently, whatever its layout looks like.
     """
     kinds = [type(part) for part in list(model.children())[:2]]
     if not isinstance(model, nn.Sequential) or kinds != [nn.Flatten, nn.Linear]:
@@ -77,8 +77,9 @@ def sensitivity_importance(
 ) -> NDArray[np.float64]:
     """Return |accuracy change| when ``shift`` is added to all weights of one feature.
 
-    That adds shift x_i equally to every activation of the layer. So each example is evaluated once
-    for every value among its features; values of 0 change nothing.
+    Shifting the weights of feature i adds shift x_i equally to every activation of the layer. Each
+    example is therefore evaluated once for every value among its features; values of 0 change
+    nothing.
 
     Args:
         model: a model on ``device`` that begins with nn.Flatten and nn.Linear.

@@ -27,7 +27,8 @@ class RidgeSolution:
     """The weights near the broadcast's that fit a client's examples best, in closed form.
 
     With x of norm 1, y in contrasts, and the broadcast's contrasts V, the change D minimises the
-    mean of |y - (V + D) x|^2 plus ``ridge`` |D|^2. From zero weights that is ridge regression.
+    mean of |y - (V + D) x|^2 plus ``ridge`` |D|^2. If the broadcast's weights are zero, this is
+    ridge regression.
 
     Attributes:
         model: the layout of its weights.
@@ -66,7 +67,7 @@ class OwnStatistics:
     statistics: Statistics
 
     def group(self, most_examples: int) -> int:
-        """Return how many clients are encoded at once; each is computed alone."""
+        """Return how many clients are encoded at once; each one's statistics are computed alone."""
         return GROUP
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:

@@ -17,7 +17,8 @@ def single_gradients(
     """Return each example's gradient of the cross-entropy, by parameter.
 
     The model receives one example at a time, so no example affects another's gradient. Random draws
-    of the model, such as dropout, come from torch's global generator, anew for each example.
+    of the model, such as dropout, come from torch's global generator and are made again for each
+    example.
 
     Args:
         model: the model at whose parameters the gradients are taken.

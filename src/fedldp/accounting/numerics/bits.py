@@ -79,10 +79,9 @@ def ldpfl_epsilon(alpha: float, epsilon: float, num_bits: int, *, alternating: b
     """Return the pure epsilon, for one record's features, of LDPFL's randomised bits.
 
     It is the epsilon that the paper's probabilities prove, not the ``epsilon`` that it claims. With
-    x = 2 epsilon/num_bits, P(0 -> 0) = alpha e^x/(1 + alpha e^x) everywhere. P(1 -> 1) is
-    1/(1 + alpha) in Theorem 1; in Theorem 2 it alternates between alpha/(1 + alpha) and
-    1/(1 + alpha^3). It is computed from log-odds, so that P(1 -> 1) close to P(0 -> 1) loses no
-    digits.
+    x = 2 epsilon/num_bits, P(0 -> 0) = alpha e^x/(1 + alpha e^x) everywhere. P(1 -> 1) is 1/(1 +
+    alpha) in Theorem 1; in Theorem 2 it alternates between alpha/(1 + alpha) and 1/(1 + alpha^3).
+    The result is computed from log-odds, so that P(1 -> 1) close to P(0 -> 1) loses no digits.
 
     Args:
         alpha: the privacy budget coefficient, positive.
@@ -125,7 +124,8 @@ def sign_epsilon_per_coordinate(clip: float, sigma: float) -> float:
     check_positive("sigma", sigma)
     ratio = clip / sigma
     if ratio < 1:
-        # ln((1 + t)/(1 - t)), t = 2 Phi(ratio) - 1, keeps the digits that the logarithms cancel.
+        # ln((1 + t)/(1 - t)), t = 2 Phi(ratio) - 1, keeps the digits that a difference of
+        # logarithms would lose.
         return _up(2 * math.atanh(math.erf(ratio / math.sqrt(2))))
     return _up(float(log_ndtr(ratio) - log_ndtr(-ratio)))
 
@@ -160,9 +160,9 @@ def sign_epsilon(
 ) -> float:
     """Return the epsilon at ``delta`` of ``count`` randomised signs.
 
-    Each sign is a two-valued mechanism, so they compose exactly as such. If the vectors are also
-    clipped in L2 norm, the signs are a post-processing of Gaussian noise with ``mu`` over all
-    rounds, and the smaller epsilon holds.
+    Each sign is a two-valued mechanism, and the composition of such mechanisms is exact. If the
+    vectors are also clipped in L2 norm, the signs are a post-processing of Gaussian noise with
+    ``mu`` over all rounds, and the smaller epsilon holds.
 
     Args:
         clip: the bound of each coordinate, positive.

@@ -51,7 +51,7 @@ _POINTS = 1 << 17  # points on the grid of losses, from 0 to the largest loss
 _MOST_OUTCOMES = 1 << 24  # the most outcomes to put on the grid
 _AT_ONCE = 1 << 20
 _FEWEST_CELLS = 4  # the fewest cells for the number of reports outside both top sets
-_EXPONENTS = 10.0  # exponents are rounded up to multiples, so that a round and a run share a table
+_EXPONENTS = 10.0  # exponents are rounded up to multiples of this, so rounds and runs share a table
 _UP = 1 + 2e-15
 
 
@@ -179,10 +179,10 @@ def blanket_losses(subset: Subset, num_reports: int, exponent: float) -> Losses:
 def _losses(subset: Subset, n: int, exponent: float) -> Losses:
     """Return the losses; n delta is the mean of (s (1 - z) + g d (1 + z))+ for z = e^epsilon.
 
-    That expression is convex in s and in d, so spreading s without moving its mean only makes it
-    grow. Here s is spread over every h-th number of reports in neither set, if there are too many
-    numbers. Dividing a loss between the two grid points around it, preserving P-mass and Q-mass,
-    also only makes it grow.
+    That expression is convex in s and in d, so spreading s without moving its mean can only
+    increase delta. Here s is spread over every h-th number of reports in neither set, if there are
+    too many numbers. Dividing a loss between the two grid points around it, preserving P-mass and
+    Q-mass, can also only increase delta.
     """
     table = _Table(subset, n, exponent)
     step = table.largest_loss() / _POINTS

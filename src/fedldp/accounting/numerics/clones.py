@@ -30,7 +30,7 @@ from fedldp.accounting.numerics.losses import Losses
 _POINTS = 1 << 17  # points on the grid, for y >= 0
 _MOST_OUTCOMES = 3_000_000  # the most outcomes computed; beyond this, some clones are given up
 _AT_ONCE = 1 << 18
-_EXPONENTS = 10.0  # exponents are rounded up to multiples, so that a round and a run share a table
+_EXPONENTS = 10.0  # exponents are rounded up to multiples of this, so rounds and runs share a table
 _OUTWARDS = 1 + 2.0**-49
 
 

@@ -124,8 +124,8 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
     Otherwise it is an upper bound: the composition of each epsilon is exact, and the losses are
     added on a grid, to which they are rounded pessimistically; the excess is a relative 1e-6 or so.
 
-    The counts must not depend on the mechanisms' outputs. A budget that does needs a filter
-    (Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", 2016; Whitehouse, Ramdas,
+    The counts must not depend on the mechanisms' outputs. A budget that depends on them needs a
+    filter (Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", 2016; Whitehouse, Ramdas,
     Rogers, Wu, "Fully-Adaptive Composition in Differential Privacy", 2023) or the pure sum.
 
     Args:
@@ -193,7 +193,7 @@ def revealing_epsilon(counts: RevealingCounts, delta: float) -> float:
 
 
 def revealing_lower(counts: RevealingCounts, delta: float) -> float:
-    """Return a lower bound on the same epsilon, for mechanisms that attain their bounds.
+    """Return a lower bound on ``revealing_epsilon``, for mechanisms that attain their bounds.
 
     Args:
         counts: as for ``revealing_epsilon``, at least one mechanism in all.

@@ -76,7 +76,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon at ``delta`` of a test of N(0, 1) against N(mu, 1).
 
     It is rounded up, by a relative 1e-8 at most. It is infinite for delta = 0 unless mu = 0, since
-    the Gaussian has no pure guarantee, and below 1e-300, where nothing is computed.
+    the Gaussian has no pure guarantee, and for a delta below 1e-300, where nothing is computed.
 
     Args:
         mu: sensitivity in standard deviations, at least 0.
@@ -138,7 +138,7 @@ def compose_mu(mus: Iterable[float]) -> float:
     """Return the mu of all releases together: the root of the sum of squares, rounded up.
 
     Args:
-        mus: one for each release, at least 0; adaptive composition is covered.
+        mus: the mu of each release, at least 0; adaptive composition is covered.
 
     Raises:
         ConfigError: a mu is negative or not finite.

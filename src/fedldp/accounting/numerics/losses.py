@@ -37,7 +37,7 @@ class Losses:
     missing: float = 0.0
 
     def delta(self, at_epsilon: float) -> float:
-        """Return an upper bound, tight to rounding, on the sum of (P - e^e Q)+.
+        """Return an upper bound, tight up to rounding, on the sum of (P - e^e Q)+.
 
         Every mass, loss and sum is rounded up, and the unlisted mass is added.
         """
@@ -50,8 +50,8 @@ class Losses:
     def epsilon(self, delta: float) -> float:
         """Return an upper bound on the smallest e >= 0 with delta(e) <= delta.
 
-        By the Neyman-Pearson lemma that is the largest ln((P(S) - delta)/Q(S)) over the sets S of
-        all outcomes with losses above a threshold. All computations round up.
+        By the Neyman-Pearson lemma, that smallest e is the largest ln((P(S) - delta)/Q(S)) over the
+        sets S of all outcomes with losses above a threshold. All computations round up.
         """
         left = delta - self.missing
         largest = float(self.values.max())

@@ -287,8 +287,8 @@ def _epsilon_from_above(law: TiltedLaw, step: float, log_delta: float) -> float:
     """Return an epsilon that meets delta, as small as the bounds allow.
 
     Delta(e) comes from the sums S at grid points above e. So the first grid point g at which P(S >=
-    g) - e^g Q(S >= g), rounded up, meets delta is a valid epsilon. Also valid is ln((P - delta)/Q)
-    of this set, but no less than the previous grid point. A tilted mass at a loss g + x adds to
+    g) - e^g Q(S >= g), rounded up, meets delta is a valid epsilon. The larger of ln((P - delta)/Q)
+    of this set and the previous grid point is also valid. A tilted mass at a loss g + x adds to
     delta(g) in proportion to e^(-theta x) (1 - e^-x), and the errors add no more than at the
     maximum of that factor.
     """

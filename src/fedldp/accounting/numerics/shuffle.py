@@ -43,7 +43,7 @@ def clones_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
     """Return an upper bound on the delta of one shuffled report at ``at_epsilon``.
 
     It holds for any pure ``epsilon``-DP local randomiser that is the same for all participants or
-    chosen from the reports shuffled before; see ``clones_epsilon``.
+    chosen in view of the reports shuffled before; see ``clones_epsilon``.
 
     Args:
         epsilon: the local guarantee of one report, above 0 and up to 30.
@@ -97,7 +97,7 @@ def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta:
 
     A message is a two-valued report, or a chunk of independent ones with ``epsilon`` the sum of
     their epsilons. The clone pair is composed ``count`` times. Such messages hide better than
-    general ones: with probability 2/(e^epsilon + 1), whatever its input, each other message is a
+    general ones: with probability 2/(e^epsilon + 1), each other message is, whatever its input, a
     clone of what the differing one may be (docs/privacy, "Chunks"). The numerical excess is a
     relative 1e-6 or less, and up to 1e-4 for an epsilon of 1e-3 and a count of 1e8.
 
@@ -105,7 +105,7 @@ def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta:
         epsilon: the epsilon of each message, above 0 and up to 30.
         num_reports: n, honest messages shuffled together, from 1.
         count: d T for d coordinates, each shuffled separately, over T rounds, from 0; adaptive
-            composition is covered. It takes from 0.1 to 3 s.
+            composition is covered. The computation takes from 0.1 to 3 s.
         delta: from 0 to below 1.
 
     Returns:
@@ -136,10 +136,10 @@ def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta:
     """Return a lower bound on the epsilon of ``count`` shuffled two-valued reports at ``delta``.
 
     It is the cost of inputs that an adversary may choose: in every coordinate all others are at one
-    end, and the one client is at the same end or at the other. The server's count of ones, known to
-    be all that it learns, is then Bin(n, q) under one input, and exceeds it under the other. One
-    direction is composed exactly up to rounding, which is downwards: by a relative 1e-6 or less,
-    but up to 1e-3 for an epsilon of 1e-3 and a count of 1e8.
+    end, and the one client is at the same end or at the other. The count of ones, which is known to
+    be all that the server learns, is then Bin(n, q) under one input, and exceeds it under the
+    other. One direction is composed exactly up to rounding, which is downwards: by a relative 1e-6
+    or less, but up to 1e-3 for an epsilon of 1e-3 and a count of 1e8.
 
     Args:
         epsilon: the epsilon of each report, above 0 and up to 30.

@@ -249,7 +249,8 @@ class _Block(_Pair):
     """A mechanism no more private than any k from ``first`` to ``last``: a smaller ``_Pair``.
 
     Participants at either end within the block send a fair coin with probability 2 q. With
-    probability at most ``given_up`` there are fewer coins than counted here; it is added to delta.
+    probability at most ``given_up`` there are fewer coins than counted here; ``given_up`` is added
+    to delta.
     """
 
     def __init__(
@@ -273,7 +274,8 @@ def _maximum(num_reports: int, bound: Callable[[int, int], float]) -> tuple[floa
 
     Args:
         num_reports: n.
-        bound: bounds the values of k from the first to the last that are given; for one k, exact.
+        bound: returns a bound for all k from its first argument to its second; exact for a single
+            k.
     """
     others = num_reports - 1
     close, most = _FEW if num_reports <= LARGEST_EXACT else _MANY

@@ -17,7 +17,7 @@ members are known that cost quite as much in both directions at once.
 Source: ``docs/privacy`` has the proofs. For fixed sizes also Balle, Barthe, Gaboardi, "Privacy
 Amplification by Subsampling: Tight Analyses via Couplings and Divergences", NeurIPS 2018; for
 composition Zhu, Dong, Wang, "Optimal Accounting of Differential Privacy via Characteristic
-Function", AISTATS 2022, Theorem 10; for what goes wrong if one order of the pair is composed alone,
+Function", AISTATS 2022, Theorem 10; for what goes wrong if only one order of the pair is composed,
 Lebeda, Regehr, Kamath, Steinke, "Avoiding Pitfalls for Privacy Accounting of Subsampled Mechanisms
 under Composition", 2024.
 """
@@ -184,15 +184,16 @@ def fixed_size_sample(noise_multiplier: float, sample_size: int, population: int
 def sampled_epsilon(counts: Mapping[SampledRelease, int], delta: float) -> float:
     """Return an epsilon at ``delta`` of sampled Gaussian releases if one member is replaced.
 
-    The pairs are composed numerically and rounded up, by a relative 1e-5 or so. The result is never
-    more than the closed form for as many Gaussian releases that include every member.
+    The pairs are composed numerically, and the result is rounded up, by a relative 1e-5 or so. It
+    never exceeds the closed form for the same number of Gaussian releases that include every
+    member.
 
     Args:
         counts: the number of releases of each kind, from 0; adaptive composition is covered.
         delta: from 0 to below 1.
 
     Returns:
-        Infinite for delta = 0 (and below 1e-300) unless there are no releases.
+        An epsilon; infinite for a delta below 1e-300, unless there are no releases.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -231,16 +232,16 @@ def poisson_gaussian_epsilon(
     Args:
         noise_multiplier: standard deviation of the noise over the clip of one gradient, positive.
         sampling_rate: above 0 and up to 1.
-        steps: from 0; each may depend on what was released before.
+        steps: the number of steps, from 0; each may depend on what was released before.
         delta: from 0 to below 1.
 
     Returns:
-        Infinite for delta = 0 (and below 1e-300) unless there are no steps.
+        An epsilon; infinite for a delta below 1e-300, unless there are no steps.
 
     Raises:
         ConfigError: an argument is out of range.
 
-    Source: the module's.
+    Source: see the module's docstring.
 
     >>> round(poisson_gaussian_epsilon(1.0, 0.01, 1000, 1e-5), 4)
     2.8434
@@ -295,16 +296,16 @@ def sampled_without_replacement_gaussian_epsilon(
         noise_multiplier: standard deviation of the noise over the clip of one vector, positive.
         sample_size: from 1 to ``population``.
         population: from 1.
-        rounds: from 0; each may depend on what was released before.
+        rounds: the number of rounds, from 0; each may depend on what was released before.
         delta: from 0 to below 1.
 
     Returns:
-        Infinite for delta = 0 (and below 1e-300) unless there are no rounds.
+        An epsilon; infinite for a delta below 1e-300, unless there are no rounds.
 
     Raises:
         ConfigError: an argument is out of range.
 
-    Source: the module's.
+    Source: see the module's docstring.
 
     >>> round(sampled_without_replacement_gaussian_epsilon(2.0, 10, 100, 100, 1e-5), 4)
     7.8049

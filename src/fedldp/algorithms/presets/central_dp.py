@@ -14,10 +14,10 @@
 
 Source: R. Geyer, T. Klein, M. Nabi, "Differentially Private Federated Learning: A Client Level
 Perspective", 2017, Algorithm 1. Nothing protects a client from the server. The scale of the
-published noise is the median of private norms, so there is no guarantee against someone who
-sees only the broadcasts. With a fixed `clip`, which is ours, there is one; see McMahan, Ramage,
-Talwar, Zhang 2018. The noise comes from the server's own randomness: anyone who knows that (in
-a simulation, the seed) can subtract it.
+published noise is the median of private norms, so there is no guarantee against someone who sees
+only the broadcasts. With a fixed `clip`, which is our addition, there is such a guarantee; see
+McMahan, Ramage, Talwar, Zhang 2018. The noise comes from the server's own randomness: anyone who
+knows this randomness (in a simulation, the seed) can subtract the noise.
 
 With ``noise = "discrete-gaussian"``, also ours, no step before the broadcast uses floats: a client
 rounds its change to a public grid and clips it there, in integers; the sum is exact, and so is the
@@ -28,7 +28,7 @@ can be deployed:
     server_step   W + step (sum + discrete Gaussian of deviation sigma S)/m
 
 A secure sum carries such reports too: the server then sees their exact sum. The line for the
-broadcasts does not count on sampling: every client is charged for every round.
+broadcasts does not rely on sampling: every client is charged for every round.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@
     server_step   mean -> of statistics, the ridge regression
                        -> step of `server_optimizer` -> weights of the next Broadcast
 
-No paper defines it, and it claims only what its mechanism proves. Published systems fix these
-settings under their own names.
+No paper defines this system, and it claims only what its mechanism proves. Published systems fix
+these settings under their own names.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ def composed(settings: Settings) -> Composition:
     if settings.mechanism in _BARE:
         calibration = Fixed(every=bare(settings))
     elif settings.mechanism == _SHARE:
-        # With a budget for a run, a client drawn anew in each round would pay for all rounds.
+        # With a budget for a run, a client that may be drawn in every round would pay for all
+        # rounds.
         participation = participation_of(settings, default="balanced")
         calibration = shares(settings, bound, participation)
     else:
@@ -211,15 +212,15 @@ def composed(settings: Settings) -> Composition:
 
 
 _BARE = ("none", "codes")
-"""What may replace the mechanism and randomises nothing."""
+"""Replacements for the mechanism that randomise nothing."""
 
 _SHARE = SharedGaussian.name
 
 _OF_RANGES = ("ranges", "range_floor", "range_margin")
-"""Settings of ranges, except the fixed one, which is a fallback."""
+"""Settings of ranges, except the fixed range, which is a fallback."""
 
 _PEOPLE, _NOISE = "person_gradients", IntegerGaussian.name
-"""These two only go together: exact sums over people, and the noise on them."""
+"""Exact sums over people, and the noise on them; each is allowed only with the other."""
 
 
 def of_people(settings: Settings) -> Composition:

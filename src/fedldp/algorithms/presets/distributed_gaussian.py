@@ -15,19 +15,19 @@
         v
     server_step   signed, rotated back, clip/(radius n) times it -> W + mean change, next Broadcast
 
-A report on its own has one share of noise, which protects little: that is the server's line. The
-sum has all shares: the line of the `summing-server` states what it reveals, and `epsilon` sets that
-line. A simulation takes the sum in the server step. A deployment masks the very same words, and
-always sums them.
+A report on its own has one share of noise, which protects little, as the server's line states. The
+sum has all shares; the line of the `summing-server` states what the sum reveals, and `epsilon` sets
+that line. A simulation takes the sum in the server step. A deployment masks the very same words,
+and always sums them.
 
 If a round has fewer than all clients, they take turns in an order that is drawn once: nobody takes
-part in more than ceil(rounds clients_per_round/num_clients) rounds, and every client counts its
-own. The guarantee does not rely on keeping secret who takes part.
+part in more than ceil(rounds clients_per_round/num_clients) rounds, and every client counts its own
+rounds. The guarantee does not rely on keeping secret who takes part.
 
 Source: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
-Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding,
-the law of sums of shares, and the modulus follow it. Ours: the noise is solved from the closed
-form of the Gaussian (``numerics.gaussian.shares_mu``), and rounding is not repeated when its
+Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding, the
+law of sums of shares, and the modulus follow it. Two things are ours: the noise is solved from the
+closed form of the Gaussian (``numerics.gaussian.shares_mu``), and rounding is not repeated when its
 result is too long.
 """
 

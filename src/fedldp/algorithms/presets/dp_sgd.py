@@ -12,8 +12,8 @@
         v
     server_step   uniform mean -> weights of the next Broadcast
 
-The sampling rate is batch_size over the mean number of examples of a client, so both it and the
-number of steps are public. It protects one example of a client from the server; it does not protect
+The sampling rate is batch_size over the mean number of examples of a client, so both the rate and
+the number of steps are public. The system protects one example of a client from the server, but not
 a client as a whole.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 def dp_sgd(settings: Settings) -> Composition:
     """DP-SGD on every client; ``batch_size`` is the mean size of a Poisson sample.
 
-    It claims nothing: the proof of Abadi et al. covers a single data set, and other neighbouring
-    data.
+    It claims nothing, because the proof of Abadi et al. covers a single data set, and other
+    neighbouring data.
     """
     return Composition(
         local=NoisySteps(settings=settings),

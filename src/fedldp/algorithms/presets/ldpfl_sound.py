@@ -22,7 +22,7 @@ What is proven: pure epsilon for one example (x, y), including its label, in the
 number of rounds. The encoder is fixed, the choice of round and batch looks at no example, and given
 the weights at which it is taken, the randomised gradient follows from (x, y) alone. Everything that
 is sent later follows from that gradient. docs/privacy/papers.md has the proof. A client keeps what
-it made of a round's examples, so that a repeated request for a round draws nothing anew.
+it computed from a round's examples, so a repeated request for a round makes no new draws.
 
 It differs from LDPFL in four ways, each for a reason. The encoder is public: an encoder trained on
 the client's examples would make the features of one example depend on all others. The label is
@@ -30,9 +30,9 @@ covered. The mechanism is calibrated to the whole vector, not bit by bit. And th
 randomised, not the features: noise of this size makes features useless as inputs of a network, but
 leaves the mean of many gradients of a linear classifier useful.
 
-Source: ours, for the task of Chamikara et al. 2022 (``ldpfl``); the mechanism is PrivUnit
-(Bhowmick et al. 2018), by default, and gradients that are randomised one by one are those of Duchi,
-Jordan, Wainwright 2013, "Local Privacy and Statistical Minimax Rates".
+Source: ours, for the task of Chamikara et al. 2022 (``ldpfl``); the mechanism is PrivUnit (Bhowmick
+et al. 2018), by default, and randomising gradients one by one follows Duchi, Jordan, Wainwright
+2013, "Local Privacy and Statistical Minimax Rates".
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ from fedldp.mechanisms.none import Plain
     ),
 )
 def ldpfl_sound(settings: Settings) -> Composition:
-    """Sound LDPFL; no publication claims anything of it."""
+    """Sound LDPFL; no publication claims anything about it."""
     features = OrientedFeatures(
         cells=settings.cells, orientations=settings.orientations, dataset=settings.dataset
     )

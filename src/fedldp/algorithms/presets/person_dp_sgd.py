@@ -17,14 +17,14 @@ With ``channel = named`` each site adds all the noise that each of its people ne
 server and the other sites. With ``channel = sum`` a secure sum hides each report, and every site
 adds a share; together the shares are the noise of one site. With ``channel = central`` sites send
 sums in clear to a server that they trust, which draws the noise to protect against those who see
-only broadcasts. All people take part in every step; in a simulation, with ``sample_rate`` below 1,
-a secret Poisson sample of them.
+only broadcasts. All people take part in every step; in a simulation with ``sample_rate`` below 1, a
+secret Poisson sample of the people takes part.
 
-Source: inter-silo record-level privacy as A. Lowy, M. Razaviyayn, "Private Federated Learning
-Without a Trusted Server", ICLR 2023; the noise in a sum as P. Kairouz, Z. Liu, T. Steinke, "The
-Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation", ICML
-2021; clipped gradients as M. Abadi et al., CCS 2016. Ours are the unit of a person, and exact
-integers from the gradients on.
+Source: inter-silo record-level privacy as in A. Lowy, M. Razaviyayn, "Private Federated Learning
+Without a Trusted Server", ICLR 2023; the noise in a sum as in P. Kairouz, Z. Liu, T. Steinke, "The
+Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation", ICML 2021;
+clipped gradients as in M. Abadi et al., CCS 2016. Ours are the unit of a person, and exact integers
+from the gradients on.
 """
 
 from __future__ import annotations

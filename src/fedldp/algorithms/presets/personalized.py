@@ -17,15 +17,14 @@
 Clients tell the server (epsilon_i, delta_i, c_i), and so sigma_i, before training; they are public.
 The paper sets delta_i = 1/|D_i|, which then reveals the number of the client's examples.
 
-The paper claims more than holds. The Gaussian's sigma_i assumes that reports differ by at most 1 in
-L2 norm, while the clip proves 2 c_i sqrt(d). The sign's sigma_i comes from a formula for epsilon up
-to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent their reports
-before the server selects some, so all pay in every round.
+The paper's claim is stronger than what holds. The Gaussian's sigma_i assumes that reports differ by
+at most 1 in L2 norm, while the clip proves 2 c_i sqrt(d). The sign's sigma_i comes from a formula
+for epsilon up to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent
+their reports before the server selects some, so all pay in every round.
 
 Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
-Personalized Settings", Appl. Sci. 2023, 13(7), 4168. The paper does not state U, the number of
-local steps; the concentration of the Dirichlet partition; or what (C) does if it selects
-nobody.
+Personalized Settings", Appl. Sci. 2023, 13(7), 4168. The paper does not state the number U of local
+steps, the concentration of the Dirichlet partition, or what (C) does if it selects nobody.
 """
 
 from __future__ import annotations

@@ -17,11 +17,12 @@
 Client i chooses (epsilon_i, delta_i) for all that it sends in the run. It takes part in T_i rounds,
 and each gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(mu_i, 1) are
 (epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public. With
-selects_first the server draws, before the run, which clients each round selects, and tells T_i.
+selects_first the server draws, before the run, which clients each round selects, and announces T_i.
 
 With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
-``largest_epsilon``, and the server takes the plain mean of their sum. The server needs nobody's
-epsilon, and the noise of each report keeps its client's budget. The sum reveals the total noise.
+``largest_epsilon``, and the server takes the plain mean of their sum. The server need not know any
+client's epsilon, and the noise of each report keeps its client's budget. The sum reveals the total
+noise.
 
 Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. A
 deployment draws discrete noise, for which the same mu holds up to 1e-100.
@@ -126,7 +127,7 @@ def _summed_noise(untrusted: int) -> str:
     ),
 )
 def personalized_sound(settings: Settings) -> Composition:
-    """Personalised LDP that keeps its budgets; no publication claims anything of it."""
+    """Personalised LDP that keeps its budgets; no publication claims anything about it."""
     check_each(settings)
     if settings.channel == "sum":
         return in_sums(settings)

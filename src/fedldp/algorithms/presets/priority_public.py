@@ -61,7 +61,7 @@ from fedldp.algorithms.uneven import OFFERS, Uneven
     *OFFERS,
 )
 def priority_public(settings: Settings) -> Composition:
-    """Feature priority with public importance; the paper makes no claim of this variant."""
+    """Feature priority with public importance; the paper makes no claim about this variant."""
     return Composition(
         local=DenseFirst(),
         bound=InNorm(clip=settings.clip, send=settings.send),

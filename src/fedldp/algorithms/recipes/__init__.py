@@ -71,8 +71,8 @@ class Expected:
 
     Attributes:
         accuracy: 0 to 1, after the last round; the upper end if the source gives a range.
-        tolerance: how far a mean over seeds may be from it, 0 to 1. It covers the paper's rounding,
-            its own deviation if known, and what it does not state.
+        tolerance: how far a mean over seeds may be from the paper's number, 0 to 1. It covers the
+            paper's rounding, the paper's own deviation if known, and what the paper does not state.
         lowest: the lower end of such a range.
     """
 
@@ -103,7 +103,8 @@ class Recipe:
         source: the source that it reproduces, if any.
         expected: the source's number, if it gives one.
         same_as: the recipe that has the same configuration, because papers show some runs twice.
-            This one has its own source, and may have another number. None for the first of them.
+            This recipe has its own source, and may have a different number. None for the first of
+            these recipes.
 
     >>> from fedldp.algorithms.recipes import find_recipe
     >>> print(find_recipe("ldp-fl-mnist").description)

@@ -49,13 +49,13 @@ def attack(
 
     Args:
         config: the configuration of the system, which may be a user's own.
-        dataset: its data; None: loaded by ``config.dataset``.
-        seed: of all the adversary's randomness, from 0 to below 2**32; the same seed repeats the
-            attack.
+        dataset: the system's data; None: loaded by ``config.dataset``.
+        seed: the seed of all the adversary's randomness, from 0 to below 2**32; the same seed
+            repeats the attack.
         quick: whether to try little instead of much.
         effort: how much to try, in place of what ``quick`` says.
         data_dir: the data folder.
-        tell: is called with a line before each kind of attack.
+        tell: called with a line before each kind of attack.
 
     Raises:
         FedldpError: the configuration or the data is refused, or a run fails.

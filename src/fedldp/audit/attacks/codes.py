@@ -22,7 +22,7 @@ from fedldp.training.tensors import one_thread
 OWN = "every client has its own encoder, so one client's bits do not say what another's mean"
 
 _SHARE = 0.75
-"""The share of public images to which the decoder is fitted; the others tell how far to trust
+"""The share of public images to which the decoder is fitted; the others show how far to trust
 it."""
 
 

@@ -119,7 +119,7 @@ def first_layer(weights: Floats, biases: Floats, slopes: Floats | None = None) -
     Args:
         weights: changes of the layer's weights in each round, shape (rounds, units, inputs).
         biases: changes of its biases, shape (rounds, units).
-        slopes: used in place of the changes of the biases; None: these changes.
+        slopes: numbers used in place of the changes of the biases; None: the changes are used.
     """
     along = biases if slopes is None else slopes
     below = float(np.sum(along * along))

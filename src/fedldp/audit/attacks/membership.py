@@ -3,7 +3,7 @@
 If the data name persons, the question is about a person, whose score is the mean over its rows.
 
 Many clients, or runs, are simulated, each on a random half of a pool of examples. Some are the
-adversary's shadows, whose members it knows; the others are targets, each attacked on its own.
+adversary's shadows, whose members it knows; the others are targets, each attacked separately.
 
     loss threshold   small loss under what was sent: a member     Yeom, Giacomelli, Fredrikson, Jha
                                                                    2018

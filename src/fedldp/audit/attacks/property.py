@@ -29,7 +29,7 @@ SHARES = tuple(tenths / 10 for tenths in range(10))
 """Shares of the class that clients have."""
 
 _MOST_EXAMPLES = 500
-"""From how many of its examples the adversary computes mean gradients."""
+"""The number of its examples from which the adversary computes mean gradients."""
 
 
 def of_reports(scenario: AttackScenario, clients: int, label: int | None = None) -> list[Result]:

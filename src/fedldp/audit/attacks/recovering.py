@@ -2,8 +2,9 @@
 
 An attack finds a noisy image z in a report. The adversary knows the mean m of public images, and
 the mean of each class, and guesses the class from the report. From its own images it learns how far
-to trust the class and the finding: from b = m + t (m_class - m) it goes on to b + s (z - b), with
-one s for each pixel. So noise does not mislead it. The error is relative to the error of m alone.
+to trust the class and the finding: the guess is b + s (z - b) with b = m + t (m_class - m), and s
+is learned for each pixel. So noise does not mislead the adversary. The error is relative to the
+error of m alone.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Prior:
     """What images look like, judging by public images.
 
     Attributes:
-        mean: the mean of all, shape (pixels,).
-        classes: the mean of each class, shape (classes, pixels).
+        mean: the mean of all images, shape (pixels,).
+        classes: the mean image of each class, shape (classes, pixels).
         low: the smallest value of a pixel.
         high: the largest value of a pixel.
     """
@@ -55,7 +56,7 @@ class Shrinking:
 
     Attributes:
         prior: see ``Prior``.
-        class_trust: how far the guess moves from the mean towards that of the guessed class.
+        class_trust: how far the guess moves from the mean towards the mean of the guessed class.
         trust: how far each pixel of the finding is trusted, from 0 to 1, shape (pixels,).
     """
 

@@ -56,7 +56,7 @@ from fedldp.training.tensors import one_thread
 Floats = NDArray[np.float64]
 
 _DRAWS = 16
-"""Over how many draws of the server's own randomness the estimate is averaged."""
+"""The number of draws of the server's own randomness over which the estimate is averaged."""
 _OTHERS = 200
 
 
@@ -65,14 +65,14 @@ class AttackScenario:
     """A run's server, and examples that it and the clients have.
 
     Attributes:
-        config: the run's, with its schedule.
-        inputs: its data.
+        config: the run's configuration, with its schedule.
+        inputs: the run's data.
         seed: the seed of the attack.
         size: number of examples of the attacked client, or of persons, if the data name them.
         pool: candidates whose membership is asked, twice as many as ``size``.
         public: the adversary's own examples.
         private: examples of clients.
-        rounds: how many the adversary looks at.
+        rounds: the number of rounds that the adversary looks at.
         visits: the most work that whole runs may take, in examples trained on, times weights; if a
             run would take more, its clients get fewer examples.
     """
@@ -104,7 +104,7 @@ class AttackScenario:
 
         Args:
             config: what is attacked.
-            dataset: its data; None: loaded by ``config.dataset``.
+            dataset: the data; None: loaded by ``config.dataset``.
             seed: the seed of the attack.
             most_examples: the largest number of examples of the attacked client.
             rounds: the largest number of rounds that are examined.
@@ -180,7 +180,7 @@ class AttackScenario:
 
     @cached_property
     def role(self) -> ClientRole:
-        """The client's role, without a secure sum, whose messages but the total all look random."""
+        """The client's role, without a secure sum, whose messages but the total look random."""
         return self._algorithm.client(self.client, CPU)
 
     @cached_property
@@ -221,7 +221,7 @@ class AttackScenario:
         """Return what a client's reports say about its updates, shape (rounds, d).
 
         Args:
-            examples: the client's.
+            examples: the client's examples.
             number: the number of the client, which determines its randomness.
 
         Returns:
@@ -270,7 +270,7 @@ class AttackScenario:
         return "examples" if self.inputs.dataset.train.people is None else "persons"
 
     def some(self, examples: Examples, count: int, *labels: int) -> Examples:
-        """Return ``count`` random examples, drawn anew for each set of labels."""
+        """Return ``count`` random examples, drawn separately for each set of labels."""
         generator = np.random.default_rng([self.seed, *labels])
         return examples.taken(generator.choice(len(examples), count, count > len(examples)))
 
@@ -349,7 +349,7 @@ def client_of(examples: Examples, persons: NDArray[np.integer]) -> Examples:
 
 
 def _first(train: Examples, rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return the first of a client's rows: of whole persons, at least two."""
+    """Return a client's first rows; if the data name persons, all rows of at least two persons."""
     if train.people is None:
         return rows[:most]
     whose = train.people[rows]
@@ -367,10 +367,10 @@ def published(
     """Return the server's states of a run: before its first round, and after each.
 
     Args:
-        config: the run's, with its schedule.
-        inputs: its data, and which client has which examples.
+        config: the run's configuration, with its schedule.
+        inputs: the run's data, and which client has which examples.
         rounds: how many rounds to run.
-        seed: of all randomness except the partition; None: the configuration's.
+        seed: the seed of all randomness except the partition; None: the configuration's seed.
 
     Raises:
         RunError: a round gave unusable weights.

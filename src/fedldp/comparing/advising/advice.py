@@ -248,7 +248,7 @@ class Advice:
         return word, text + self._same_noise(trust)
 
     def _same_noise(self, trust: str) -> str:
-        """Return a sentence if sums and one server have other verdicts but equal noise."""
+        """Return a sentence if sums and one server have different verdicts despite equal noise."""
         two = ("sum", "central")
         if trust not in two or self.unit == "client-run" or not self.learns:
             return ""
@@ -336,7 +336,7 @@ class Advice:
     # In words
 
     def costs(self) -> list[str]:
-        """Return in sentences what each choice costs, from differences of runs."""
+        """Return in sentences what each choice costs, from differences between runs."""
         found: list[str] = []
         free, clipped = self.free(FREE).mean(), self.free(CLIPPED).mean()
         larger = self.free(LARGER).mean()
@@ -382,7 +382,7 @@ class Advice:
         return found
 
     def _of_rare(self) -> str:
-        """Return what helps a model to name rare classes, and its cost."""
+        """Return what helps a model to name rare classes, and what that costs."""
         count = self.data.num_classes
         text = "the model seldom names rare classes, and noise is not the reason. "
         if count == 2:
@@ -601,7 +601,7 @@ class Advice:
         trust, epsilon = self.best
         figure = self.at(trust, epsilon)
         assert figure.chosen is not None
-        # With its target, so that a run, its page and its card begin with the requested guarantee.
+        # The file keeps the target, so that run, page and card begin with the requested guarantee.
         config = self.comparison.configuration(
             Cell(TABLE, self.sites, figure.name, epsilon), figure.chosen, 0
         )

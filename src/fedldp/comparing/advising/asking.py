@@ -1,6 +1,7 @@
 """Turns a user's arguments into a checked request for advice, or refuses with one clear line.
 
-Only the owner of the table sees these lines: they reveal private rows, and are sent to nobody.
+Only the owner of the table sees these lines, because they reveal private rows. They are sent to
+nobody.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ NO_NOISE = 1e4
 """The epsilon of runs whose noise is too small to matter."""
 
 NO_CLIP = 3.0
-"""A clip above every gradient: an example has norm sqrt(1.09), so its gradient has at most 2.05."""
+"""A clip above every gradient: an example has norm sqrt(1.09), and its gradient at most 2.05."""
 
 _PEOPLE: Settings = {
     "system": "person_dp_sgd", "model": "logistic", "features": "unit-norm", "epsilon": 1.0,
@@ -152,7 +152,7 @@ def starting_point(unit: str, adversary: str) -> Settings:
 
 
 def unit_of(data: Dataset) -> TargetUnit:
-    """Return the protected unit; see the module."""
+    """Return the protected unit; see the module's docstring."""
     if data.num_people is not None:
         return "person"
     return "client-run" if len(data.clients or ()) >= MANY else "record"
@@ -164,8 +164,8 @@ class AdviceRequest:
 
     Attributes:
         settings: settings of the data: the table, its columns, and the declarations about them.
-        epsilons: ascending.
-        tries: the most tries of each contestant.
+        epsilons: the epsilons, ascending.
+        tries: the largest number of tries of each contestant.
         seeds: the seeds to measure; None for the default ones.
     """
 

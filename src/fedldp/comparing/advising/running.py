@@ -45,15 +45,15 @@ def advise(
 ) -> Advice:
     """Return who can be protected with a table, under which trust, and at what cost.
 
-    Short runs of existing compositions under each trust, at equal epsilons and with equal tries,
-    beside runs without protection. The runs look at private rows, and their results are not
-    private: see ``Advice.warnings``.
+    Makes short runs of existing compositions under each trust, at equal epsilons and with equal
+    tries, and runs without protection to compare with. The runs look at private rows, and their
+    results are not private; see ``Advice.warnings``.
 
     Args:
         table: a .csv or .parquet file; or a .toml file that names one and declares its columns.
         client: the column that names the client, or site, of a row.
         person: the column that names the person of a row; without it the unit is a row, or a whole
-            client if there are 100 or more.
+            client if there are 100 clients or more.
         label: the column of the classes; "label" by default.
         settings: other declarations about the data, by dotted name: "scale_columns.age", ...
         epsilon: the epsilons of the guarantees, ascending.

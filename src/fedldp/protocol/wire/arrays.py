@@ -77,7 +77,7 @@ def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 def read_arrays(message: bytes) -> Arrays:
     """Return the arrays of ``pack_arrays``, by name, ascending.
 
-    The arrays are read-only views of ``message``. Reading needs memory for their headers alone: at
+    The arrays are read-only views of ``message``. Reading needs memory only for their headers: at
     most ten times the size of a message that has nothing but headers, and very little compared with
     a model.
 

@@ -125,7 +125,8 @@ def read_request(message: bytes) -> RoundRequest:
     """Return the request that ``message`` holds.
 
     The arrays are read-only views of ``message``. The weights are finite, and the ranges are valid
-    and match the weights. Public arrays are not checked: only the system that reads them knows how.
+    and match the weights. Public arrays are not checked, because only the system that reads them
+    knows how to check them.
 
     Raises:
         WireError: ``message`` is malformed or of another version.

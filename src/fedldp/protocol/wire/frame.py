@@ -45,8 +45,8 @@ def kind_of(message: bytes) -> int:
     """Return the number after the version, if the frame is complete and of this version.
 
     Raises:
-        WireError: it is not a message of fedldp, has another version, or does not have the length
-            that it states.
+        WireError: ``message`` is not a message of fedldp, has another version, or does not have the
+            length that it states.
     """
     if type(message) is not bytes:  # another type could change while views of it exist
         raise malformed(f"it is a {type(message).__name__}, not bytes")
@@ -81,7 +81,7 @@ def to_text(raw: bytes, longest: int) -> str:
     """Return the name that ``raw`` holds in UTF-8.
 
     Raises:
-        WireError: it is not UTF-8, or is empty, too long or not printable.
+        WireError: ``raw`` is not UTF-8, or is empty, too long or not printable.
     """
     try:
         text = raw.decode()

@@ -1,8 +1,8 @@
 """What crosses a client's boundary: a RoundRequest comes in, one RoundReply goes out.
 
-Nothing else crosses it. A RoundRequest holds a Broadcast, the name of its run, and the number of
-the phase that it opens. A RoundReply is a Report or a Refusal. ``codec`` turns both into bytes and
-back.
+Nothing else crosses the boundary. A RoundRequest holds a Broadcast, the name of its run, and the
+number of the phase that it opens. A RoundReply is a Report or a Refusal. ``codec`` turns both into
+bytes and back.
 
 ``Sensitive`` marks a value that must stay inside. Only an encoder opens it. It refuses to be
 pickled, so it cannot reach even another process of the simulator.
@@ -73,8 +73,8 @@ class RoundRequest:
         run: the name of its run, 1 to 200 printable characters.
         phase: which phase of the round, counted from 0; most systems have one phase in a round.
         broadcast: what the server tells, including the round.
-        own: what single clients are told in addition: public arrays by name, by client. Only the
-            server's request has it; a client's message holds that client's arrays alone.
+        own: what single clients are told in addition, as public arrays by name for each client.
+            Only the server's request has it; a client's message holds that client's arrays alone.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""The claims of the papers' texts, sentence by sentence, beside measured or computed results.
+"""The claims of the papers' texts, sentence by sentence, next to measured or computed results.
 
 Each paper has a module with its claims in the order of its text. Every time a page is made, the
 committed results decide whether a claim holds: no verdict is written by hand. If a claim does not
@@ -14,7 +14,7 @@ from typing import Any
 Numbers = Sequence[float]
 
 Groups = tuple[tuple[int, ...], tuple[int, ...]]
-"""Two groups of a claim's cells, by their positions; one that stands twice counts twice."""
+"""Two groups of a claim's cells, by their positions; a cell that occurs twice counts twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ class PaperClaim:
         derive: computes the numbers to show from their accuracies in percent, in order.
         ours: a template for these numbers.
         holds: whether the claim holds, given these numbers.
-        above: pairs of groups of cells: the claim says that the first has the higher mean, and
-            holds if it does so by more than the standard error of the seeds.
+        above: pairs of groups of cells: the claim says that the first group has the higher mean,
+            and it holds if the difference exceeds the standard error of the seeds.
         cause: why the claim does not hold: a cause that a run has tested, or a text that begins
             with "not known". None if it holds, or if nothing is measured.
         cost: what a measurement would take, for a claim that has no recipe.

@@ -54,7 +54,7 @@ def _corollary(found: Numbers) -> Numbers:
 
 
 def _larger(found: Numbers) -> Numbers:
-    """Return how a mean's variance changes with twice the radius, and with 100 clients for one."""
+    """Return how a mean's variance changes with twice the radius, and with 100 clients, not one."""
     one, twice, many = (
         TwoPoint(1.0).mean_variance(radii)[1] for radii in ([1.0], [2.0], [1.0] * 100)
     )

@@ -18,7 +18,7 @@ from fedldp.reproduction.known import KNOWN
 from fedldp.reproduction.statements import least_epsilon
 
 _WITHIN = 5.0
-"""Points: three or ten clients with some hundred examples each scatter by so much."""
+"""The scatter, in points, of results with three or ten clients of some hundred examples each."""
 
 _FIGURES = {
     2: ("mnist", "MNIST, IID", 88.7, ("llh", "lmh", "lhh")),

@@ -19,12 +19,12 @@ class Stated:
     """A statement's headline about a run; see ``fedldp.reporting.text.headline``.
 
     Attributes:
-        epsilon: the smallest that is stated; infinite if nothing is.
+        epsilon: the smallest stated epsilon; infinite if none is stated.
         delta: the delta of that epsilon.
         idealised: whether it holds only for noise in real arithmetic, not for the numbers sent.
         by: who states it; see ``fedldp.accounting.guarantees.Guarantee``.
         unit: what is protected.
-        adversary: against whom.
+        adversary: against whom it is protected.
         behind_sums: see ``fedldp.reporting.text.behind_sums``.
     """
 
@@ -53,7 +53,7 @@ class Stated:
 
     @classmethod
     def of(cls, privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None) -> Stated:
-        """Return what a statement says; lines for real numbers come before idealised ones.
+        """Return what a statement says; lines for the numbers that are sent come first.
 
         Args:
             privacy: the statement.

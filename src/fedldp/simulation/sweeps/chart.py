@@ -107,10 +107,10 @@ def finished(figure: Any, path: Path | None, lines: int) -> Any:
 
 
 _STYLE = {"svg.hashsalt": "fedldp", "svg.fonttype": "none", "pdf.fonttype": 42}
-"""Keep text as text: some publishers refuse fonts as outlines (type 3, the default)."""
+"""Keep text as text, because some publishers refuse fonts as outlines (type 3, the default)."""
 
 _UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""Make equal figures equal files."""
+"""Make equal figures give equal files."""
 
 Point = tuple[float, float, float]
 """An epsilon, a mean and its deviation; shares in percent."""
@@ -141,7 +141,7 @@ def _name(cell: Cell) -> str:
 
 
 def _draw_points(axes: Any, name: str, points: list[Point], place: int) -> None:
-    # A logarithmic axis has no place for an epsilon of 0; it is drawn at the left end.
+    # A logarithmic axis has no place for an epsilon of 0, so it is drawn at the left end.
     draw_line(axes, name, [point for point in points if 0 < point[0] < math.inf], place)
     for epsilon, mean, deviation in points:
         if not 0 < epsilon < math.inf:

@@ -1,4 +1,4 @@
-"""Several tasks at once on a Ray cluster, one on each CPU; ``Processes`` is its local twin."""
+"""Several tasks at once on a Ray cluster, one on each CPU; ``Processes`` does so locally."""
 
 from __future__ import annotations
 

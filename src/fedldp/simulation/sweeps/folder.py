@@ -27,7 +27,7 @@ NAME = "sweep.json"
 
 
 def check_place(path: Path, design: Design) -> None:
-    """Refuse a folder in which this sweep can neither be made nor continue.
+    """Refuse a folder in which this sweep can be neither started nor continued.
 
     Raises:
         FedldpError: the folder holds something else, or a sweep that does not fit.

@@ -69,7 +69,7 @@ class Design:
             )
 
     def lacking(self) -> dict[str, list[str]]:
-        """Return, by recipe, the settings that it lacks and runs without."""
+        """Return the settings that each recipe lacks and runs without, by recipe."""
         found = {
             name: [key for key in [*self.settings, *self.grid] if not _has(config, key)]
             for name, config in self.bases.items()
@@ -85,7 +85,7 @@ class Job:
         recipe: the recipe's name.
         settings: what identifies its cell of the table: "recipe", and the grid's settings.
         seed: the seed of the run.
-        config: the run's configuration, or None if that is refused.
+        config: the run's configuration, or None if it is refused.
         refused: why it is refused, in one line.
     """
 

@@ -1,7 +1,8 @@
 """Several runs at once, in processes that each do one run after another with one thread.
 
-The processes are separate programs, not a pool of ``multiprocessing``: a pool would run the script
-that called ``fedldp.sweep`` or ``fedldp.compare`` again in each process. A process ends with its
+The processes are separate programs, not a pool of ``multiprocessing``, because a pool would run the
+script that called ``fedldp.sweep`` or ``fedldp.compare`` again in each process. A process ends with
+its
 connection: when the connection is closed, and when this process dies for whatever reason.
 """
 
@@ -74,7 +75,7 @@ class _Worker(Generic[Task]):
             return DIED
 
     def end(self) -> None:
-        # Its task is no longer needed, or can be continued: a run folder is always whole.
+        # Its task is no longer needed, or can be continued, because a run folder is always whole.
         self._process.kill()
         self._process.wait()
         self.connection.close()
@@ -126,7 +127,8 @@ class Processes(Generic[Task]):
         at_once = max(1, min(self.at_most, len(tasks)))
         each = self.at_most // at_once
         work = self._work.with_workers(each)
-        # Not in this process if a run may start others, which would run its caller's script again.
+        # If a run may start processes, it is not done here: they would run the caller's script
+        # again.
         if at_once > 1 or each > 1:
             _all_of(tasks, work, self._workers, at_once, done, tick, go_on)
             return
@@ -173,7 +175,7 @@ def _all_of(
 
 def serve(descriptor: int) -> None:
     """Do tasks, in the process that was started for them."""
-    os.dup2(2, 1)  # prints of a user's model must not mix with results
+    os.dup2(2, 1)  # what a user's model prints must not mix with results
     connection = Connection(descriptor)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     work: Work[Any] = connection.recv()

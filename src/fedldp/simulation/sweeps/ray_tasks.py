@@ -39,7 +39,7 @@ from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, ver
 from fedldp.simulation.sweeps.one_run import RunContext, RunTask, attempt
 
 SECONDS = 30.0
-"""The minimum length of a stretch in seconds; it ends with the round it is then in."""
+"""The minimum length of a stretch in seconds; it ends with the round that is then under way."""
 
 _TICK = 0.5
 _LAST = {"checkpoint": 1, "summary.json": 2}
@@ -78,7 +78,7 @@ class RayTasks:
     """The tasks of a Ray cluster, one run on each CPU; see ``SweepExecutor``.
 
     Args:
-        cluster: the connection to it.
+        cluster: the connection to the cluster.
         context: what the runs share.
     """
 
@@ -136,7 +136,7 @@ class RayTasks:
             shutil.rmtree(task.place, ignore_errors=True)  # killed before it was written
         return self._task.remote(
             task,
-            _read(task.place, but=("arrivals", "summary.json")),  # these are made anew in any case
+            _read(task.place, but=("arrivals", "summary.json")),  # these are remade in any case
             self._plans.pop(task.place, None),
             self._dataset(task.config),
             self._public(task.config),
@@ -160,7 +160,7 @@ class RayTasks:
         return self._once(("given", drawn), lambda: fitting)
 
     def _public(self, config: RunConfig) -> Any:
-        """Return the files of the public data set that the server trains on, if it does."""
+        """Return the files of the public data set that the server trains on, if any."""
         name = getattr(config, "public_dataset", None)
         if name is None:
             return {}

@@ -42,8 +42,8 @@ class Sweep:
         out: the sweep's folder; None if nothing was kept.
         private_scores: whether some of its metrics were measured on clients' private rows.
         metric: the metric that comes first and is drawn, if one was requested.
-        score_releases: what the scores of some recipes tell about clients' examples, by name.
-        doubts: the first reason of every run whose metrics are doubtful.
+        score_releases: what the scores of some recipes reveal about clients' examples, by name.
+        doubts: for every run whose metrics are doubtful, the first reason.
     """
 
     cells: Sequence[Cell]
@@ -65,10 +65,10 @@ class Sweep:
         The epsilon is that of the requested guarantee, or else of the run's target. Without either
         it covers all that a client sends in the run, against the server; if nothing is known about
         that, it covers one "person" or one "record" where a line does. "unit" and "adversary" name
-        what it covers. It holds at the statement's delta; None is infinity: no guarantee. It is
-        proven if "stated_by" is "fedldp"; otherwise "stated_by" is the address of the user's own
-        code that states it. If "idealised" is true, it holds only for noise in ideal arithmetic,
-        and not for the numbers that are sent.
+        what it covers. The epsilon holds at the statement's delta; None means infinity, that is, no
+        guarantee. The epsilon is proven if "stated_by" is "fedldp"; otherwise "stated_by" is the
+        address of the user's own code that states it. If "idealised" is true, it holds only for
+        noise in ideal arithmetic, and not for the numbers that are sent.
         """
         return [run for cell in self.cells for run, _ in cell.runs]
 
@@ -170,7 +170,7 @@ class Sweep:
     def to_records(self) -> list[dict[str, Any]]:
         """Return the runs as flat mappings: a column for each setting, then the results.
 
-        The setting is "epsilon", and what is proven is "proven_epsilon", infinite if nothing is.
+        "epsilon" is the setting, and "proven_epsilon" is what is proven, infinite if nothing is.
         "stated_epsilon" is what "stated_by" states: the same number if that is "fedldp", and an
         unproven one if it is the user's own code. Both hold for the numbers that are sent, or only
         for "idealised" ones.

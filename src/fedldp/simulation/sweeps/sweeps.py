@@ -47,7 +47,7 @@ def sweep(
         recipe: a recipe's name, a .toml file's path, a configuration, or several of these.
         grid: a list of values for each setting that varies: ``{"epsilon": [1, 2, 4]}``. A recipe
             that lacks a setting of the grid runs once, without it.
-        seeds: every combination runs once with each; None takes each recipe's own.
+        seeds: every combination runs once with each; None takes each recipe's own seed.
         out: the sweep's folder. If it holds this sweep, or a part of it, the sweep continues. If
             None, the runs' folders are deleted.
         dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; None loads
@@ -59,8 +59,8 @@ def sweep(
         cluster: "auto" or the address of a Ray cluster, each of whose CPUs then does one run at a
             time, instead of ``workers``; see docs/cluster.md.
         guarantee: the guarantee whose epsilon is shown, as "UNIT:ADVERSARY", such as
-            "person:server"; None takes that of a run's target, and without a target, the first that
-            is proven.
+            "person:server"; None takes the guarantee of a run's target, and without a target the
+            first one that is proven.
         metric: the metric that is shown first and drawn: one of ``METRICS``; None takes the AUC
             where most of the test is one class, and the accuracy otherwise.
         settings: settings that are changed in all runs.
@@ -214,7 +214,7 @@ def carry_out_all(
         view: what is shown of runs.
 
     Raises:
-        FedldpError: as for ``sweep``.
+        FedldpError: the sweep cannot be made; see ``sweep``.
     """
     if out is not None:
         check_place(out, design)
