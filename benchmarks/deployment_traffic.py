@@ -197,7 +197,7 @@ def of_bits(bits: Bytes, places: Mapping[str, list[bytes]]) -> dict[str, int]:
 
 
 class Secrets:
-    """What each site trained and would have sent unmasked, computed again from the questions."""
+    """What each site trained and would have sent unmasked, computed again from the requests."""
 
     def __init__(self) -> None:
         self.weights: list[bytes] = []

@@ -18,7 +18,7 @@ After the run, the script reads the ledgers of all sites and compares them with 
 the number of reports in each round, and each site's last receipt, which only the site's own key
 opens.
 
-It prints a line of JSON. The seconds of a round run from the first question that a site gets to the
+It prints a line of JSON. The seconds of a round run from the first request that a site gets to the
 last answer that is accepted; the time in which all sites connect and identify themselves is not
 included. The kernel's TCP counts the bytes, with TLS, HTTP and the hello, for the average site.
 """
@@ -71,14 +71,14 @@ _SENT, _RECEIVED = 120, 128
 
 def host(folder: Path, sites: Sequence[int], work: float) -> None:
     """Run these sites until standard input is closed, and then print what they saw."""
-    stop, questions, answers = threading.Event(), list[float](), list[float]()
+    stop, requests, answers = threading.Event(), list[float](), list[float]()
     given: defaultdict[tuple[int, bytes], list[bytes]] = defaultdict(list)
-    """The answers of each site to each question."""
+    """The answers of each site to each request."""
 
     def answered(site: int, agent: Agent, body: bytes) -> bytes:
         asked = isinstance(read_by_site(body), Ask)
         if asked:
-            questions.append(time.monotonic())
+            requests.append(time.monotonic())
         answer = agent.answer(body, link="https")
         if asked:
             time.sleep(work)
@@ -117,7 +117,7 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
     stop.set()
     sums = [sum(each) for each in zip(*counted.values(), strict=True)]
     seen = {
-        "questions": questions,
+        "requests": requests,
         "answers": answers,
         "bytes": sums,
         "asked_again": sum(len(each) - 1 for each in given.values()),
@@ -228,7 +228,7 @@ def measured(
                 if process.poll() is None:
                     process.send_signal(signal.SIGKILL)
                 process.wait()
-        questions = sorted(when for each in told for when in each["questions"])
+        requests = sorted(when for each in told for when in each["requests"])
         answers = sorted(when for each in told for when in each["answers"])
         records = [json.loads(x) for x in (world.run / "metrics.jsonl").read_text().splitlines()]
         privacy = json.loads((world.run / "privacy.json").read_text())
@@ -242,16 +242,16 @@ def measured(
             "parameters": world.agreement.layout.size,
             "report_bytes": records[-1]["uplink_bits_per_client"] / 8,
             "accuracy": records[-1]["accuracy"],
-            "all_connected_seconds": round(questions[0] - began, 2),
-            "rounds_seconds": round(answers[-1] - questions[0], 2),
+            "all_connected_seconds": round(requests[0] - began, 2),
+            "rounds_seconds": round(answers[-1] - requests[0], 2),
             "median_round_seconds": round(statistics.median(r["seconds"] for r in records), 2),
             "after_last_answer_seconds": round(ended - answers[-1], 2),
             "server_cpu_to_listen": round(server.seconds_by(began), 2),
             "server_cpu_to_connect": round(
-                server.seconds_by(questions[0]) - server.seconds_by(began), 2
+                server.seconds_by(requests[0]) - server.seconds_by(began), 2
             ),
             "server_cpu_of_rounds": round(
-                server.seconds_by(answers[-1]) - server.seconds_by(questions[0]), 2
+                server.seconds_by(answers[-1]) - server.seconds_by(requests[0]), 2
             ),
             "server_cpu": round(server.seconds_by(ended), 2),
             "server_mebibytes": round(server.mebibytes),

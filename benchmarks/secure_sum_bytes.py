@@ -2,7 +2,7 @@
 
     python benchmarks/secure_sum_bytes.py [N,D ...]
 
-For each number of clients N and weights D, one round runs in this process. Every question and
+For each number of clients N and weights D, one round runs in this process. Every request and
 answer is packed as it would be sent, with a deployment's envelope, and keys are certified. Reports
 are one random bit for each weight. The transport (TLS, HTTP or Flower) adds further bytes. The
 script prints a row of a Markdown table for each round, with the bytes of the client that has the
@@ -86,10 +86,10 @@ class Counting:
     seconds: float = 0.0
     stores: dict[int, MemoryStore] = field(default_factory=dict)
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        phase = question.phase
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+        phase = request.phase
         for client in clients:
-            asked = pack_request(question.to(client))
+            asked = pack_request(request.to(client))
             self.down[phase] = max(self.down[phase], ENVELOPE + len(asked))
             started = time.process_time()
             sender = Sender(
@@ -103,7 +103,7 @@ class Counting:
             told = read_request(asked).broadcast
             report = alone(self.encoders[client].encoder, Sensitive(None), told, sender)
             self.seconds += time.process_time() - started
-            answer = pack_reply(report, run=question.run, phase=phase)
+            answer = pack_reply(report, run=request.run, phase=phase)
             size = (
                 ENVELOPE - DIGEST_BYTES + len(answer)
             )  # an answer has a receipt around it and no digest

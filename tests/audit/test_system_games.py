@@ -302,9 +302,9 @@ def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
 def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None:
     (game, *_) = questions(fedldp.recipe("ldp-fl-digits"), small("client-round"))
     view = game.game.view
-    view._questions[1] = game.game.attacked.question(game.game.config.rounds + 1)
+    view._requests[1] = game.game.attacked.request(game.game.config.rounds + 1)
     pair = game.game.pairs()[0]
-    with pytest.raises(RunError, match=r"refused all questions \(2 times wrong-round\)"):
+    with pytest.raises(RunError, match=r"refused all requests \(2 times wrong-round\)"):
         view.observe(pair.first, pair, TrialStreams(bytes(2 * KEY_BYTES), False))
 
 

@@ -70,7 +70,7 @@ def test_what_one_client_is_told_alone_is_in_its_question_and_in_no_other() -> N
     found = [read_request(pack_request(each)).broadcast.public for each in asked]
     assert [public["own"].tolist() for public in found[:2]] == [[2, 2], [5, 5]]
     assert found[2] == {}
-    with pytest.raises(WireError, match=r"pack question\.to\(client\)"):
+    with pytest.raises(WireError, match=r"pack request\.to\(client\)"):
         pack_request(question)
 
 

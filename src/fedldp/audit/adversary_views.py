@@ -111,14 +111,14 @@ class AdversaryView:
         attacked: the client.
         adversary: who sees what leaves the client.
         rounds: the rounds that are played, from 1.
-        asked: how often each question is asked; only a server asks more than once.
+        asked: how often each request is asked; only a server asks more than once.
     """
 
     attacked: AttackedClient
     adversary: Adversary
     rounds: tuple[int, ...]
     asked: int = 1
-    _questions: dict[int, bytes] = field(default_factory=dict, init=False)
+    _requests: dict[int, bytes] = field(default_factory=dict, init=False)
     _labels: dict[int, int] = field(default_factory=dict, init=False)
     _others: dict[int, AttackedClient] = field(default_factory=dict, init=False)
     _states: dict[int, State] = field(default_factory=dict, init=False)
@@ -132,7 +132,7 @@ class AdversaryView:
         """Return what is seen in trials with one canary of a pair, each with its own key.
 
         Raises:
-            RunError: the client answered no question of an honest server, or the server's step
+            RunError: the client answered no request of an honest server, or the server's step
                 failed on every report. Both look the same whatever the client holds, so a game
                 would find nothing and report "ok".
         """
@@ -147,7 +147,7 @@ class AdversaryView:
         if honest and self._said and not self._said["report"]:
             ((refused, times),) = self._said.most_common(1)
             raise RunError(
-                f"audit of {self.attacked.config.name()}: the client refused all questions "
+                f"audit of {self.attacked.config.name()}: the client refused all requests "
                 f"({times} times {refused}), so there is nothing to attack; the audit, or its "
                 "budget, does not suit this system"
             )
@@ -204,13 +204,13 @@ class AdversaryView:
         return (one - other) / largest if largest else None
 
     def _trial(self, canary: Canary, key: bytes) -> Iterator[_Glance]:
-        # A question that is asked again is answered from new streams.
+        # A request that is asked again is answered from new streams.
         keys = TrialKeys(key, self.attacked.real_arithmetic_only, again=self.asked > 1)
         runtime = self.attacked.runtime(canary, keys)
         if self.adversary == "server" and self.attacked.role.phases == 1:
             for round in self.rounds:
                 for _ in range(self.asked):
-                    answer = runtime.answer(self._question(round))
+                    answer = runtime.answer(self._request(round))
                     self._report(answer)
                     yield self._glance(round, answer)
             return
@@ -226,7 +226,7 @@ class AdversaryView:
                 )
             else:
                 there = self._there(round, draw)
-                own = self._report(runtime.answer(self._question(round)))
+                own = self._report(runtime.answer(self._request(round)))
                 reports = [own] if own is not None and self.attacked.index in there else []
                 reports += [
                     self._sent(client, keys, broadcast)
@@ -247,10 +247,10 @@ class AdversaryView:
             self._states[round] = self.attacked.state(round)
         return self._states[round]
 
-    def _question(self, round: int) -> bytes:
-        if round not in self._questions:
-            self._questions[round] = self.attacked.question(round)
-        return self._questions[round]
+    def _request(self, round: int) -> bytes:
+        if round not in self._requests:
+            self._requests[round] = self.attacked.request(round)
+        return self._requests[round]
 
     def _report(self, answer: bytes) -> Report | None:
         found = read_reply(answer)[2]
@@ -347,7 +347,7 @@ class AdversaryView:
         return alone(attacked.role.encoder, Sensitive(None), broadcast, sender)
 
     def _asking(self, runtime: ClientRuntime, keys: TrialKeys) -> Ask:
-        """Return a function that asks all clients a round's questions."""
+        """Return a function that asks all clients a round's requests."""
         runtimes = {self.attacked.index: runtime}
 
         def ask(
@@ -356,9 +356,9 @@ class AdversaryView:
             clients: Iterable[int],
             own: Mapping[int, Arrays] = MappingProxyType({}),
         ) -> Iterator[Report]:
-            question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast, own=own)
+            request = RoundRequest(run=RUN, phase=phase, broadcast=broadcast, own=own)
             for client in clients:
-                message = pack_request(question.to(client))
+                message = pack_request(request.to(client))
                 if client not in runtimes:
                     attacked, others = self._other(client, keys)
                     runtimes[client] = attacked.runtime(attacked.unchanged, others)

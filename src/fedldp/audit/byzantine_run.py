@@ -115,15 +115,15 @@ class _ByzantineRun:
         return Counting(direct, delays, config.num_clients, stream)
 
     def _answers(
-        self, question: SentRequest, clients: Sequence[int]
+        self, request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         honest: Sequence[int] = clients
         if self.liars:
             honest = [client for client in clients if client not in self.liars]
-        yield from Serial(self.population, self.ledger).answers(question, honest)
+        yield from Serial(self.population, self.ledger).answers(request, honest)
         for client in clients if self.liars else ():
             if client in self.liars:
-                yield from answers_of(self._liar(client), question, [client])
+                yield from answers_of(self._liar(client), request, [client])
 
     def _liar(self, index: int) -> ClientRuntime:
         """Return the runtime of a client that lies."""

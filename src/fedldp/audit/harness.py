@@ -1,10 +1,10 @@
-"""The client harness: the real client runtime of one attacked client answers real questions.
+"""The client harness: the real client runtime of one attacked client answers real requests.
 
-The code between the question's bytes and the answer's is a deployment's: policy, turns, ledger,
+The code between the request's bytes and the answer's is a deployment's: policy, turns, ledger,
 store, training, encoder, packing. Two things differ, and neither gives the adversary less. The
 client's keys come from the audit's seed, so that a game can be repeated; its streams are still of
 the kind that a deployment uses if the mechanism accepts them. And if training draws nothing but the
-order of examples, the harness trains once for each canary and question: an adversary that knows
+order of examples, the harness trains once for each canary and request: an adversary that knows
 this order learns no less.
 """
 
@@ -92,7 +92,7 @@ def policy_of(
 
 @dataclass(frozen=True, eq=False)
 class AttackedClient:
-    """One client of a system, which a game asks questions.
+    """One client of a system, to which a game sends requests.
 
     Attributes:
         config: the configuration, with what the server draws before a run.
@@ -168,8 +168,8 @@ class AttackedClient:
         }
         return replace(told, ranges=ranges, public={**public, **louder})
 
-    def question(self, round: int) -> bytes:
-        """Return the question that asks the client for its report in a round."""
+    def request(self, round: int) -> bytes:
+        """Return the request that asks the client for its report in a round."""
         broadcast = self.broadcast(round)
         return pack_request(RoundRequest(run=RUN, phase=0, broadcast=broadcast))
 
@@ -324,7 +324,7 @@ class AttackedClient:
             canary: what the client has.
             keys: the keys of the trial.
             ledger: the ledger of the client; None: one in memory.
-            trains: whether it trains for every question, even if once would do.
+            trains: whether it trains for every request, even if once would do.
         """
         if ledger is None:
             ledger = MemoryLedger(keeps_answers=True)

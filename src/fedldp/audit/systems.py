@@ -38,7 +38,7 @@ class SystemGame:
         swap: what differs between the inputs.
         rounds: the rounds that are played.
         count: number of the client's examples.
-        asked: how often each question is asked.
+        asked: how often each request is asked.
         factor: the factor by which all numbers that the server sends are multiplied; 1 for an
             honest server.
     """

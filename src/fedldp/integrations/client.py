@@ -339,7 +339,7 @@ class PrivateClient:
                 was released.
         """
         state = State(round=round, weights=self._weights(weights))
-        question = self._question(run, state, asked)
+        request = self._request(run, state, asked)
         with self._lock:
             try:
                 there = self._node(node)
@@ -349,7 +349,7 @@ class PrivateClient:
             runtime, training = self._runtime(there, run)
             training.train, training.failed = train, failed
             try:
-                packed = runtime.answer(question)
+                packed = runtime.answer(request)
             finally:
                 training.train = training.failed = None
         _, _, content = read_reply(packed)
@@ -369,7 +369,7 @@ class PrivateClient:
             )
         return found
 
-    def _question(self, run: str, state: State, asked: bytes) -> bytes:
+    def _request(self, run: str, state: State, asked: bytes) -> bytes:
         """Return a request in a site's form, with the ranges that follow from the weights."""
         if not 1 <= state.round <= self.config.rounds:
             raise PrivacyError(f"round {state.round}: {_WORDS['wrong-round']}; {_NOTHING}")

@@ -331,16 +331,16 @@ class ClientRuntime:
 
     def _answers(self, message: bytes, indices: Sequence[int]) -> Rows:
         try:
-            question, digest, reason = read(self.policy, message)
+            request, digest, reason = read(self.policy, message)
         except WireError:
             refusal = Refusal(round=0, reason=Reason.MALFORMED)
             return [pack_reply(refusal, run="", phase=0)] * len(indices)
         if reason is not None:
-            return [_refusal(question, reason)] * len(indices)
-        asked = _Asked(self, question, digest, indices)
+            return [_refusal(request, reason)] * len(indices)
+        asked = _Asked(self, request, digest, indices)
         if not self.members.simulated or self.failed is not None or len(indices) > 1:
             return asked.answers()
-        with naming(question.broadcast.round, int(indices[0])):
+        with naming(request.broadcast.round, int(indices[0])):
             return asked.answers()
 
     def fails(self, error: Exception) -> None:
@@ -359,23 +359,23 @@ class _Asked:
 
     Attributes:
         runtime: the runtime of these clients.
-        question: the request, which the clients' policy allows.
+        request: the request, which the clients' policy allows.
         digest: SHA-256 of the request's bytes.
         indices: the clients that are asked.
     """
 
     runtime: ClientRuntime
-    question: RoundRequest
+    request: RoundRequest
     digest: bytes
     indices: Sequence[int]
 
     @property
     def broadcast(self) -> Broadcast:
-        return self.question.broadcast
+        return self.request.broadcast
 
     @property
     def place(self) -> Place:
-        run, phase = self.runtime.policy.run, self.question.phase
+        run, phase = self.runtime.policy.run, self.request.phase
         return Place(run, self.broadcast.round, phase, self.digest)
 
     def answers(self) -> Rows:
@@ -385,12 +385,12 @@ class _Asked:
         open_: list[tuple[EncoderGroup, Event]] = []
         for group in encoder_groups:
             try:
-                event = group.encoder.event(self.question.phase)
+                event = group.encoder.event(self.request.phase)
             except (
                 Exception
             ) as error:  # from a mechanism that now states an event that it must not state
                 self.runtime.fails(error)
-                refusal = _refusal(self.question, Reason.POLICY)
+                refusal = _refusal(self.request, Reason.POLICY)
                 found.update(dict.fromkeys(group.places, refusal))
                 continue
             places = self._may_train(group, event, found)
@@ -427,13 +427,13 @@ class _Asked:
         places = []
         for place, verdict in zip(group.places, verdicts, strict=True):
             if isinstance(verdict, PrivacyError):
-                found[place] = _refusal(self.question, _reason_of(verdict))
+                found[place] = _refusal(self.request, _reason_of(verdict))
             elif verdict is not None:
                 found[place] = verdict
             elif not members.simulated and not self._is_answerable(group, self.indices[place]):
-                found[place] = _refusal(self.question, Reason.POLICY)
+                found[place] = _refusal(self.request, Reason.POLICY)
             elif single and not self._is_first():
-                found[place] = _refusal(self.question, Reason.ASKED_OTHERWISE)
+                found[place] = _refusal(self.request, Reason.ASKED_OTHERWISE)
             else:
                 places.append(place)
         return places
@@ -448,7 +448,7 @@ class _Asked:
         members, broadcast = self.runtime.members, self.broadcast
         nothing = Stream(bytes(KEY_BYTES), simulated=False)
         trial = replace(
-            members.senders([index], broadcast.round, self.question.phase),
+            members.senders([index], broadcast.round, self.request.phase),
             fresh=lambda purpose: [nothing],
             store=lambda place: MemoryStore(members.store(index)),
         )
@@ -475,7 +475,7 @@ class _Asked:
     def _trained(self, indices: Sequence[int]) -> Sensitive[Update]:
         """Return what clients compute from their examples, in the phase that sends it."""
         runtime, members, broadcast = self.runtime, self.runtime.members, self.broadcast
-        if self.question.phase != members.trains_in:
+        if self.request.phase != members.trains_in:
             return _no_update(broadcast, len(indices))
         try:
             batch = members.batch(indices, broadcast.round)
@@ -487,8 +487,8 @@ class _Asked:
 
     def _released(self, group: EncoderGroup, event: Event, update: Sensitive[Update]) -> Rows:
         """Return what leaves the clients of a group: their reports, once they are charged."""
-        runtime, question, indices = self.runtime, self.question, self._at(group.places)
-        phase = question.phase
+        runtime, request, indices = self.runtime, self.request, self._at(group.places)
+        phase = request.phase
 
         def make() -> Rows:
             senders = runtime.members.senders(indices, self.broadcast.round, phase)
@@ -503,14 +503,14 @@ class _Asked:
         except tuple(_REASONS) as error:
             if isinstance(error, LedgerUnusable):
                 _log.error("nothing was released: %s", error)  # such as a full disk
-            return [_refusal(question, _reason_of(error))] * len(indices)
+            return [_refusal(request, _reason_of(error))] * len(indices)
         except Exception as error:  # from the encoder, which may refuse because of the request
             runtime.fails(error)
-            return [_refusal(question, Reason.POLICY)] * len(indices)
+            return [_refusal(request, Reason.POLICY)] * len(indices)
         if isinstance(rows, np.ndarray):
             return rows
         return [
-            _refusal(question, _reason_of(row)) if isinstance(row, PrivacyError) else row
+            _refusal(request, _reason_of(row)) if isinstance(row, PrivacyError) else row
             for row in rows
         ]
 
@@ -539,8 +539,8 @@ def read(policy: Policy, message: bytes) -> tuple[RoundRequest, bytes, Reason | 
 
     Only the latest request is kept, because a large model makes a request large.
     """
-    question = read_request(message)
-    return question, hashlib.sha256(message).digest(), policy.refuses(question)
+    request = read_request(message)
+    return request, hashlib.sha256(message).digest(), policy.refuses(request)
 
 
 @contextmanager
@@ -573,9 +573,9 @@ def _mark() -> Arrays:
     return {"once": np.ones(1, np.uint8)}
 
 
-def _refusal(question: RoundRequest, reason: Reason) -> bytes:
-    refusal = Refusal(round=question.broadcast.round, reason=reason)
-    return pack_reply(refusal, run=question.run, phase=question.phase)
+def _refusal(request: RoundRequest, reason: Reason) -> bytes:
+    refusal = Refusal(round=request.broadcast.round, reason=reason)
+    return pack_reply(refusal, run=request.run, phase=request.phase)
 
 
 def _reason_of(error: PrivacyError) -> Reason:

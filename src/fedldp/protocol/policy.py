@@ -31,20 +31,20 @@ class Policy:
     trains_in: int = 0
     initial: bytes | None = None
 
-    def refuses(self, question: RoundRequest) -> Reason | None:
+    def refuses(self, request: RoundRequest) -> Reason | None:
         """Return why a request is refused, or None; this depends on nothing private.
 
         The weights and every public number sent with them must lie within
         ``core.bounding.LARGEST_WEIGHT``. Otherwise a server could choose finite weights so large
         that training overflows for some examples only.
         """
-        broadcast = question.broadcast
-        if question.run != self.run:
+        broadcast = request.broadcast
+        if request.run != self.run:
             return Reason.UNKNOWN_RUN
-        if not 1 <= broadcast.round <= self.rounds or not 0 <= question.phase < self.phases:
+        if not 1 <= broadcast.round <= self.rounds or not 0 <= request.phase < self.phases:
             return Reason.WRONG_ROUND
         ranges = broadcast.ranges
-        weighty = question.phase == self.trains_in or broadcast.weights.size > 0
+        weighty = request.phase == self.trains_in or broadcast.weights.size > 0
         if broadcast.weights.shape != (self.layout.size if weighty else 0,):
             return Reason.OUT_OF_RANGE
         if ranges is not None and ranges.sizes != self.layout.sizes:

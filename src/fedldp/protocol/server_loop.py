@@ -222,8 +222,8 @@ class Loop:
                     f"round {state.round}: a client was asked that does not take part; ask only "
                     "clients that do"
                 )
-            question = RoundRequest(run=self.run, phase=phase, broadcast=broadcast, own=own)
-            return tally.passing(self.transport, question, clients)
+            request = RoundRequest(run=self.run, phase=phase, broadcast=broadcast, own=own)
+            return tally.passing(self.transport, request, clients)
 
         try:
             incoming = (
@@ -273,13 +273,13 @@ class _Tally:
         return clients is not self.clients and bool((self._places(clients) < 0).any())
 
     def passing(
-        self, transport: Transport, question: RoundRequest, clients: Sequence[int]
+        self, transport: Transport, request: RoundRequest, clients: Sequence[int]
     ) -> Iterator[Report | Reports | Shuffled | Counted]:
         """Yield what the server step may read: at most one report of each client that was asked."""
         waiting = np.full(self._asked.size, clients is self.clients)
         if clients is not self.clients:
             waiting[self._places(clients)] = True
-        for sender, content in self._delivered(transport, question, clients):
+        for sender, content in self._delivered(transport, request, clients):
             if not self._is_of_round(content):
                 continue  # late
             if sender is not None:
@@ -319,10 +319,10 @@ class _Tally:
         return content is None or unread or content.round == self.round
 
     def _delivered(
-        self, transport: Transport, question: RoundRequest, clients: Sequence[int]
+        self, transport: Transport, request: RoundRequest, clients: Sequence[int]
     ) -> Iterator[Delivery]:
         try:
-            yield from transport.exchange(question, clients)
+            yield from transport.exchange(request, clients)
         except RunError:
             self.broken = True
             raise

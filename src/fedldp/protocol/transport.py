@@ -17,7 +17,7 @@ Delivery = tuple[int | Sequence[int] | None, Content]
 class Transport(Protocol):
     """Carries a request to clients and their answers back."""
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Ask ``clients``; yield what arrives, in any order. Some clients may not answer."""
         ...
 

@@ -40,8 +40,8 @@ class SecureSumClient:
     """One client in one sum. Its secrets come from ``stream``; it never sends them in clear.
 
     Every message is a function of these secrets and of the server's messages so far, so a lost
-    message can be made again. Each phase is answered once: the same question gets the same answer,
-    and a different question is refused. A client that is recreated from the same secrets needs a
+    message can be made again. Each phase is answered once: the same request gets the same answer,
+    and a different request is refused. A client that is recreated from the same secrets needs a
     ``first`` that remembers what its predecessor was asked.
 
     Args:

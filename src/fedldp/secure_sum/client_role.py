@@ -186,7 +186,7 @@ class SummedEncoder:
     def _kept_words(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Words:
         """Return the vector that the client masks in this round: the first one that it made.
 
-        Call it only for a question that will be answered: it deletes what is kept of earlier
+        Call it only for a request that will be answered: it deletes what is kept of earlier
         rounds.
 
         Raises:

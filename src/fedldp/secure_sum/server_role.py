@@ -164,12 +164,12 @@ class SumDialogue:
         light = Broadcast(round=broadcast.round, weights=np.empty(0, np.float32))
 
         def answers(
-            phase: Phase, question: Broadcast, own: Mapping[int, Arrays]
+            phase: Phase, request: Broadcast, own: Mapping[int, Arrays]
         ) -> Iterator[tuple[int | None, bytes]]:
             # A client whose answer was invalid, or whose committee has no sum, is not asked again.
             there = leaves.keys() if phase is Phase.ADVERTISE else sums.there
             asked = [c for c, when in leaves.items() if c in there and when > phase]
-            for report in whole(ask(phase, question, asked, own)):
+            for report in whole(ask(phase, request, asked, own)):
                 yield report.client, report.payload
 
         def answered(phase: Phase, name: str, told: Mapping[int, bytes]) -> Messages:

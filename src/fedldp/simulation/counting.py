@@ -47,10 +47,10 @@ class Counting:
         """Return T, T_S, and the first and last T_W and arrival of the last round, in seconds."""
         return self._arrivals
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield who takes part, then the counts, separately for each budget."""
         found: dict[float | None, _Sum] = {}
-        for sender, content in self._inner.exchange(question, clients):
+        for sender, content in self._inner.exchange(request, clients):
             if isinstance(content, Refusal):
                 yield sender, content
                 continue

@@ -45,7 +45,7 @@ class Executor(Protocol):
     """Makes clients answer, and measures models. Use it as a context manager."""
 
     def answers(
-        self, question: SentRequest, clients: Sequence[int]
+        self, request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients``, some at a time, in order; their ledgers are charged."""
         ...
@@ -78,11 +78,11 @@ class Serial:
         pass
 
     def answers(
-        self, question: SentRequest, clients: Sequence[int]
+        self, request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients``; see ``Executor``."""
         with one_thread():
-            yield from answers_of(self._population.runtime(self._ledger), question, clients)
+            yield from answers_of(self._population.runtime(self._ledger), request, clients)
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
         """Yield the scores; see ``Executor``."""
@@ -140,12 +140,12 @@ class Pool:
         self._executor.shutdown(cancel_futures=True)
 
     def answers(
-        self, question: SentRequest, clients: Sequence[int]
+        self, request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients``; see ``Executor``."""
 
         def begin(batch: Sequence[int]) -> Future[Any]:
-            asked = question if isinstance(question, bytes) else question.only(batch)
+            asked = request if isinstance(request, bytes) else request.only(batch)
             return self._executor.submit(_answer, asked, batch, self._ledger.extract(batch))
 
         for _, (found, ledger) in self._map(begin, clients, self._group):
@@ -278,9 +278,9 @@ def _end_with_parent(folder: Path) -> None:
 
 
 def _answer(
-    question: SentRequest, clients: Sequence[int], ledger: MemoryLedger
+    request: SentRequest, clients: Sequence[int], ledger: MemoryLedger
 ) -> tuple[list[tuple[Sequence[int], Packed]], MemoryLedger]:
-    return list(answers_of(_population.runtime(ledger), question, clients)), ledger
+    return list(answers_of(_population.runtime(ledger), request, clients)), ledger
 
 
 def _score(broadcast: Broadcast, pieces: Sequence[int]) -> list[Score]:

@@ -23,14 +23,14 @@ Answers = Callable[[SentRequest, Sequence[int]], Iterator[tuple[Sequence[int], P
 
 
 def answers_of(
-    runtime: ClientRuntime, question: SentRequest, clients: Sequence[int]
+    runtime: ClientRuntime, request: SentRequest, clients: Sequence[int]
 ) -> Iterator[tuple[Sequence[int], Packed]]:
     """Yield the answers of a runtime's clients, some at a time, in order."""
-    if isinstance(question, bytes):
-        yield from runtime.answers(question, clients)
+    if isinstance(request, bytes):
+        yield from runtime.answers(request, clients)
         return
     for client in clients:
-        yield from runtime.answers(pack_request(question.to(client)), [client])
+        yield from runtime.answers(pack_request(request.to(client)), [client])
 
 
 class InProcess:
@@ -43,14 +43,14 @@ class InProcess:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield every client's answer; see ``Transport``."""
-        asked = question if question.own else pack_request(question)
+        asked = request if request.own else pack_request(request)
         for some, packed in self._answers(asked, clients):
             if len(packed) != len(some):
                 raise RunError(f"{len(packed)} answers from {len(some)} clients")
             if isinstance(packed, np.ndarray):
-                yield some, read_reports_to(question, packed)
+                yield some, read_reports_to(request, packed)
                 continue
             for client, answer in zip(some, packed, strict=True):
-                yield client, read_reply_to(question, answer)
+                yield client, read_reply_to(request, answer)

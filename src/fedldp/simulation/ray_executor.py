@@ -61,10 +61,10 @@ class RayExecutor:
         self._cluster.close()
 
     def answers(
-        self, question: SentRequest, clients: Sequence[int]
+        self, request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients``; see ``Executor``."""
-        for found in self._map(_answer, question, clients, self._ledger.extract, self._group):
+        for found in self._map(_answer, request, clients, self._ledger.extract, self._group):
             yield from found
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
@@ -76,13 +76,13 @@ class RayExecutor:
     def _map(
         self,
         work: Callable[..., list[Any]],
-        question: SentRequest | Broadcast,
+        request: SentRequest | Broadcast,
         items: Sequence[int],
         ledgers: Callable[[Sequence[int]], MemoryLedger | None],
         group: int,
     ) -> Iterator[list[Any]]:
         """Yield the results of ``work`` on batches of ``items``, in order."""
-        sent = self._cluster.put(question)  # once, rather than with each batch
+        sent = self._cluster.put(request)  # once, rather than with each batch
 
         def begin(batch: Sequence[int]) -> Any:
             stores = ((item, self._population.store(item)) for item in batch)
@@ -144,7 +144,7 @@ def _work(
     sent: Sequence[Any],
     expected: Mapping[str, str],
     work: Callable[[Population, Any, Sequence[int], Any], list[Any]],
-    question: SentRequest | Broadcast,
+    request: SentRequest | Broadcast,
     items: Sequence[int],
     ledger: MemoryLedger | None,
     kept: Kept,
@@ -159,7 +159,7 @@ def _work(
                 here.store(item).add(files)
             if ledger is not None:
                 ledger = ledger.extract(items)  # Ray's own arrays are read-only
-            results = work(here, question, items, ledger)
+            results = work(here, request, items, ledger)
             return _Done(results, ledger, _new(here, items, kept))
     except FedldpError as error:
         return error
@@ -188,9 +188,9 @@ def _new(population: Population, items: Sequence[int], before: Kept) -> Kept:
 
 
 def _answer(
-    population: Population, question: SentRequest, clients: Sequence[int], ledger: MemoryLedger
+    population: Population, request: SentRequest, clients: Sequence[int], ledger: MemoryLedger
 ) -> list[tuple[Sequence[int], Packed]]:
-    return list(answers_of(population.runtime(ledger), question, clients))
+    return list(answers_of(population.runtime(ledger), request, clients))
 
 
 def _score(

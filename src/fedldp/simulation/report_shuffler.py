@@ -26,7 +26,7 @@ class ReportShuffler:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield who takes part, then all reports at once; a client's second report is dropped.
 
         Raises:
@@ -35,7 +35,7 @@ class ReportShuffler:
         """
         found: list[Report] = []
         seen = set[int]()
-        for client, content in one_by_one(self._inner.exchange(question, clients)):
+        for client, content in one_by_one(self._inner.exchange(request, clients)):
             if isinstance(content, Refusal):
                 yield client, content
                 continue

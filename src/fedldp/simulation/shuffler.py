@@ -55,13 +55,13 @@ class Shuffler:
         """Return T, T_S, and the first and last T_W and arrival of the last round, in seconds."""
         return self._arrivals
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield who takes part, then the messages of each budget, in blocks by arrival.
 
         A shuffler can start only when all reports have arrived, so it holds n d bits.
         """
         reports: list[tuple[int, Report]] = []
-        for client, content in one_by_one(self._inner.exchange(question, clients)):
+        for client, content in one_by_one(self._inner.exchange(request, clients)):
             if isinstance(content, Refusal):
                 yield client, content
                 continue
@@ -72,7 +72,7 @@ class Shuffler:
             yield client, None
         if not reports:
             return
-        round = question.broadcast.round
+        round = request.broadcast.round
         latency = self._stream(round, SERVER, "latency").generator()
         schedule = draw_schedule(self._delays, len(reports), self._delay, latency)
         first, last, block = math.inf, -math.inf, 0

@@ -243,8 +243,8 @@ class AttackScenario:
         found: list[Report | None] = []
         with one_thread():
             for state in self.states:
-                question = RoundRequest(run=RUN, phase=0, broadcast=self.server.publish(state))
-                answer = read_reply_to(question, runtime.answer(pack_request(question)))
+                request = RoundRequest(run=RUN, phase=0, broadcast=self.server.publish(state))
+                answer = read_reply_to(request, runtime.answer(pack_request(request)))
                 found.append(None if isinstance(answer, Refusal) else answer)
         return found
 

@@ -75,28 +75,28 @@ _WEIGHTS, _PUBLIC = "weights", "public/"
 _RANGES = ("ranges/centers", "ranges/radii", "ranges/sizes")
 
 
-def pack_request(question: RoundRequest) -> bytes:
-    """Return ``question`` as bytes.
+def pack_request(request: RoundRequest) -> bytes:
+    """Return ``request`` as bytes.
 
     Raises:
         WireError: a part of it has the wrong type, is out of range or is not finite; or it tells
             clients different things, see ``RoundRequest.to``.
     """
-    if question.own:
-        raise cannot_pack("it has arrays for single clients: pack question.to(client) for each")
-    broadcast = question.broadcast
+    if request.own:
+        raise cannot_pack("it has arrays for single clients: pack request.to(client) for each")
+    broadcast = request.broadcast
     arrays = _arrays_of(broadcast)
     body = array_parts(arrays)
-    wrong = _wrong_place(question.run, broadcast.round) or _wrong_arrays(arrays)
+    wrong = _wrong_place(request.run, broadcast.round) or _wrong_arrays(arrays)
     if wrong:
         raise cannot_pack(wrong)
-    raw = question.run.encode()
+    raw = request.run.encode()
     try:
-        head = _HEAD.pack(0, len(raw), question.phase, broadcast.round)
+        head = _HEAD.pack(0, len(raw), request.phase, broadcast.round)
     except struct.error as error:
         raise cannot_pack(f"its round or its phase is out of range ({error})") from error
     parts = [head, raw + bytes(padding(len(raw))), *body]
-    return b"".join([frame(MessageKind.QUESTION, FRAME.size + total(parts)), *parts])
+    return b"".join([frame(MessageKind.REQUEST, FRAME.size + total(parts)), *parts])
 
 
 def broadcast_digest(broadcast: Broadcast) -> bytes:
@@ -131,7 +131,7 @@ def read_request(message: bytes) -> RoundRequest:
     Raises:
         WireError: ``message`` is malformed or of another version.
     """
-    check_kind(message, MessageKind.QUESTION)
+    check_kind(message, MessageKind.REQUEST)
     reader = Reader(message, FRAME.size)
     number, length, phase, round = reader.numbers(_HEAD)
     if number:
@@ -256,8 +256,8 @@ def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
     return run, phase, answer
 
 
-def read_reply_to(question: RoundRequest, message: bytes) -> RoundReply:
-    """Return the reply to ``question`` that ``message`` holds.
+def read_reply_to(request: RoundRequest, message: bytes) -> RoundReply:
+    """Return the reply to ``request`` that ``message`` holds.
 
     A client that could not read the request names none in its refusal, which fits every request.
 
@@ -267,11 +267,11 @@ def read_reply_to(question: RoundRequest, message: bytes) -> RoundReply:
     run, phase, answer = read_reply(message)
     if not run:
         return answer
-    asked = question.broadcast.round
-    if (run, answer.round, phase) != (question.run, asked, question.phase):
+    asked = request.broadcast.round
+    if (run, answer.round, phase) != (request.run, asked, request.phase):
         raise WireError(
             f"an answer to round {answer.round}, phase {phase} of the run {run!a}: "
-            f"the request was for round {asked}, phase {question.phase} of {question.run!a}"
+            f"the request was for round {asked}, phase {request.phase} of {request.run!a}"
         )
     return answer
 
@@ -299,14 +299,14 @@ def pack_reports(reports: Reports, *, run: str, phase: int) -> NDArray[np.uint8]
     return rows
 
 
-def read_reports_to(question: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
-    """Return the replies to ``question`` in the rows of an array; see ``pack_reports``.
+def read_reports_to(request: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
+    """Return the replies to ``request`` in the rows of an array; see ``pack_reports``.
 
     Raises:
         WireError: as for ``read_reply_to``; or the replies differ in more than their payloads,
             weights and senders.
     """
-    first = read_reply_to(question, rows[0].tobytes())
+    first = read_reply_to(request, rows[0].tobytes())
     if not isinstance(first, Report):
         raise malformed("it is one of several answers, but not a report like the others")
     head = rows.shape[1] - len(first.payload)

@@ -21,7 +21,7 @@ class MessageKind(IntEnum):
     """The kinds of message."""
 
     ARRAYS = 1
-    QUESTION = 2
+    REQUEST = 2
     REPORT = 3
     REFUSAL = 4
 
