@@ -79,7 +79,7 @@ def test_a_sentence_has_the_numbers_of_the_results(
     [
         ("plain", 10_000, 1, r"10,000 clients takes \*\*([\d.]+) times\*\* less CPU time"),
         ("pfl", 10_000, 1, r"and ([\d.]+) times less than pfl-research"),
-        ("flower", 1_000, 2, r"1,000 clients \*\*([\d.]+) times\*\* less than Flower's"),
+        ("flower", 1_000, 2, r"1,000 clients takes \*\*([\d.]+) times\*\* less than Flower's"),
     ],
 )
 def test_how_many_times_faster_a_round_is(peer: str, clients: int, cores: int, said: str) -> None:

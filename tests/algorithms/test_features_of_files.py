@@ -61,7 +61,7 @@ def test_the_data_folder_is_searched_too(folder: Path, monkeypatch: pytest.Monke
     (folder / "data").mkdir()
     (folder / "axes.npy").rename(folder / "data" / "axes.npy")
     made = small(features=AXES)
-    with pytest.raises(ConfigError, match=f"^features = {AXES}: there is no file axes.npy here"):
+    with pytest.raises(ConfigError, match=f"^features = {AXES}: there is no file axes.npy in "):
         made.layout(problem_of(made, None))
     assert made.layout(problem_of(made, folder / "data")).size == 140
     monkeypatch.setenv("FEDLDP_DATA", str(folder / "data"))

@@ -202,7 +202,7 @@ def test_no_site_is_told_of_a_shuffler_of_whole_reports(target: dict[str, Any] |
         "composed", epsilon=1.0, channel="shuffle", mechanism="k_closest", bound="norm",
         target=target,
     )  # fmt: skip
-    line = "channel = shuffle and mechanism = k_closest: .* relay, .* set channel = named"
+    line = "channel = shuffle and mechanism = k_closest: .* relay .* set channel = named"
     for refuse in (without_simulation, check_told):
         with pytest.raises(ConfigError, match=line) as found:
             refuse(config)

@@ -254,7 +254,7 @@ def test_a_client_that_lost_what_it_was_told_drops_out(
     again = {**told.public, f"sum_{lost}": told.public.get("sum_survivors", told.weights)}
     for public in (told.public, again):  # it accepts no other instead
         assert isinstance(sites.answer(0, phase, replace(told, public=public)), Refusal)
-        assert f"what it was told ({lost}) is lost" in str(sites.errors[-1])
+        assert f"what the client stored ({lost}) is lost" in str(sites.errors[-1])
 
 
 def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: Path) -> None:

@@ -286,8 +286,8 @@ def test_a_budget_for_each_row_that_does_not_last_is_refused_before_the_run() ->
             f"pure budget of epsilon 2.5 for each {unit}",
         ]
         said = (
-            r"person_budget.limit = 2.5: it covers 2 of the 4 rounds .* end at round 3; the run "
-            rf"costs epsilon 4 for each {unit}: raise the limit to that, or lower epsilon"
+            r"person_budget.limit = 2.5: it covers 2 of the 4 rounds .* end at round 3; the whole "
+            rf"run costs epsilon 4 for each {unit}: raise the limit to that, or lower epsilon"
         )
         with pytest.raises(ConfigError, match=said):
             fedldp.run(limited)

@@ -316,9 +316,9 @@ def _composed(
 
     The epsilon composes whole reports or their coordinates, whichever gives less. The attained
     value is known if every coordinate may be at any extreme and its revealing probability is known
-    rather than only bounded. It may still be too large by a relative 1e-9, so pass it through
-    ``_just_below``. It is None if it is unknown, or if ``attained`` is False, because computing it
-    takes as long as computing the epsilon.
+    rather than only bounded. It may still be too large, by a relative 1e-9 at most, so pass it
+    through ``_just_below``. It is None if it is unknown, or if ``attained`` is False, because
+    computing it takes as long as computing the epsilon.
     """
     counts: Counter[tuple[float, float]] = Counter()
     for loss, times in losses:

@@ -625,7 +625,7 @@ def _summed_lines(
 
 def _in_sum(summed: SumInPath, round: int, released: int) -> int:
     """Return a lower bound on the number of reports in the sum that the server saw in a round."""
-    if summed.clients_in_sum is None:  # the smallest committee may lack all of them
+    if summed.clients_in_sum is None:  # all the missing may be in the smallest committee
         return max(1, released - summed.in_other_sums)
     if round not in summed.clients_in_sum:
         raise ConfigError(f"clients_in_sum lacks round {round}, in which clients sent reports")

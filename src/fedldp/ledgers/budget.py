@@ -79,7 +79,7 @@ class Budget:
         return f"{UNITS[self.kind]} {number(cost, up=up)}{self.of_one}"
 
     def price(self, event: Event, paid_before: Collection[Event] = ()) -> float:
-        """Return what ``event`` costs, infinity if no budget can pay for it; see ``prices``."""
+        """Return the price of ``event``, infinity if this kind cannot pay it; see ``prices``."""
         return price(event, self.kind, paid_before, self.unit)
 
     def price_of_run(self, history: Iterable[tuple[Event, int]]) -> Fraction:

@@ -673,7 +673,7 @@ def _unpacked(bits: NDArray[np.uint8], out: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=256)
 def _best_choice(epsilon: float, dimension: int, count: int | None, blocks: int) -> FrameChoice:
-    """Return ``count`` frames; if None, the fewest whose variance is within 1 % of the least."""
+    """Return ``count`` frames; if None, the fewest within 1 % of the most that fit two bytes."""
     if count is not None:
         return _best_closest(epsilon, Frames(dimension, count), blocks)
     most = min(MOST_FRAMES, max(1, _TWO_BYTES // (2 * dimension * blocks)))
