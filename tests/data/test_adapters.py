@@ -120,7 +120,7 @@ def test_a_third_part_says_whose_the_rows_are() -> None:
         (Listed([(torch.rand(3), 0), (torch.rand(4), 1)]), "example 1 has shape (4,), and example"),
         (Listed([(torch.rand(3), 0), (torch.rand(3), 1, 2)]), "example 1 has 3 parts"),
         (Listed([torch.rand(3)]), "example 0: it is a Tensor; give pairs"),
-        (Listed([{"x": torch.rand(3), "y": 1}]), "example 0: it has the keys x, y; give the key label"),
+        (Listed([{"x": torch.rand(3), "y": 1}]), "has the keys x, y; give the key label"),
         (DataLoader(Streamed(forever()), batch_size=8), "more than 1,000 examples"),
         (Streamed(forever()), "may never end"),
         (DataLoader(tensors(9), sampler=WeightedRandomSampler([1.0] * 9, 9)),
