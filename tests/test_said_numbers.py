@@ -20,6 +20,8 @@ from fedldp.reproduction.results import published
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 README = "README.md"
+PRIORITY = "docs/papers/priority.md"
+PERSONALISED = "docs/papers/personalised.md"
 SOUND = "docs/results/reproduction_personalized-sound.md"
 
 FAR = ("table1-fixed-eps5", "fig5b-eps3", "fig5b-eps4", "table1-fixed-eps10")
@@ -56,11 +58,30 @@ def noise_on_fmnist(changed: str) -> float:
     return of(f"fedavg-fmnist-{twin}".rstrip("-")) - of(f"ldp-fl-fmnist-{noisy}")
 
 
+def digits_gain(letter: str) -> float:
+    """Return the mean gain over (A) of another aggregation on the digits, in points."""
+    mixes = [f"personalized-digits-fig2-{mix}" for mix in ("llh", "lmh", "lhh")]
+    return statistics.mean(of(f"{mix}-{letter}") - of(f"{mix}-a") for mix in mixes)
+
+
 SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
     (
         SOUND,
         "with 3,000, one round has {:.0f} %, and five rounds have {:.0f} %",
         lambda: [of("personalized-sound-mnist"), of("personalized-sound-mnist-rounds5")],
+    ),
+    (
+        PRIORITY,
+        "as the paper says: {:.1f} and {:.1f} points after round 5",
+        lambda: [
+            after(f"priority-mnist-{share}", 5) - after(f"priority-mnist-{other}", 5)
+            for share, other in (("fig6-least20", "fig6-most20"), ("fig7-least50", "fig7-most50"))
+        ],
+    ),
+    (
+        PERSONALISED,
+        "with U = 3, (B) gains {:.1f} points and (C) {:.1f}.",
+        lambda: [digits_gain("b"), digits_gain("c")],
     ),
 ]
 

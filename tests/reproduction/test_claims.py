@@ -79,6 +79,19 @@ def test_an_order_holds_by_more_than_the_standard_error(
         assert judged(PaperClaim(**{**vars(claim), "cells": cells[::-1]}))[1] != "agrees"
 
 
+@pytest.mark.parametrize(("gap", "holds"), [(0.0101, False), (0.0099, True), (-0.5, True)])
+def test_what_is_not_above_may_exceed_by_the_standard_error(
+    gap: float, holds: bool, committed: dict[str, Any]
+) -> None:
+    """The standard error of the difference is 0.01."""
+    committed["low"] = published(PAIR[0], 0.40, 0.016, 4)
+    committed["high"] = published(PAIR[1], 0.40 + gap, 0.012, 4)
+    claim = PaperClaim(
+        place="5", says="no more", cells=PAIR[::-1], ours="{:.1f}, {:.1f}", not_above=halves(2)
+    )
+    assert (judged(claim)[1] == "agrees") is holds
+
+
 @pytest.mark.parametrize(("gap", "holds"), [(0.0081, True), (0.0079, False)])
 def test_a_cell_that_stands_twice_in_a_group_counts_twice(
     gap: float, holds: bool, committed: dict[str, Any]

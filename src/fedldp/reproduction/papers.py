@@ -69,7 +69,9 @@ def judged(claim: PaperClaim) -> tuple[str, str]:
     measured = [ours for ours in known if ours is not None]
     numbers = claim.derive([100 * ours.mean for ours in measured])
     shown = claim.ours.format(*numbers)
-    if claim.holds(numbers) and all(_is_above(measured, *groups) for groups in claim.above):
+    ordered = all(_is_above(measured, *groups) for groups in claim.above)
+    level = not any(_is_above(measured, *groups) for groups in claim.not_above)
+    if claim.holds(numbers) and ordered and level:
         return shown, "agrees"
     return shown, f"does not: {claim.cause or NO_CAUSE}"
 

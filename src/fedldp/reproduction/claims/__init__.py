@@ -31,6 +31,8 @@ class PaperClaim:
         holds: whether the claim holds, given these numbers.
         above: pairs of groups of cells: the claim says that the first group has the higher mean,
             and it holds if the difference exceeds the standard error of the seeds.
+        not_above: pairs of groups of cells: the claim says that the first group does not have the
+            higher mean, and it holds unless the first exceeds the second by more than that error.
         cause: why the claim does not hold: a cause that a run has tested, or a text that begins
             with "not known". None if it holds, or if nothing is measured.
         cost: what a measurement would take, for a claim that has no recipe.
@@ -43,6 +45,7 @@ class PaperClaim:
     ours: str
     holds: Callable[[Numbers], Any] = lambda numbers: True
     above: tuple[Groups, ...] = ()
+    not_above: tuple[Groups, ...] = ()
     cause: str | None = None
     cost: str | None = None
 
