@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +33,29 @@ def test_a_claims_cells_have_a_source_and_their_numbers_a_place() -> None:
     for claim in CLAIMS:
         assert all(find_recipe(name.partition("@")[0]).source for name in claim.cells), claim.says
         assert claim.ours.count("{") or not claim.cells, claim.says
+
+
+def test_shares_of_linked_messages_are_those_of_the_linkage_page() -> None:
+    """The first table is about any of 100 clients, for T = 0.1, 1, 10, 100 and 1000 s."""
+    page = (Path(__file__).parents[2] / "docs" / "linkage.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- made delay-any-100 -->")[2].partition("<!-- end -->")[0]
+    shares = {
+        line.split("|")[1].strip(): re.findall(r"([\d.]+)\*{0,2} \(", line)
+        for line in table.strip().splitlines()
+    }
+    said = " ".join(claim.ours for claim in claims_of("ldp_fl") if "linkage.md" in claim.ours)
+    exact, printed, second, predicted = (
+        shares[clocks]
+        for clocks in (
+            "as the paper assumes",
+            "Algorithm 3 as printed: nobody waits",
+            "clocks off by 1 s",
+            "own times predicted to 10 %",
+        )
+    )
+    assert f"{exact[0]} % of messages are linked at T 0.1 s" in said
+    assert f"{second[0]} and {second[3]} % of messages are linked, and {predicted[0]} %" in said
+    assert f"{printed[0]} and {printed[3]} % of messages are linked" in said
 
 
 def published(name: str, mean: float, deviation: float | None, seeds: int) -> results.Published:

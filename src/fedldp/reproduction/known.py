@@ -17,7 +17,8 @@ _PRINTED = (
 )
 _TWIN = (
     "not known in full: the noise-free twin, fedavg-mnist with the same settings, has 98.05, where "
-    "the paper's has 97.21; and the noise costs 0.3 or 0.5 here, and 1.1 there"
+    "the paper's has 97.21 (its accuracy and its loss added); and the noise costs 0.3 or 0.5 here, "
+    "and 1.1 there"
 )
 _NOISE_FREE = (
     "local work and the model's width, which the paper does not state: 10 local epochs with 16 and "
@@ -39,8 +40,8 @@ _CIFAR_TWIN = (
 )
 _CIFAR_OF = (
     "not known in full: the noise-free twin, fedavg-cifar10 with the same settings, has 44.6, "
-    "where the paper's has 62.6 (benchmarks/cifar_trials.py: most of it may be batch norm and "
-    "augmentation); and the noise costs 7 points here, and {} there"
+    "where the paper's has 62.6 by its loss of 1.09 (benchmarks/cifar_trials.py: most of it may be "
+    "batch norm and augmentation); and the noise costs 7 points here, and {} there"
 )
 _CIFAR, _CIFAR_TABLE1 = _CIFAR_OF.format("1"), _CIFAR_OF.format("2")
 _LDPFL_MNIST = (
@@ -113,8 +114,8 @@ KNOWN = {
         "and fedavg-fmnist-table1 with the same settings has the same 89.8"
     ),
     "dp-sgd-fmnist-table1": (
-        "not known: neither noise multiplier nor learning rate is stated; try "
-        "fedldp run dp-sgd-fmnist-table1 --set noise_multiplier=2"
+        "not known: neither noise multiplier nor learning rate is stated, only that (ε, δ) match α "
+        "1; try fedldp run dp-sgd-fmnist-table1 --set noise_multiplier=2"
     ),
     "personalized-mnist-fig2-none": _DATA.format("it is 90.1"),
     "personalized-fig2: mean gain of (B) over (A)": _SCATTER.format("3", "2"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.mechanisms.randomised_bits import RandomisedBits
+from fedldp.mechanisms.unary import Unary, Variant
 from fedldp.reproduction.claims import (
     Numbers,
     PaperClaim,
@@ -22,8 +23,14 @@ from fedldp.simulation.plan import problem_of
 
 _UNITS = ("record", "client-run")
 
-_ABOUT = 2.0
-"""Points: the paper gives whole percents, with "about"."""
+_ABOUT = 1.0
+"""Points: the paper gives whole percents, with "about", and 80 and 81 % are two of its rows."""
+
+_MUCH = 5.0
+"""Points from which an accuracy is much lower: ours, because the paper has no number."""
+
+_WELL = 75
+"""Percent from which a network performs well: ours, because the paper has no number."""
 
 
 def _bits(found: Numbers) -> Numbers:
@@ -41,6 +48,12 @@ def _proven(theorem: Literal["theorem_1", "theorem_2"]) -> float:
     """Return the epsilon that is proven for 10,240 bits of a theorem."""
     event = RandomisedBits(0.5, theorem, 10.0).event(10_240)
     return math.fsum(epsilon * count for epsilon, count in event.groups)
+
+
+def _ones_kept(found: Numbers) -> Numbers:
+    """Return how often Theorem 2 keeps a one, in percent: at even and odd positions, by alpha."""
+    laws = [RandomisedBits(0.5, "theorem_2", alpha).laws(10_240) for alpha in (4.0, 10.0)]
+    return [100 * law[place].if_one / 2**64 for place in (0, 1) for law in laws]
 
 
 def _kept(bit: Literal[0, 1], num_bits: int, alpha: float) -> float:
@@ -62,7 +75,7 @@ def _heavy(found: Numbers) -> Numbers:
 CLAIMS = (
     PaperClaim(
         place="Abstract",
-        says="up to 98 % at ε 0.5 (MNIST)",
+        says="up to 98 % at ε 0.5 (on which data is not said; MNIST taken)",
         cells=("ldpfl-mnist", "ldpfl-mnist-short"),
         ours="{:.1f} at the paper's length, {:.1f} shorter",
         holds=near(98, _ABOUT),
@@ -74,6 +87,24 @@ CLAIMS = (
         derive=lambda found: [100 / (1 + math.exp(-0.5 / 10_240))],
         ours="a bit is kept with probability {:.4f} %",
         holds=lambda found: found[0] < 50.1,
+    ),
+    PaperClaim(
+        place="3.2",
+        says="one vector of all bits uses the budget more efficiently than randomising each value",
+        derive=lambda found: [0.5 / 10_240, 0.5 / 1_024 / 10],
+        ours="by eq. 11 ε {:.2g} for a bit of one vector, {:.2g} for one of ten bits of 1,024 "
+        "values",
+        holds=lambda found: found[0] > 1.01 * found[1],
+        cause="the budget of a bit is the same; what Theorem 2 adds is not ε-LDP at the claimed ε",
+    ),
+    PaperClaim(
+        place="2.3, 2.4",
+        says="RAPPOR and OUE are ε-LDP for one-hot vectors",
+        derive=lambda found: [
+            Unary(1.0, 10, variant).law.one_hot_epsilon for variant in get_args(Variant)
+        ],
+        ours="the integers that are drawn at ε 1 have {:.6f} and {:.6f}",
+        holds=lambda found: all(0.99 < each < 1 + 1e-9 for each in found),
     ),
     PaperClaim(
         place="3.2, Theorem 1",
@@ -92,6 +123,15 @@ CLAIMS = (
         holds=lambda found: found[0] < found[1],
     ),
     PaperClaim(
+        place="4.3",
+        says="a smaller α randomises more (Theorem 2)",
+        derive=_ones_kept,
+        ours="ones are kept with {:.1f} and {:.1f} % at even positions (α 4 and 10), with {:.1f} "
+        "and {:.1f} % at odd ones",
+        holds=lambda found: found[0] < found[1] and found[2] < found[3],
+        cause="true of zeros and of ones at even positions; at odd ones a larger α keeps fewer",
+    ),
+    PaperClaim(
         place="3.2, Theorem 1",
         says="strings of more than 10,000 bits make the randomisation of ones undesirable",
         derive=lambda found: [_kept(1, num_bits, 10.0) for num_bits in (10, 10_240)],
@@ -104,7 +144,8 @@ CLAIMS = (
         place="3.2",
         says="less randomisation on 3/4 of a string's bits, 1/4 heavily randomised (Theorem 2)",
         derive=_heavy,
-        ours="{:.0f} of the 4 kinds of bits are mostly kept: all but ones at odd positions",
+        ours="{:.0f} of the 4 kinds of bits are mostly kept: all but ones at odd positions; this "
+        "is 3/4 of the bits if half of them are ones",
         holds=near(3, 0),
     ),
     PaperClaim(
@@ -152,7 +193,8 @@ CLAIMS = (
         place="4.2",
         says="ε within (0, 10] has a negligible impact on ε/(rl/2)",
         derive=lambda found: [100 * (math.exp(9.5 / 5120) - 1)],
-        ours="from ε 0.5 to 10 the odds of a bit change by {:.1f} % on 10,240 bits",
+        ours="from ε 0.5 to 10 the odds of a bit change by {:.1f} % on 10,240 bits, though "
+        "ε/(rl/2) itself grows 20 times: ε has hardly any effect, on privacy either",
         holds=lambda found: found[0] < 1,
     ),
     PaperClaim(
@@ -160,14 +202,14 @@ CLAIMS = (
         says="the clients' own networks perform well; curves without numbers in the text",
         cells=("ldpfl-mnist-fig2", "ldpfl-cifar10-fig4", "ldpfl-fmnist-fig6a"),
         ours="{:.1f} on MNIST, {:.1f} on CIFAR-10, {:.1f} on Fashion-MNIST",
-        holds=lambda found: min(found) > 75,
+        holds=lambda found: min(found) > _WELL,
     ),
     PaperClaim(
         place="4.2, Fig. 8",
         says="and on SVHN",
         cells=("ldpfl-svhn-fig8",),
         ours="{:.1f}",
-        holds=lambda found: found[0] > 75,
+        holds=lambda found: found[0] > _WELL,
     ),
     PaperClaim(
         place="4.3, Figs. 3, 6 b",
@@ -175,21 +217,31 @@ CLAIMS = (
         cells=("ldpfl-mnist-fig2", "ldpfl-fmnist-fig6a", "ldpfl-mnist", "ldpfl-fmnist"),
         derive=differences(2),
         ours="{:.1f} points below them on MNIST, {:.1f} on Fashion-MNIST, on the same examples",
-        holds=lambda found: max(found) <= 8,
+        holds=lambda found: max(found) <= _MUCH,
+        cause="not known why not on Fashion-MNIST; the paper's own 81 % (Table 1) would be 7.5 "
+        "points below our clients' networks",
+    ),
+    PaperClaim(
+        place="4.3, Fig. 5",
+        says="the federation performs well on CIFAR-10, too",
+        cells=("ldpfl-cifar10-fig4", "ldpfl-cifar10"),
+        derive=differences(1),
+        ours="{:.1f} points below the clients' own networks",
+        holds=lambda found: found[0] <= _MUCH,
     ),
     PaperClaim(
         place="4.3, Fig. 5",
         says="without the federation the client's network on bits cannot generalise (CIFAR-10)",
         cells=("ldpfl-cifar10-fig5", "ldpfl-cifar10-fig5-alone"),
         ours="{:.1f} with, {:.1f} without",
-        holds=lambda found: found[0] - found[1] >= 5,
+        holds=lambda found: found[0] - found[1] >= _MUCH,
     ),
     PaperClaim(
         place="4.3, Fig. 5",
         says="the same on MNIST, shorter (ours: the paper claims it only for CIFAR-10)",
         cells=("ldpfl-mnist-short", "ldpfl-mnist-alone-short"),
         ours="{:.1f} with, {:.1f} without",
-        holds=lambda found: found[0] - found[1] >= 5,
+        holds=lambda found: found[0] - found[1] >= _MUCH,
         cause="not known; a client's test images pass through its own encoder, which the other "
         "clients' training need not improve",
     ),
@@ -239,6 +291,18 @@ CLAIMS = (
     ),
     PaperClaim(
         place="4.3, Fig. 7",
+        says="it follows FedAvg's convergence pattern (digits, one test set and one network, ours)",
+        cells=(
+            *("fedavg-digits-fig7-mlp@5", "fedavg-digits-fig7-mlp"),
+            *("ldpfl-digits-fig7-common@5", "ldpfl-digits-fig7-common"),
+        ),
+        derive=lambda found: [found[2], found[0], found[3], found[1]],
+        ours="{:.1f} for {:.1f} after 5 rounds, {:.1f} for {:.1f} after 10",
+        holds=lambda found: max(found[1] - found[0], found[3] - found[2]) <= _MUCH,
+        cause="not known; LDPFL rises far more slowly",
+    ),
+    PaperClaim(
+        place="4.3, Fig. 7",
         says="(ours) the clients' own tests are easier than the common one (digits, non-IID)",
         cells=("ldpfl-digits-fig7-own", "ldpfl-digits-fig7-common"),
         ours="{:.1f} for {:.1f}",
@@ -247,15 +311,17 @@ CLAIMS = (
     PaperClaim(
         place="4.3, Fig. 12",
         says="with a small α slightly reduced accuracy (MNIST)",
-        cells=("ldpfl-mnist-fig12-alpha4-short", "ldpfl-mnist-fig12-alpha10-short"),
-        ours="{:.1f} with α 4, {:.1f} with 10, shorter",
-        above=rising(2),
+        cells=tuple(f"ldpfl-mnist-fig12-alpha{alpha}-short" for alpha in (4, 8, 10)),
+        ours="{:.1f} with α 4, {:.1f} with 8, {:.1f} with 10, shorter (one seed, whose accuracy "
+        "with α 4 changes by up to 13 points from round to round)",
+        above=(((2,), (0,)),),
     ),
     PaperClaim(
         place="4.3, Fig. 12",
         says="with a small α slightly more time to converge (MNIST)",
         cells=("ldpfl-mnist-fig12-alpha4-short@2", "ldpfl-mnist-fig12-alpha10-short@2"),
-        ours="{:.1f} with α 4, {:.1f} with 10 after 2 rounds, shorter",
+        ours="{:.1f} with α 4, {:.1f} with 10 after 2 rounds, shorter (one seed; a round that we "
+        "chose)",
         above=rising(2),
     ),
     PaperClaim(
@@ -318,7 +384,41 @@ CLAIMS = (
         cause="not in the paper's own table either, where three of the four other rows are higher",
     ),
     PaperClaim(
-        place="4.3, Table 1",
+        place="1",
+        says="LDPFL performs better than SMC, DPSGD and α-CLDP-Fed",
+        cells=(
+            "ldpfl-fmnist",
+            *(f"{system}-fmnist-table1" for system in ("secure-aggregation", "dp-sgd", "cldp-fed")),
+        ),
+        derive=lambda found: [1 + sum(each > found[0] for each in found[1:])],
+        ours="place {:.0f} of 4",
+        holds=near(1, 0),
+        cause="nor in the paper's own table, where two of the three are higher",
+    ),
+    PaperClaim(
+        place="4.3, 6",
+        says="a better balance of privacy and utility: preferred for high utility under strict "
+        "privacy",
+        cells=("ldpfl-fmnist", "dp-sgd-fmnist-table1"),
+        derive=lambda found: [
+            each
+            for accuracy, system in zip(found, ("ldpfl", "dp-sgd"), strict=True)
+            for each in (accuracy, least_epsilon(f"{system}-fmnist-table1", "record"))
+        ],
+        ours="{:.1f} at ε {:g} for an example, {:.1f} at {:.1f} with DPSGD",
+        above=halves(2),
+        cause="and nothing holds for LDPFL's labels; with a budget that holds it has 47.5 at ε 0.5 "
+        "and 76.5 at 8 ([table](../results/reproduction_ldpfl-sound.md))",
+    ),
+    PaperClaim(
+        place="Table 1",
+        says="efficiency is high for LDPFL, DPSGD and α-CLDP-Fed, low for SMC",
+        ours="",
+        cost="running times were not kept with these results; LDPFL has 50 local epochs a round, "
+        "and 50 of each encoder, where our other rows have one",
+    ),
+    PaperClaim(
+        place="Abstract, 4.3, Table 1",
         says="LDPFL has the strictest privacy of the five",
         derive=lambda found: [
             least_epsilon(f"{system}-fmnist-table1", "record", "server")
