@@ -125,7 +125,7 @@ class Row:
 def statement(recipe: str) -> dict[str, Any]:
     """Return the statement of a recipe, without lines about a shuffled server."""
     config = find_recipe(recipe).config
-    with tempfile.TemporaryDirectory() as empty:  # built-in data are known without their files
+    with tempfile.TemporaryDirectory() as empty:  # built-in data sets are described without files
         return stated_without_shuffler(config, problem_of(config, Path(empty)))
 
 

@@ -55,7 +55,7 @@ PACKET_STATISTICS, OUTGOING, FORCE_BUFFER = 6, 4, 33
 Bytes = NDArray[np.uint8]
 
 
-# What the search listens to
+# Where the search looks: captured traffic
 
 
 class Loop:
@@ -337,7 +337,7 @@ def searched(
         secret["single reports, packed"] = windows(packed)
     for name, each in secret.items():
         counts = found(each, places)
-        if name == "examples, float32":  # without the planted ones
+        if name == "examples, float32":  # leave out the planted windows
             counts["loopback interface"] -= len(planted_windows)
         result["must not be there"][name] = {"windows": len(each), "found": counts}
     if channel == "sum":

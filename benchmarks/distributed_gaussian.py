@@ -96,7 +96,7 @@ def configuration(cell: Cell, settings: Settings, seed: int) -> RunConfig:
     shared = {**SAME, "model": model, "num_clients": clients, "seed": seed, **settings}
     clip = shared.pop("clip")
     if kind in ("fedavg", "central"):
-        shared.pop("server_rate", None)  # these lack it
+        shared.pop("server_rate", None)  # these systems lack the setting
     if kind in AGAINST:
         shared["target"] = {
             "unit": "client-run", "epsilon": epsilon, "delta": DELTA, "adversary": AGAINST[kind]

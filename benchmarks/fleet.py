@@ -156,7 +156,7 @@ class Watched:
         self.files = 0
 
     def look(self) -> None:
-        with suppress(OSError, IndexError):  # it may have ended meanwhile
+        with suppress(OSError, IndexError):  # the process may have ended meanwhile
             place = Path(f"/proc/{self.process.pid}")
             fields = (place / "stat").read_text().rpartition(")")[2].split()
             self._seen.append((time.monotonic(), (int(fields[11]) + int(fields[12])) / _TICKS))

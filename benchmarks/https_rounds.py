@@ -175,7 +175,7 @@ def peaks() -> dict[str, int]:
             words = (place / "cmdline").read_bytes().split(b"\0")
             status = (place / "status").read_text()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process ended meanwhile
         told = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
         if int(told["PPid"]) == os.getpid() and b"deploy" in words and "VmHWM" in told:
             role = words[words.index(b"deploy") + 1].decode()
@@ -352,10 +352,10 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append("")
     for row in (row for key, row in found.items() if key[-1] == "strangers"):
         lines.append(
-            f"In one run of quickstart with {row['sites']} sites in `{row['channel']}` a round "
-            f"took {row['quiet_median']:.2f} s, and then {row['median']:.2f} s beside "
-            f"{row['strangers_a_second']} strangers a second with unknown keys: as many as "
-            f"the same two cores could send (load before: {row['load_before']})."
+            f"In one run of quickstart with {row['sites']} sites in `{row['channel']}`, a round "
+            f"took {row['quiet_median']:.2f} s, and {row['median']:.2f} s while "
+            f"{row['strangers_a_second']} strangers a second with unknown keys connected, as many "
+            f"as the same two cores could send (load before: {row['load_before']})."
         )
     return lines
 

@@ -234,7 +234,8 @@ def figures(rows: Sequence[Row]) -> dict[tuple[Place, str], list[Row]]:
         compared = comparison(place)
         standing = compared.standing([row for row in rows if compared.is_current(row)])
         for name in place.names:
-            # Without noise, runs at another epsilon are the same, and it may have more seeds.
+            # Without noise, runs at another epsilon are the same, and that epsilon may have more
+            # seeds.
             runs = [run for run in standing.get(cell(place, name), [])
                     if run["seed"] in compared.seeds]  # fmt: skip
             found[place, name] = runs if len(runs) == len(compared.seeds) else []

@@ -70,7 +70,7 @@ class WatchedSgd(Sgd):
             config = fedldp.recipe(recipe)
             assert isinstance(config, priority)
             ranking = config.algorithm(algorithm.problem).local_update(device)
-            watched[name] = replace(ranking, training=training)  # with the weights of this run
+            watched[name] = replace(ranking, training=training)  # sees this run's weights
         return Watch(training, watched)
 
 

@@ -85,8 +85,8 @@ def main() -> None:
     config = fedldp.recipe(name, rounds=pairs)
     clients = int(sys.argv[3]) if len(sys.argv) > 3 else config.num_clients
     if clients < config.num_clients:
-        # The noise of so few clients would make training diverge; a small change costs the same
-        # work.
+        # The noise of so few clients would make training diverge; updates in a small range cost the
+        # same work.
         quiet = {"send": "update", "ranges": "fixed", "range_radius": 1e-4}
         config = config.changed(clients_per_round=clients, **quiet)
     dataset = load_dataset(config.dataset, standardise=True)

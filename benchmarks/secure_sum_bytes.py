@@ -106,7 +106,7 @@ class Counting:
             answer = pack_reply(report, run=request.run, phase=phase)
             size = (
                 ENVELOPE - DIGEST_BYTES + len(answer)
-            )  # an answer has a receipt around it and no digest
+            )  # an answer has a receipt in its envelope, and no digest
             self.up[phase] = max(self.up[phase], size)
             yield client, report
 

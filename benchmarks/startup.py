@@ -24,7 +24,7 @@ from pathlib import Path
 TO_THE_END = (("--help",), ("run", "--help"), ("list", "recipes"), ("account", "ldp-fl-mnist"))
 TO_THE_FIRST_LINE = (("run",), ("run", "ldp-fl-mnist"))
 
-# With the byte-code of the last run, like an installed package.
+# Let Python reuse the byte-code of the last run, as an installed package does.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 Seconds = tuple[float, float]

@@ -31,7 +31,7 @@ def pretrained() -> nn.Module:
 
 
 model = pretrained()
-nn.init.zeros_(model[3].weight)  # the head begins anew
+nn.init.zeros_(model[3].weight)  # the head starts from zero
 nn.init.zeros_(model[3].bias)
 data = fedldp.Dataset.from_arrays(images[~public], digits[~public] - 5)
 for trainable in ("all", "head"):

@@ -17,7 +17,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from fedldp import FederatedClassifier, ReleaseWarning
 
-# From the description of the data set: ranges are never measured on the rows.
+# These ranges come from the data set's description; they are never measured on the rows.
 LOW = [6.981, 9.71, 43.79, 143.5, 0.053, 0.019, 0.0, 0.0, 0.106, 0.05]
 HIGH = [28.11, 39.28, 188.5, 2501.0, 0.163, 0.345, 0.427, 0.201, 0.304, 0.097]
 
@@ -37,7 +37,7 @@ def main() -> float:
     model.fit(rows, labels, federatedclassifier__groups=hospitals)
     print(model[-1].privacy_)
 
-    # The rows that were put aside are taken for public here, so a score of them tells nothing.
+    # We treat the rows that were set aside as public, so scoring them reveals nothing private.
     warnings.simplefilter("ignore", ReleaseWarning)
     auc = float(roc_auc_score(public_labels, model.predict_proba(public)[:, 1]))
     print(f"accuracy {model.score(public, public_labels):.3f}, AUC {auc:.3f}")

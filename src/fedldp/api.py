@@ -50,7 +50,7 @@ def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
     """
     changes = {name: _plain(value) for name, value in settings.items()}
     config = recipe if isinstance(recipe, RunConfig) else named(str(recipe), changes)
-    return config.changed(**changes)  # a configuration that was given may be unchecked
+    return config.changed(**changes)  # a given RunConfig may not have been checked yet
 
 
 def run(
@@ -265,7 +265,7 @@ def _configured(
     data = None if isinstance(dataset, str | Path) else as_dataset(dataset, test)
     if data is not None and data.name in SOURCES:
         return recipe(named, **settings), data
-    # The user's own data are recorded and shown as the title.
+    # The run records the name of the user's own data and shows it as the title.
     name = str(dataset) if data is None else data.name
     own = data is not None or name.lower().endswith(SUFFIXES)
     if own and not isinstance(named, RunConfig):

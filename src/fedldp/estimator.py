@@ -196,7 +196,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(super().score(X, y, sample_weight))
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "result_")  # columns are counted before any refusal
+        return hasattr(self, "result_")  # fit counts columns before it may refuse
 
     def __sklearn_clone__(self) -> Self:
         found: Self = super().__sklearn_clone__()

@@ -144,7 +144,7 @@ class CountedBits:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What an event contains, if it is another release made several times or only once.
+    """What a composite event contains: another release, made several times or only once.
 
     Attributes:
         event: the release.
@@ -271,7 +271,7 @@ def _loss_of_sampled(event: SampledGaussian) -> Sampled:
         release=lambda shares: release,
         times=event.steps,
         sides=PARTS,
-        adversaries=("server", "downlink"),  # the server learns no more
+        adversaries=("server", "downlink"),  # the server learns no more than the downlink
     )
 
 
@@ -327,14 +327,14 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         shuffled=lambda event: event.subset,
         by_mechanism=True,
     ),
-    # Noise has no pure guarantee. A deployment draws the discrete Gaussian, for which mu-GDP is not
-    # proven.
+    # Gaussian noise has no pure guarantee. A deployment draws the discrete Gaussian, for which
+    # mu-GDP is not proven.
     GaussianReport: Accountant(
         price=lambda event, kind: Fraction(event.rho) if kind == "zcdp" else None,
         loss=lambda event: Normal(mu=lambda shares: event.mu),
         by_mechanism=True,
     ),
-    GaussianShare: Accountant(  # a share alone: a ledger does not know the rest of the sum
+    GaussianShare: Accountant(  # priced as a single share: a ledger cannot know the other shares
         price=lambda event, kind: (
             Fraction(event.squared_distance, 2 * event.variance) if kind == "zcdp" else None
         ),

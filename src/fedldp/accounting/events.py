@@ -51,13 +51,13 @@ class Event:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            kind = getattr(each.type, "__name__", str(each.type))  # text, or the type itself
+            kind = getattr(each.type, "__name__", str(each.type))  # annotations: text or types
             value = _CHECKS[kind](each.name, getattr(self, each.name))
             if isinstance(value, Event) and value.level >= self.level:
                 raise ConfigError(
                     f"{each.name} = {type(value).__name__}: this event cannot be nested there"
                 )
-            object.__setattr__(self, each.name, value)  # an int as a float, lists as tuples
+            object.__setattr__(self, each.name, value)  # ints become floats, lists become tuples
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -194,7 +194,7 @@ def local_guarantees(
     drawn = unfolded(once) + unfolded(again)
     released = Counter({event: copies * n for event, n in drawn.items()})
     lines = _lines(released, unit, delta, attained, shift)
-    if once:  # reports follow from what was drawn, and may reveal less
+    if once:  # reports are computed from the draws, and may reveal less than the draws
         lines = [replace(line, lower=None) for line in lines]
     assumptions = [ONCE] if once else []
     if unit in ("record", "person", "client-run") and again:
@@ -260,7 +260,7 @@ def _moved(loss: Loss, shift: int) -> Loss:
         return Pure(whole=whole, singles=(((whole, 1.0), 1),))
     if isinstance(loss, Normal):
         return _moved_normal(loss, shift)
-    return loss  # values in clear stay in clear; samples: _moved_sample
+    return loss  # values in clear have no bound to scale; _moved_sample handles samples
 
 
 def _moved_normal(loss: Normal, shift: int) -> Normal:
@@ -356,7 +356,7 @@ def _epsilon(counts: RevealingCounts, delta: float) -> float:
     merged: Counter[float] = Counter()
     for (epsilon, _), count in counts.items():
         merged[epsilon] += count
-    return pure_epsilon(merged)  # composing in delta would gain almost nothing
+    return pure_epsilon(merged)  # at such epsilons, using delta would gain almost nothing
 
 
 def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: float) -> float:
@@ -635,7 +635,7 @@ def _shuffled_messages(
     if each <= LARGEST_SHUFFLED:
         upper = shuffled_composed_upper(each, anonymity_set, messages, delta)
     if bits.epsilon <= LARGEST_SHUFFLED and bits.whole is None:
-        singles = bits.coordinates * times  # chunks reveal all that single bits reveal
+        singles = bits.coordinates * times  # chunks reveal at least as much as single bits
         lower = shuffled_composed_lower(bits.epsilon, anonymity_set, singles, delta)
     of = "" if chunk == 1 else f" of {chunk:,} coordinates"
     below = "" if lower is None else f"{LOWER}exact pair of single coordinates composed"

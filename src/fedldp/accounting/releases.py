@@ -21,7 +21,7 @@ from fedldp.accounting.events import Event
 from fedldp.core.errors import ConfigError
 
 Indices = NDArray[np.int32]
-ClientIndices = Sequence[int] | NDArray[np.integer]  # a range for many clients
+ClientIndices = Sequence[int] | NDArray[np.integer]  # many clients may be given as a range
 
 WORD = 32
 
@@ -93,7 +93,7 @@ class ReleaseHistory:
         blocks = {event: [Cohort(clients, full)] for event, clients in members.items()}
         events = list(members)
         size = 1 + max((int(each[-1]) for each in members.values() if each.size), default=-1)
-        # The smallest type possible: numpy sorts 16-bit values in one pass.
+        # Use the smallest type possible, because numpy sorts 16-bit values in one pass.
         group_of = np.full(size, len(events), np.min_scalar_type(len(events)))
         for group, clients in enumerate(members.values()):
             group_of[clients] = group
@@ -155,7 +155,7 @@ class ReleaseHistory:
         """
         events = self.events
         counted = [_counts(blocks) for blocks in self._blocks.values()]
-        if len(events) == 1:  # there may be a million clients
+        if len(events) == 1:  # a shortcut, because there may be a million clients
             return [Counter({events[0]: int(counted[0][1].max())})]
         clients = _joined([clients for clients, _ in counted])
         if np.unique(clients).size == clients.size:  # nobody released two kinds of events
@@ -167,7 +167,7 @@ class ReleaseHistory:
         _, starts, kinds = np.unique(clients[order], return_index=True, return_counts=True)
         found: list[Counter[Event]] = []
         for kind in np.unique(kinds):
-            at = order[starts[kinds == kind][:, None] + np.arange(kind)]  # clients x events
+            at = order[starts[kinds == kind][:, None] + np.arange(kind)]  # shape (clients, events)
             if kind == 1:
                 most = np.zeros(len(events), np.int64)
                 np.maximum.at(most, numbers[at[:, 0]], times[at[:, 0]])

@@ -379,7 +379,7 @@ def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
     for event in releases.events:
         one, loss = coordinate_of(event), loss_of(event)
         if one is None or not isinstance(loss, Pure):
-            return []  # other lines cover the coordinates of other reports
+            return []  # other lines cover the coordinates of such reports
         each = loss_of(one)
         assert isinstance(each, Pure)
         costs.append(min(each.whole, loss.whole))
@@ -423,7 +423,7 @@ def _part_lines(
         # A person's sites may have different histories: charge each site the most releases of each
         # event that any history has.
         found = [functools.reduce(operator.or_, found)]
-    by_sum = adversary == "downlink"  # one release, computed from what all clients sent
+    by_sum = adversary == "downlink"  # the broadcast is one release of all clients
     copies, shift = (1, sites) if by_sum else (sites, 1)
     lines = _worst(
         [
@@ -625,7 +625,7 @@ def _summed_lines(
 
 def _in_sum(summed: SumInPath, round: int, released: int) -> int:
     """Return a lower bound on the number of reports in the sum that the server saw in a round."""
-    if summed.clients_in_sum is None:  # all the missing may be in the smallest committee
+    if summed.clients_in_sum is None:  # all missing clients may be in the smallest committee
         return max(1, released - summed.in_other_sums)
     if round not in summed.clients_in_sum:
         raise ConfigError(f"clients_in_sum lacks round {round}, in which clients sent reports")
@@ -684,7 +684,7 @@ def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
         return worst
     rounds = {a for line in lines for a in line.assumptions if a.startswith(TAKES_PART)}
     own = [a for a in worst.assumptions if a not in rounds]
-    if rounds:  # clients of other budgets, not drawn here, have no line
+    if rounds:  # clients not drawn here may have other budgets, and have no line
         own += [*(rounds if len(rounds) == 1 else []), AS_DRAWN]
     return replace(worst, assumptions=list(dict.fromkeys(own + needed)))
 

@@ -168,7 +168,7 @@ class Local(ABC):
 
     @property
     def private_scores(self) -> Sequence[str]:
-        """What the scores of a simulated run reveal about clients' own examples; mostly nothing.
+        """What the scores of a simulated run reveal about clients' own examples; usually nothing.
 
         The kind of test set does not matter here, because scores on clients' own rows are a release
         wherever they are taken.
@@ -239,7 +239,7 @@ class WeightedMean:
 
     @property
     def needs(self) -> Needs:
-        """What the estimate needs: the weight in clear, or only the reports."""
+        """What the estimate needs: each report's weight in clear, or only the reports."""
         return "weight" if self.by_examples else "reports"
 
     @property
@@ -336,7 +336,7 @@ class Composition:
 
     def share_averaged(self, settings: RunSettings) -> float:
         """Return the share of the last rounds whose weights are averaged."""
-        chosen: float | None = settings.average  # None if a preset lets it be left out
+        chosen: float | None = settings.average  # None if left out of a preset
         return self.averaged if chosen is None else chosen
 
     @property
@@ -553,7 +553,7 @@ class Algorithm:
         arrays = parts.arrays(release, self.problem)
 
         def first(draw: Draw) -> State:
-            from fedldp.training.tensors import read_weights  # a statement needs no torch
+            from fedldp.training.tensors import read_weights  # here, as statements need no torch
 
             return State(weights=read_weights(self.module(draw("weights"))), arrays=arrays(draw))
 

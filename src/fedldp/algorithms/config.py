@@ -174,7 +174,7 @@ class RunConfig(RunSettings):
                 if line["unit"] in units and line["adversary"] == meaning.adversary:
                     meaning = replace(meaning, unit=line["unit"])
                     value = _shortest(line["epsilon"], value)
-        if is_address(self.name()):  # the user's own code states it
+        if is_address(self.name()):  # the user's own code states the epsilon
             meaning = replace(meaning, standing="claimed")
         values = value if isinstance(value, list) else [of_client(value, 0)]
         least_to_most = " to ".join(map(number, sorted({min(values), max(values)})))
@@ -210,7 +210,7 @@ class RunConfig(RunSettings):
             raise ConfigError(
                 f"target: epsilon = {own} has a budget for each client; give one for all of them"
             )
-        drawn = dict.fromkeys(self.composition.participation.told)  # the server draws these again
+        drawn = dict.fromkeys(self.composition.participation.told)  # the server will redraw these
         return self.changed(**{self.calibrated: budget, **drawn})
 
 

@@ -39,7 +39,7 @@ def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
 
 
 def _read(name: str, data_dir: Path | None) -> dict[str, NDArray[Any]]:
-    from safetensors import SafetensorError  # a statement needs no safetensors
+    from safetensors import SafetensorError  # here, as statements need no safetensors
     from safetensors.numpy import load
 
     setting = f"initial = {name}"

@@ -203,14 +203,14 @@ def _no_sum(kind: type[Mechanism]) -> str:
 
 def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
     """Return what can replace a mechanism in a sum, as the beginning of a remedy."""
-    free = settings.name() == "composed"  # whose settings offer the parts of these systems
+    free = settings.name() == "composed"  # its settings offer the parts of the systems below
     if issubclass(kind, Plain):
         return f"take {'mechanism = codes' if free else 'system = secure_aggregation'}, or "
     if issubclass(kind, Gaussian) and free:
         return f"take mechanism = {SharedGaussian.name} with bound = norm, or "
     if issubclass(kind, Gaussian):
         return "take system = distributed_gaussian, or "
-    if free and settings.bound != "range":  # one-bit reports need ranges
+    if free and settings.bound != "range":  # one-bit reports need bound = range
         return f"take mechanism = {SharedGaussian.name}, or "
     return _other_mechanism(settings, kind)
 
@@ -228,7 +228,7 @@ def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
 
     A mechanism that draws nothing has no budget, which the new mechanism would need.
     """
-    if issubclass(kind, IntegerGaussian):  # sums over people cannot be bits
+    if issubclass(kind, IntegerGaussian):  # sums over people do not fit into one-bit reports
         return ""
     if getattr(settings, "mechanism", None) is None:  # the preset has its own mechanism
         return "take system = composed with mechanism = two_point, or "

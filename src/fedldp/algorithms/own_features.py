@@ -58,7 +58,7 @@ class OwnFeatures:
     def _made(self, owner: type) -> Any:
         try:
             return owner()
-        except Exception as error:  # the user's own code raises anything
+        except Exception as error:  # the user's own code may raise anything
             raise ConfigError(
                 f"features = {self.address}: it cannot be created without arguments: "
                 f"{type(error).__name__}: {first_line(error)}; give its arguments default values"
@@ -70,7 +70,7 @@ class OwnFeatures:
         try:
             named = load(self.address, "features")
             source = Path(inspect.getfile(inspect.unwrap(named))).read_bytes()
-        except (TypeError, OSError):  # it has no file: a partial, a compiled module
+        except (TypeError, OSError):  # no source file: a partial or a compiled module
             raise ConfigError(
                 f"features = {self.address}: its source cannot be read, so an agreement could not "
                 "tell it from another function; give a function that is defined in a file"
@@ -83,7 +83,7 @@ class OwnFeatures:
         for row, example in zip(found, examples, strict=True):
             try:
                 own = self._of(example)
-            except Exception:  # the user's own code raises anything
+            except Exception:  # the user's own code may raise anything
                 continue
             if own.shape == row.shape and np.isfinite(own).all():
                 row[:] = own

@@ -62,7 +62,7 @@ class Ranking(Local):
         check_dense_first(training.model, algorithm.config.model)
         shift = None
         if self.settings.importance == "sensitivity":
-            # The mean absolute value of the noise that a feature may have.
+            # The mean absolute value of a feature's noise at the budget ``epsilon_low``.
             noise = self.calibration.noise(algorithm.problem)
             shift = noise.uplink_sigma(self.settings.epsilon_low) * math.sqrt(2 / math.pi)
         return RankingSgd(training, self.first_layer(algorithm), shift)

@@ -560,7 +560,7 @@ class PerPersonRun(Calibration):
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
         if taken < 1:
-            # Neighbouring sums now differ in whether one person is included.
+            # With sampling, neighbouring sums differ in whether one person is included.
             noise = poisson_noise(settings.epsilon, taken, steps * sites, settings.delta)
             found = integer_gaussian(
                 size, 1 / noise, distance=NORM, shares=shares, vectors=2 * people
@@ -637,7 +637,7 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
     counting: dict[str, Any] = {}
     if counted:
         cost = "each is charged, to those who take part in it, as any other round"
-        if settings.round_size == settings.num_clients:  # so everybody takes part in all rounds
+        if settings.round_size == settings.num_clients:  # everybody takes part in all rounds
             share = f"{100 * counted / settings.rounds:.2g} %"
             cost = f"that is {share} of a person's budget, for all rounds cost the same"
         counting = {

@@ -40,7 +40,7 @@ from fedldp.mechanisms.codes import ClippedCodes
 _PRESETS = "fedldp.algorithms.presets."
 
 EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES, FEATURES_DIM)
-"""What every preset offers; settings that are newer than the preset may be left out."""
+"""The settings that every preset offers. Settings that are newer than a preset may be left out."""
 
 
 class Settings(RunConfig):
@@ -124,7 +124,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
     channel, uses = parts.channel, parts.uses
     if settings.channel not in (None, channel.kind):
         channel = channel_of(settings, parts.calibration.kind)
-        # Clients that collude with the server know what they put into a sum.
+        # Clients that collude with the server know their own summands, so their number matters.
         hides = channel.kind == "sum" and parts.calibration.kind is not ClippedCodes
         uses |= {"untrusted_clients"} if hides else set()
     participation = parts.participation

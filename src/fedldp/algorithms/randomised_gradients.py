@@ -39,7 +39,7 @@ class RandomisedGradients(Local):
     weighs_classes: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
     drawn_once: ClassVar[bool] = True
-    uses_rounds: ClassVar[bool] = True  # another number puts an example into another round
+    uses_rounds: ClassVar[bool] = True  # the number of rounds decides each example's round
 
     settings: Settings
     features: OrientedFeatures
@@ -102,7 +102,7 @@ class RandomisedGradients(Local):
         return PerRecord(record=self._drawn(record), client=whole)
 
     def _drawn(self, event: Event) -> Memoized:
-        # Another number of rounds would put an example into another round.
+        # The identity names the number of rounds, because it decides each example's round.
         return Memoized(drawn=event, identity=f"gradients, in {self.settings.rounds} rounds")
 
     def most_examples(self, algorithm: Algorithm) -> int | None:

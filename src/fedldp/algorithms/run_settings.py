@@ -106,7 +106,7 @@ class RunSettings(FrozenConfig):
     """Increases when the same settings give a new result, which makes old measurements invalid."""
 
     inverse: ClassVar[bool] = False
-    """Whether the calibrated setting is a noise, which is lower for a larger budget."""
+    """Whether the calibrated setting is a noise level, which is lower for a larger budget."""
 
     system: str = Field(description="the system's name")
     dataset: str = Field(
@@ -428,7 +428,7 @@ class RunSettings(FrozenConfig):
             return None
         if (
             problem.people is not None
-        ):  # people are divided equally, and have different numbers of rows
+        ):  # people are divided equally, but may have unequal numbers of rows
             return None
         return -(-problem.num_examples // num_clients)
 
@@ -458,7 +458,7 @@ class RunSettings(FrozenConfig):
     @property
     def fewest_in_round(self) -> int:
         """The number of clients in a round; if rounds differ in size by one, the smaller number."""
-        if self.answers_once:  # fewer clients than rounds are refused elsewhere
+        if self.answers_once:  # another check refuses fewer clients than rounds
             return max(1, cohort_sizes(self.num_clients, self.rounds)[0])
         return self.round_size
 
@@ -477,7 +477,7 @@ class RunSettings(FrozenConfig):
         """Whether every client takes part in one round only."""
         return getattr(self, "participation", None) == "once"
 
-    # Who is told what
+    # What clients are told
 
     def for_client(self, client: int) -> Self:
         """Return the configuration as one client is told it.

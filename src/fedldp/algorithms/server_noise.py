@@ -54,7 +54,7 @@ def of_broadcast(settings: Settings, size: int) -> Event:
     mechanism = gaussian(settings, settings.clip)
     mechanism.ball.check_size(size)
     multiplier = float(mechanism.proven_scale / mechanism.ball.radius)
-    # The client that the line is about is always trusted, even if no other client is.
+    # The client that the guarantee protects is always trusted, even if no other client is.
     honest = max(1, settings.num_clients - max(1, settings.untrusted_clients))
     return SampledClientsGaussian(
         noise_multiplier=math.nextafter(multiplier, 0),

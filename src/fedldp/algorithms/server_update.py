@@ -50,7 +50,7 @@ Mean: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = NDArray[np.floating]
 
 Sent = Literal["weights", "update"]
-"""What a mean is taken of: clients' weights, or their change from the broadcast."""
+"""What the server averages: clients' weights, or their change from the broadcast."""
 
 Needs = Literal["sum", "reports", "sender", "weight"]
 """What an estimate needs: a round's sum, or each report, perhaps with its sender or its weight."""
@@ -184,7 +184,7 @@ class Weighted:
 
     @property
     def needs(self) -> Needs:
-        """What the estimate needs: the weight in clear, or only the reports."""
+        """What the estimate needs: each report's weight in clear, or only the reports."""
         return "weight" if self.by_examples else "reports"
 
     def __call__(
@@ -321,8 +321,8 @@ class NoisyTotal:
             clipped = ball.clip(alone.mean())
             found.add(clipped.astype(INTEGER).tobytes())
         total = found.total()
-        # A second sum of one round, for example after a crash, gets other noise: with the same
-        # noise, the two broadcasts would reveal their difference exactly.
+        # A second sum of one round, for example after a crash, gets different noise. With the same
+        # noise, the two broadcasts would reveal the exact difference of the sums.
         stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
         total = self.steps.noisy(total, stream)
         return Estimated(values=factor * (total * (ball.step / self.number)))
@@ -370,7 +370,7 @@ class Step:
             return {}
         rest = {_MOMENTUM: np.zeros(size)}
         if self.optimizer == "adam":
-            rest[_SQUARES] = np.full(size, ADAM_FLOOR**2)  # the smallest that the paper allows
+            rest[_SQUARES] = np.full(size, ADAM_FLOOR**2)  # the paper's smallest initial value
         return rest
 
     def direction(self, change: Values, kept: Arrays) -> tuple[Values, Arrays]:

@@ -70,7 +70,7 @@ def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldIn
     )
     if not needed or settings.get(calibrated) is not None:
         return settings
-    return {**settings, calibrated: 1.0}  # every search for a solution starts here
+    return {**settings, calibrated: 1.0}  # every search for a budget starts at 1
 
 
 class ClientBudget(FrozenConfig):

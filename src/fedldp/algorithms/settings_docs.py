@@ -164,7 +164,7 @@ def _one_type(found: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         reference = found.get("$ref") or found["allOf"][0]["$ref"]
         inner = document["$defs"][reference.rpartition("/")[2]]
         if inner.get("title") == "ClientValue":
-            return ""  # of a list, a client is told only its own value
+            return ""  # a client is told only its own value of the list
         return f"table of {', '.join(inner['properties'])}"
     if "const" in found:
         return value_text(found["const"])
@@ -178,7 +178,7 @@ def _one_type(found: Mapping[str, Any], document: Mapping[str, Any]) -> str:
 
 
 def _limits(found: Mapping[str, Any]) -> str | None:
-    # For a list, the limits are those of its elements; its meaning states its length.
+    # A list's limits are those of its elements; the setting's meaning states the list's length.
     for each in _choices(found):
         inner = each.get("items", each)
         low = [f"{inner['minimum']:g} or more"] if "minimum" in inner else []

@@ -48,7 +48,7 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.participation import participants
 
 MOST_VALUES = 2048
-"""How many coordinates of the server's estimate of a round are kept."""
+"""How many coordinates of the server's estimate in a round are kept."""
 MOST_BITS = 512
 _PROBES = 4
 
@@ -204,7 +204,7 @@ class AdversaryView:
         return (one - other) / largest if largest else None
 
     def _trial(self, canary: Canary, key: bytes) -> Iterator[_Glance]:
-        # A request that is asked again is answered from new streams.
+        # A repeated request is answered from new streams.
         keys = TrialKeys(key, self.attacked.real_arithmetic_only, again=self.asked > 1)
         runtime = self.attacked.runtime(canary, keys)
         if self.adversary == "server" and self.attacked.role.phases == 1:
@@ -273,7 +273,8 @@ class AdversaryView:
     def estimate(self, report: Report, state: State) -> NDArray[np.float64]:
         """Return the server's estimate from one report, or else the report's bytes as numbers."""
         for label in [self._labels[state.round]] if state.round in self._labels else range(8):
-            # A server may leave out a client that it did not select; another draw may select it.
+            # The server's draw may leave out this client, so try up to eight draws until one
+            # selects it.
             found = self._step(state, [report], partial(_public, label))
             if found.any():
                 self._labels[state.round] = label
@@ -292,7 +293,7 @@ class AdversaryView:
                 change = (
                     np.zeros(self.attacked.sent_size) if found is None else found.astype(np.float64)
                 )
-        except Exception as error:  # the adversary may use a malformed report in any way
+        except Exception as error:  # reading a malformed report may raise anything
             # A step may refuse a report that comes alone, but the report's bytes are still
             # examined.
             refused = self.adversary == "server" and isinstance(error, FedldpError)

@@ -38,7 +38,7 @@ Span = Literal["within", "across"]
 TargetClient = Literal["any", "slowest"]
 
 _LAW = 4096
-"""How many clients represent the law of windows."""
+"""How many simulated clients estimate the distribution of windows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ CLOCKS = (
 
 @dataclass(frozen=True, eq=False)
 class Habits:
-    """What stays the same from round to round, in seconds.
+    """What stays the same in all rounds: clock offsets, timer phases and the delay T, in seconds.
 
     Attributes:
         offsets: the offset of each client's clock, shape (n,).

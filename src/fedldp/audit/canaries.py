@@ -26,7 +26,7 @@ FAR = 1e3
 LARGE = 1e6
 """A change of weights that every bound clips."""
 FEW, MANY = 3, 40
-"""How many rows a person has, in the games that swap persons."""
+"""The two numbers of rows that a person may have in games that swap persons."""
 
 Floats = NDArray[np.float64]
 Features = NDArray[np.float32]

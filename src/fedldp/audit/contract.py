@@ -95,7 +95,7 @@ class PlannedContractCheck:
         """Yield why the server cannot read an honest report."""
         try:
             payload = self.mechanism.encode(np.zeros(self.size), stream)
-        except Exception:  # refusing a finite vector is an event, which the games see
+        except Exception:  # refusing a finite vector is an outcome that the games observe
             return
         try:
             aggregate = self.mechanism.aggregate(self.size)

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Features = Callable[[Transcript], Floats]
 
 _PRIOR = 10.0
-"""How many trials the pooled variance counts as, when variances of few trials are compared."""
+"""How many trials the pooled variance is worth when variances of few trials are compared."""
 _LEARNED = 256
 
 
@@ -122,7 +122,7 @@ def _classifier(first: Transcript, second: Transcript) -> Score:
     labels = np.repeat([1, 0], [len(first), len(second)])
     model: Any = LogisticRegression(C=1.0, max_iter=50)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # if it has not converged, it is a weaker test
+        warnings.simplefilter("ignore")  # a fit that has not converged is only a weaker test
         model.fit(features / scale, labels)
 
     def score(seen: Transcript) -> Floats:

@@ -95,7 +95,7 @@ class PlannedWeightCheck:
         for name, values in _named(pair, others):
             try:
                 laws[name] = law_of(self.mechanism, values, key, stated)
-            except Exception:  # refusing a finite vector is an event, which the games see
+            except Exception:  # refusing a finite vector is an outcome that the games observe
                 laws[name] = Counter()
             if told := _unlike(laws[name], stated):
                 wrong = f"{name}: {told}"
@@ -106,7 +106,7 @@ class PlannedWeightCheck:
             wrong, note = "", "unchecked: the words of a category are not one run of 64-bit words"
         else:
             above = proven is not None and ratio > exp_below(Fraction(proven))
-            # Both are rounded up: if the ratio is within the figure, so is what is printed.
+            # Rounding up must not lift a ratio within the proven epsilon above that epsilon.
             lower = log_up(ratio) if above or proven is None else min(proven, log_up(ratio))
             note = "exact: the weights are as stated"
             if wrong or above:
@@ -159,7 +159,7 @@ def law_of(
         if not gaps:
             break
         if len(words) > _MOST_HALVINGS * stated.categories:
-            return Counter()  # the words that lead to one report do not lie together
+            return Counter()  # the words that lead to one report are not contiguous
         middles = [(words[at] + words[at + 1]) // 2 for at in gaps]
         known = dict(zip(words, reports, strict=True))
         known |= zip(middles, _reports(mechanism, values, key, middles), strict=True)
@@ -167,8 +167,8 @@ def law_of(
         reports = [known[word] for word in words]
     law: Law = Counter()
     for at, (word, report) in enumerate(zip(words, reports, strict=True)):
-        # Every word before the next known one leads to this report: the next one gives the same
-        # report, or is adjacent.
+        # All words before the next known word lead to this report, because the next known word is
+        # adjacent or leads to the same report.
         law[report] += (words[at + 1] if at + 1 < len(words) else WORDS) - word
     law.pop(_AGAIN, None)
     return law

@@ -283,7 +283,7 @@ def _as_bounded(mechanism: Mechanism, values: NDArray[Any]) -> Floats:
     """Return the values that the mechanism should randomise, or finite values near them."""
     try:
         bounded = mechanism.bound(values.copy())
-    except Exception:  # only a score depends on it
+    except Exception:  # a fallback is enough, because only a score depends on the result
         bounded = values
     return np.clip(np.nan_to_num(bounded.astype(np.float64)), -1e9, 1e9)
 
@@ -292,15 +292,15 @@ def _classifier(first: ObservedRounds, second: ObservedRounds) -> Score:
     """Return the scores of a logistic regression trained on these trials."""
     from sklearn.linear_model import LogisticRegression
 
-    # Everything is fitted on the trials given here. So the score of a new trial depends on that
-    # trial only, and new trials stay independent.
+    # Everything is fitted on the trials given here, so that the score of a new trial depends on
+    # that trial only, and new trials stay independent.
     widths = [min(seen.rows.shape[1], _MOST_BITS // 8) for seen in first]
     features = np.concatenate([_features(first, widths), _features(second, widths)])
     scale = 1e-9 + np.abs(features).max(0)
     labels = np.repeat([1, 0], [len(first[0]), len(second[0])])
     model = LogisticRegression(C=1.0, max_iter=50)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # if it has not converged, it is a weaker test
+        warnings.simplefilter("ignore")  # a fit that has not converged is only a weaker test
         model.fit(features / scale, labels)
 
     def score(reports: ObservedRounds) -> Floats:

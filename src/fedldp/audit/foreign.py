@@ -316,7 +316,7 @@ class PlannedForeignGame:
     def _equal(self, pairs: NDArray[np.int64], values: NDArray[np.floating]) -> bool:
         try:
             _, arrays, _ = self.client.split(self.client.answer(values))
-        except Exception:  # a refusal has no numbers
+        except Exception:  # a refusal contains no numbers to compare
             return False
         if arrays.size != self.client.size:
             return False
@@ -327,7 +327,7 @@ class PlannedForeignGame:
     def _seen(self, values: NDArray[np.float64]) -> bytes:
         try:
             return self.client.encode(values, Stream(bytes(32), simulated=True))
-        except Exception:  # a failure is seen, too
+        except Exception:  # the adversary observes a failure, too
             return b""
 
 

@@ -41,9 +41,9 @@ BLOCK = 1 << 16
 
 _FEW_CODES = 4096
 _LEFT, _AGAIN = 3, 2
-"""How many pairs are explored again, and with how many times as many trials."""
+"""How many pairs are explored again, and the factor by which their trials increase."""
 _VALUES, _SCANS, _WIDE = 4096, 8, 1.25
-"""How many values of a coordinate are tried, in how many reports, and up to what size."""
+"""How many values of a coordinate are tried, in how many reports, and the largest size tried."""
 _NOTHING = -1
 
 
@@ -155,7 +155,7 @@ class ReportGame:
         draws = keys.draws(
             count * len(rounds), self.label, pair.name, side, purpose, simulated=simulated
         )
-        # One after the other, as from real clients: report i of round r is in row i * rounds + r.
+        # Encode in the order of real clients: report i of round r is in row i * rounds + r.
         seen = observe(self.mechanism, np.tile(np.array(rounds), (count, 1)), draws)
         return [seen.part(at, None, len(rounds)) for at in range(len(rounds))]
 
@@ -163,7 +163,7 @@ class ReportGame:
         generator = keys.generator(self.label)
         if self.unit == "weight":
             return coordinate_pairs(self.size, generator)
-        if self.unit == "client-run":  # two reports test the streams, not the inputs
+        if self.unit == "client-run":  # two reports test the streams, so few inputs suffice
             return whole_pairs(self.size, generator)[:2]
         return whole_pairs(self.size, generator)
 
@@ -181,7 +181,7 @@ class ReportGame:
         found: dict[int, Observations] = {}
         apart = []
         for number, pair in enumerate(pairs):
-            if id(pair.second) not in found:  # an input that other pairs share
+            if id(pair.second) not in found:  # several pairs may share this input
                 found[id(pair.second)] = seen(-1 - number, pair.second, 8 * trials)
             apart.append(_apart(seen(number, pair.first, trials), found[id(pair.second)]))
         return [pairs[int(np.argmax(apart))]]
@@ -340,7 +340,7 @@ class CoordinateGame:
         for stream in draws.streams(0, blocks):
             try:
                 yield self.split(self.mechanism.encode(values, stream))
-            except Exception:  # a refusal, or not a report of that many coordinates
+            except Exception:  # a refusal, or a report with the wrong number of coordinates
                 yield np.full(self.size, _NOTHING)
 
     def split(self, payload: bytes) -> NDArray[np.int64]:

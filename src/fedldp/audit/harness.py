@@ -138,7 +138,7 @@ class AttackedClient:
 
     @cached_property
     def real_arithmetic_only(self) -> bool:
-        """Whether its mechanisms accept only the streams of simulations."""
+        """Whether the client's mechanisms accept only the streams of simulations."""
         return any(map(real_arithmetic_only, self.events))
 
     @property
@@ -211,7 +211,7 @@ class AttackedClient:
 
     @cached_property
     def takes_updates(self) -> bool:
-        """Whether another update can replace the trained one: protection comes after training."""
+        """Whether another update can replace the trained one, as protection follows training."""
         if not self.trains_once and protects_in_training(self.events[self.reporting]):
             return False
         sent = self.sent(self.trained(Canary(self._one_example), 1))
@@ -302,7 +302,7 @@ class AttackedClient:
         step = self.role.local_update if self.trains_once else self._plain
         try:
             found = self.sent(_train(step, broadcast, client))
-        except Exception:  # the model's inputs are not features
+        except Exception:  # the model may take inputs other than features
             return None
         return found if found is not None and found.shape == (self.sent_size,) else None
 

@@ -16,7 +16,7 @@ LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 FAR = 1e3
 """Far outside the normalised range, but not so far that all digits get lost."""
 _STEP = 0.01
-"""How many values of a coordinate are tried, each in the middle of its interval."""
+"""The width of the intervals of a coordinate; the middle of each interval is tried."""
 _GROWTH = 1.25
 """The ratio of successive sizes that are tried beyond the bound."""
 

@@ -231,7 +231,7 @@ def _reports_of(
             proven=tuple(proven_epsilon(event, unit, delta) for delta in deltas),
         )
     if again:
-        deltas = deltas[-1:]  # only the one at which the game shows most
+        deltas = deltas[-1:]  # only the delta at which the game reveals most
         yield PlannedMechanismGame(
             game=ReportGame(mechanism=mechanism, size=size, unit="client-run"),
             deltas=deltas,
@@ -242,7 +242,7 @@ def _reports_of(
 
 def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[PlannedMechanismGame]:
     game, event = CoordinateGame(mechanism=mechanism), stated_event(mechanism, BLOCK)
-    # If the budget is for a whole report, almost nothing is left for one of so many coordinates.
+    # If the budget covers a whole report, almost none of it is left for one of so many coordinates.
     if (
         mechanism.epsilon_unit == "weight"
         and has_identical_coordinates(event)

@@ -106,7 +106,7 @@ class Observations:
             aggregate = self.mechanism.aggregate(self.size)
             aggregate.add(payload)
             return aggregate.mean()
-        except Exception:  # the adversary may use a malformed answer in any way
+        except Exception:  # decoding a malformed answer may raise anything
             return 0.0
 
 
@@ -153,5 +153,5 @@ def _answers(
 def _answer(mechanism: Mechanism, values: NDArray[Any], stream: Stream) -> bytes | None:
     try:
         return bytes(mechanism.encode(values.copy(), stream))
-    except Exception:  # a refusal of any kind is seen
+    except Exception:  # the adversary observes a refusal of any kind
         return None

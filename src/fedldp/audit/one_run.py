@@ -82,7 +82,7 @@ def epsilon_lower(
     if p_value(canaries, guesses, right, 0.0, delta) >= alpha:
         return 0.0
     low, high = 0.0, _LARGEST
-    for _ in range(_STEPS):  # the p-value grows with epsilon
+    for _ in range(_STEPS):  # bisect, because the p-value grows with epsilon
         middle = (low + high) / 2
         if p_value(canaries, guesses, right, middle, delta) < alpha:
             low = middle

@@ -118,7 +118,7 @@ class PlannedPeopleCheck:
 
     @cached_property
     def _distance(self) -> int:
-        """How far replacing one person may move a sum, according to the noise."""
+        """How far replacing one person may move a sum: the distance for which the noise is made."""
         calibration = self.config.composition.calibration
         assert isinstance(calibration, PerPersonRun)
         return calibration.noise(self.config.layout(self.problem).size).distance
@@ -143,14 +143,14 @@ class PlannedPeopleCheck:
         if not _same(self._sum(told, examples.taken(in_turn)), _integers(whole)):
             return "the same people in another order of rows give another sum"
         if self._votes:
-            return ""  # voters are drawn by place, and places move when a person leaves
+            return ""  # voters are drawn by position, and positions shift when a person leaves
         return self._not_of_each(told, examples, place) or self._not_of_sums(told, examples)
 
     def _parted(self, told: Broadcast, examples: Examples, person: int, key: bytes) -> bool:
         """Return whether a sample has some but not all of one person's rows."""
         update, own = self._sampling, _of(examples, person)
         assert isinstance(update, PersonGradients | NoisySteps)
-        if update.sampled == 1 or self._votes:  # votes make another sum
+        if update.sampled == 1 or self._votes:  # with votes, the sums are not comparable
             return False
         seen: list[Any] = []
         if isinstance(update, NoisySteps):
@@ -246,7 +246,8 @@ class PlannedPeopleCheck:
         generator.shuffle(whose)
         scale = _SCALES[trial // len(_WEIGHTS) % len(_SCALES)]
         features = generator.uniform(-scale, scale, (len(whose), *shape)).astype(np.float32)
-        # One person's rows cancel each other; in every other trial, one person has a non-number.
+        # One person's rows cancel each other; in every other trial, one person's features are all
+        # infinite, NaN or 0.
         features[whose == 0] = features[whose == 0][:1]
         if trial % 2:
             features[whose == 1] = _ODD[trial // 2 % len(_ODD)]

@@ -88,7 +88,7 @@ def settings_of(config: RunConfig, problem: Problem) -> list[AuditedSetting]:
     Raises:
         ConfigError: the first setting, the one asked for, is refused.
     """
-    if config.composition.channel.phases > 1:  # every trial plays all phases
+    if config.composition.channel.phases > 1:  # every trial plays all phases, so play it small
         changes = _small_changes(config, ROUNDS) | {"model": "logistic"}
         changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
         few = config.changed(**changes)
@@ -145,7 +145,7 @@ def representatives() -> list[RunConfig]:
 def _setting(name: str, config: RunConfig, problem: Problem) -> AuditedSetting:
     planned = plan(config, problem)
     attacked = _attacked(planned)
-    if not attacked.trains_once:  # every trial trains, so it trains less
+    if not attacked.trains_once:  # every trial trains, so shorten training
         changes: dict[str, Any] = {
             each: 1 for each in type(config).model_fields
             if each.endswith("epochs") and getattr(config, each) != 1
@@ -163,7 +163,7 @@ def _attacked(planned: Plan) -> AttackedClient:
     """Return a client among those with the least protection."""
     groups = planned.scheduled.encoder_groups()
 
-    def cost(client: int) -> tuple[float, ...]:  # the first of the clients with the most epsilon
+    def cost(client: int) -> tuple[float, ...]:  # max returns the first with the most epsilon
         values = [getattr(planned.scheduled, name) for name in planned.scheduled.per_client]
         return tuple(value[client] for value in values if isinstance(value, Sequence))
 
@@ -175,7 +175,7 @@ def _tried(name: str, make: Any, problem: Problem) -> list[AuditedSetting]:
     try:
         return [_setting(name, make(), problem)]
     except (FedldpError, NotImplementedError):
-        return []  # the system has no such setting
+        return []  # the system does not allow this setting
 
 
 def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
@@ -207,7 +207,7 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Au
     )
     little = _with_people(SMALL, problem)
     if isinstance(config.composition.bound_of(0).chart, InLabels):
-        little = replace(little, num_classes=3)  # of two labels, one's weights mirror the other's
+        little = replace(little, num_classes=3)  # two labels would have mirrored weights
     models: tuple[tuple[dict[str, Any], Problem], ...] = (
         ({"model": "logistic"}, little),
         ({}, few),
@@ -258,11 +258,11 @@ def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[PlannedSystemG
         if setting.late and (unit, adversary) != (of_a_round, "server"):
             continue
         if adversary != "server" and not small:
-            continue  # it would take too long with all clients of a real run
+            continue  # games with all clients of a real run would take too long
         own = [li for li in lines if (li["unit"], li["adversary"]) == (unit, adversary)]
         claimed_here = claim if _is_claimed(claim, unit, adversary, claimed_against) else None
         if setting.name.startswith(_CLAIMED) and claimed_here is None:
-            continue  # that setting serves only to test the claim
+            continue  # this setting serves only to test the claim
         deltas = _deltas(own, claimed_here)
         games = [_game(setting, unit, adversary, swap) for swap in _swaps(unit, setting.attacked)]
         if setting.late:

@@ -1,10 +1,10 @@
 """A game that finds repeating noise: pairs of coordinates of one long report are trials.
 
 The game is for events that state independent and identical coordinates. The adversary encodes ones,
-and finds the lag at which the codes of two coordinates agree most (by a Fourier transform). Then
-the first of two coordinates at that lag is moved to its other end. The adversary knows the second
-coordinate, which reveals the first if both draw the same noise. Pairs have no coordinate in common,
-so by the event's own statement each pair is a trial, as in a game of coordinates.
+and finds the lag at which the codes of two coordinates agree most (by a Fourier transform). Of
+every two coordinates at that lag, the game then moves the first from 1 to -1. The adversary knows
+the second coordinate, which reveals the first if both draw the same noise. Pairs have no coordinate
+in common, so by the event's own statement each pair is a trial, as in a game of coordinates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CoordinateCodes = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class RepetitionGame:
-    """The adversary sees many pairs of coordinates, and guesses at which end the first ones are.
+    """The adversary sees many pairs of coordinates and guesses whether the firsts are 1 or -1.
 
     Attributes:
         mechanism: the attacked mechanism.
@@ -72,7 +72,7 @@ class RepetitionGame:
         game = CoordinateGame(mechanism=self.mechanism, size=self.size)
         try:
             return game.split(self.mechanism.encode(values, stream))
-        except Exception:  # nothing repeats in a refusal
+        except Exception:  # a refusal has nothing that could repeat
             return np.zeros(self.size, np.int64)
 
     def _lag(self, codes: CoordinateCodes) -> int:

@@ -204,7 +204,7 @@ class Result:
 
     @property
     def succeeds(self) -> bool:
-        """Whether the whole interval is better than guessing."""
+        """Whether the whole confidence interval is better than guessing."""
         return self.verdict in ("linked", "succeeds")
 
     @property

@@ -76,7 +76,7 @@ class SystemGame:
 
     @property
     def apart(self) -> str:
-        """How this run differs from one with an honest server: words after a comma, or none."""
+        """How this run differs from one with an honest server, as text after a comma, or empty."""
         found = [f"in round {self.rounds[0]} alone"] if self.rounds[0] > 1 else []
         found += ["asked again"] if self.asked > 1 else []
         found += [f"all that the server tells times {self.factor:g}"] if self.factor != 1 else []
@@ -197,7 +197,7 @@ class PlannedSystemGame:
 
     @property
     def explore(self) -> int:
-        """How many trials of each input are for choosing."""
+        """How many trials of each input serve to choose the attack."""
         weak = self.trained or not self.is_refutable or self.is_coarse
         return self.effort.system_explore // (2 if weak else 1)
 
@@ -213,7 +213,7 @@ class PlannedSystemGame:
 
     @property
     def is_refutable(self) -> bool:
-        """Whether these trials could show that a figure is wrong."""
+        """Whether the game's trials could show that a figure is wrong."""
         return bool(self.figures) and min(self.figures) <= math.log(self.effort.system_most / _RARE)
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:

@@ -38,7 +38,7 @@ def account(
         print_json(planned.privacy)
     else:
         warnings = [each for each in planned.privacy["warnings"] if each != SIMULATED]
-        told = {**planned.privacy, "warnings": warnings}  # this command makes no run
+        told = {**planned.privacy, "warnings": warnings}  # this command simulates nothing
         setting = planned.config.epsilon_in_words(planned.privacy["guarantees"])
         asked = text.asked_for(planned.config.model_dump())
         text.print_statement(Console(), text.asked_first(told, asked), setting)

@@ -133,7 +133,7 @@ def _print(result: Advice, place: Path) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # a file has no right edge
+        console = Console(width=200)  # a file has no terminal width
     for title, rows in result.groups():
         first = "epsilon" if rows[0][-1] else "trained"
         table = Table(

@@ -105,7 +105,7 @@ def audit(
     more = None
     if (
         page is not None and recipe is not None
-    ):  # first, because it needs the data and the games do not
+    ):  # before the games, because only these attacks need the data
         more = _extra_attacks(recipe, quick=quick, seed=seed)
     found = play(
         recipe or mechanism or client or "all mechanisms and systems",
@@ -260,7 +260,7 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
     named = not of_system and any(row.setting for row in rows)
     if of_system:
         columns.insert(1, "against")
-    if named:  # its only claim is its statement
+    if named:  # the subject's only claim is its statement
         columns.insert(0, "looked at")
         columns.remove("claimed")
     table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
@@ -293,7 +293,7 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
 
 
 def _finds(row: Result) -> str:
-    """Return the epsilon from which the row would have shown a bug, unless it shows one."""
+    """Return the smallest epsilon at which the row would show a bug, or "shown" if it shows one."""
     if row.verdict == "bug":
         return "shown"
     return "-" if row.finds is None else f"{row.finds:.4f}"

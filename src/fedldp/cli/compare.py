@@ -159,7 +159,7 @@ def _print(result: Compared) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # a file has no right edge
+        console = Console(width=200)  # a file has no terminal width
     head, rows = result.shown()
     table = Table(*(Column(name, overflow="fold") for name in head))
     for row in rows:

@@ -548,7 +548,7 @@ def accept(
     if not yes and not typer.confirm("accept it?"):
         raise typer.Exit(1)
     accepted = write_accepted(terms, found)
-    SiteLedger(terms)  # this fixes the limits, so it must wait for the confirmation
+    SiteLedger(terms)  # opening the ledger fixes the limits, so it must wait for the confirmation
     typer.echo(f"accepted: {accepted}")
 
 
@@ -824,7 +824,7 @@ class _Known:
         if len(words) == WORDS and not unknown:
             return cls(text)
         amiss = ""
-        if len(unknown) < len(words):  # it was meant as words, not as a file or digest
+        if len(unknown) < len(words):  # the text was meant as words, not as a file or digest
             wrong = f", of which {', '.join(unknown)} cannot be right" if unknown else ""
             amiss = f"{len(words)} words{wrong:.100}; "
         raise ConfigError(

@@ -73,7 +73,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="require a release with this hash (or its first 16 digits), as noted elsewhere",
+            help="require a release with this hash (or its first 16 digits), noted elsewhere",
         ),
     ] = None,
     as_json: Json = False,

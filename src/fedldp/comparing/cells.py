@@ -96,7 +96,7 @@ class Contestant:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether its budget is solved for, so that something is proven about its runs."""
+        """Whether a budget is solved for, so that something is proven about the runs."""
         return self.role == "calibrated"
 
     @classmethod

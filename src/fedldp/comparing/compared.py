@@ -84,7 +84,7 @@ class Line:
 
     @property
     def had_fewer(self) -> bool:
-        """Whether it had fewer tries than others may have."""
+        """Whether the contestant had fewer tries than others may have."""
         return self.tries < self.of_tries
 
     @property

@@ -162,7 +162,7 @@ class Comparison:
             settings["code"] = code
         try:
             config = self.configuration(cell, attempt, seed)
-        except ConfigError:  # the run's line then says so
+        except ConfigError:  # the run's line will report the error
             settings |= {"try": dict(attempt), "seed": seed}
         else:
             settings |= {"semantics": config.semantics, "seed": seed}
@@ -258,7 +258,7 @@ class Comparison:
             result = simulate(_told(config, data), dataset=data, data_dir=self._data_dir)
             if contestant.is_calibrated:
                 row["proven"] = asdict(checked(cell, contestant.guarantee, result.privacy))
-        except (ConfigError, Diverged, PrivacyError) as error:  # the last: an update is not finite
+        except (ConfigError, Diverged, PrivacyError) as error:  # PrivacyError: non-finite update
             row |= {"refused": str(error), "begun": not isinstance(error, ConfigError)}
         else:
             row |= {"accuracy": result.accuracy, "auc": result.rounds[-1].auc, "begun": True}

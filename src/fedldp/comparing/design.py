@@ -329,7 +329,7 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
             )
         if not any(_has(entry.config, key) for entry in entries.values()):
             first = next(iter(entries.values()))
-            first.config.changed(**nested([(key, None)]))  # raises, and says which settings it has
+            first.config.changed(**nested([(key, None)]))  # raises, and lists its settings
     found = {}
     for name, entry in entries.items():
         own = {key: value for key, value in settings.items() if _has(entry.config, key)}

@@ -89,7 +89,7 @@ class Budgets:
             except ConfigError:
                 plan(
                     alike.changed(target=None), problem
-                )  # if no budget would do, this reports the reason
+                )  # if no budget works, this call raises an error with the reason
                 raise
             self._found[key] = {
                 name: getattr(found, name) for name in BUDGETS if hasattr(found, name)
@@ -112,7 +112,7 @@ def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
 
     low = 1e-3
     if math.isinf(reached(low)):
-        proven(plan(free.with_budget(low), problem).privacy, kind)  # this reports the reason
+        proven(plan(free.with_budget(low), problem).privacy, kind)  # raises, with the reason
     while reached(2 * low) <= target.epsilon:
         low *= 2
     return free.with_budget(solve(reached, target.epsilon, low, 2 * low, _COARSE))

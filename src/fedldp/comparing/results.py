@@ -50,7 +50,7 @@ class Results:
             self.rows: list[Row] = [json.loads(line) for line in whole.splitlines() if line]
             if not all(isinstance(row, dict) and "digest" in row for row in self.rows):
                 raise ValueError("a line is no run")
-            if cut:  # the run died while writing; it is run again
+            if cut:  # the process died while writing this line; its run is repeated
                 path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
         except (OSError, ValueError) as error:
             raise RunError(

@@ -313,7 +313,7 @@ class Runs:
             return self.comparison.made(cell, attempt, purpose, seed)
         except FedldpError as error:
             return error
-        except Exception as error:  # a bug of the user's own mechanism or model
+        except Exception as error:  # a bug in the user's own mechanism or model
             traceback.print_exc(file=sys.stderr)
             return RunError(f"{type(error).__name__}: {first_line(error)}")
 

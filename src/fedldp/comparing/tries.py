@@ -108,7 +108,7 @@ def _matters(config: RunConfig, problem: Problem, name: str) -> bool:
             each.algorithm(problem).encoder(0).release  # type: ignore[attr-defined]
             for each in (config, config.changed(**{name: own / 4}))
         )
-    except (AttributeError, ConfigError):  # it lacks a release of this kind
+    except (AttributeError, ConfigError):  # the system has no release of this kind
         return True
     if isinstance(release.bound, InRange):
         return name == "range_radius" or release.mechanism != other.mechanism

@@ -33,7 +33,7 @@ def within_largest_weight(values: NDArray[Any]) -> bool:
     """Return whether all numbers of a public array are within ``LARGEST_WEIGHT``; NaN is not."""
     if values.size == 0 or values.dtype == np.bool_:
         return True
-    # NaN compares False. Integers become Python integers, which do not overflow.
+    # A comparison with NaN is False. Integers become Python integers, which do not overflow.
     return bool(max(values.max().item(), -values.min().item()) <= LARGEST_WEIGHT)
 
 
@@ -232,7 +232,7 @@ def scaled_down(values: NDArray[np.floating], radius: float) -> NDArray[np.float
     norm = math.sqrt((direction * direction).sum())
     if norm * largest <= radius:
         return wide
-    # Scaled down by slightly more, so that scaling the result again leaves it unchanged.
+    # Scale down slightly more than needed, so that scaling the result again leaves it unchanged.
     return direction * (radius / norm * (1 - 2.0**-40))
 
 
@@ -319,7 +319,7 @@ class GridBall:
         self.check_size(values.size)
         steps = np.array(values, np.float64, order="C")
         peak = np.abs(steps).max()
-        if peak > self.radius * self.step:  # it is scaled down below anyway; this avoids overflow
+        if peak > self.radius * self.step:  # scaling down here already avoids overflow
             steps = steps / peak * (self.radius * self.step)
         steps /= self.step
         rounded = np.rint(steps)
@@ -335,9 +335,9 @@ class GridBall:
         return self.radius - math.pow(size, 1 / self.order) / 2 - 1
 
     def _holds(self, steps: NDArray[np.float64]) -> bool:
-        # NaN compares False.
+        # A comparison with NaN is False.
         return self._total(steps) <= float(self.radius**self.order)
 
     def _total(self, steps: NDArray[np.float64]) -> float:
-        # The norm, raised to its order.
+        # The norm, raised to the power of its order.
         return float(np.sum(np.abs(steps) if self.order == 1 else np.square(steps)))

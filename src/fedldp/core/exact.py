@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from fedldp.core.numbers import round_up
 
-# Sixty digits, whatever context the program has set. The rounding errors stay far below the two
-# slacks as long as exponents are below 1,000 and logarithms above 10^-25.
+# Use sixty digits, whatever decimal context the program has set. The rounding errors stay far below
+# the two slacks as long as exponents are below 1,000 and logarithms above 10^-25.
 _CONTEXT = Context(prec=60)
 _SLACK = Fraction(1, 10**50)
 _LOG_SLACK = Fraction(1, 10**30)

@@ -12,7 +12,7 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
         return "infinity"
     if epsilon == 0:
         return "0"
-    if epsilon < 0:  # what remains of an overspent budget
+    if epsilon < 0:  # the remainder of an overspent budget
         return f"-{number(-epsilon, up=not up)}"
     decimals = 2 if epsilon >= 100 else max(4, 3 - math.floor(math.log10(epsilon)))
     # A float within a rounding error of a round number is shown as that number.

@@ -44,7 +44,7 @@ def _names_in(path: tuple[str, ...]) -> tuple[str, ...]:
 def modules(package: str) -> Iterator[ModuleType]:
     """Import and yield the modules of ``package`` by name, except those that begin with "_"."""
     for name in module_names(package):
-        # Not from sys.modules, where another thread may have only half imported the module.
+        # Do not read sys.modules, where another thread may have only half imported the module.
         yield importlib.import_module(f"{package}.{name}")
 
 
@@ -92,7 +92,7 @@ def load(address: str, setting: str) -> Any:
     """
     owner, _, name = address.partition(":")
     here = os.getcwd()
-    if here not in sys.path:  # it stays there: the module may import its neighbours later
+    if here not in sys.path:  # stays there, because the module may import neighbours later
         sys.path.append(here)
     importlib.invalidate_caches()
     try:

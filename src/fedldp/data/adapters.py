@@ -235,7 +235,7 @@ def _of_loader(loader: Any, context: str) -> Gathered:
         return _joined(parts, context, MOST_OF_UNKNOWN_LENGTH)
     rows = _rows_of(loader, context)
     if getattr(loader.collate_fn, "__name__", "") in ("default_collate", "default_convert"):
-        return _of_map(data, rows, context)  # the errors of this function name an example
+        return _of_map(data, rows, context)  # this function's errors name the example
     size = loader.batch_size or 1
     starts = range(0, len(rows), size)
     batches = ([data[row] for row in rows[at : at + size]] for at in starts)

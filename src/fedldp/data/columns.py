@@ -127,7 +127,7 @@ def _check_public(
     setting: str, name: str, value: float, ranges: Mapping[str, tuple[float, float]]
 ) -> None:
     low, high = ranges.get(name, (-_LARGEST, _LARGEST))
-    if not low <= value <= high:  # false for NaN
+    if not low <= value <= high:  # the condition is true for NaN
         raise ConfigError(
             f"{setting}.{name} = {value:g}: it is not from {low:g} to {high:g}; give a number that "
             "is public knowledge about the column"

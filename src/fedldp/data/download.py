@@ -137,7 +137,7 @@ def _stream(
     """
     have = partial.stat().st_size if partial.exists() else 0
     if have >= size:
-        return  # interrupted between the last byte and the check
+        return  # an earlier download was interrupted after its last byte, before the check
     # Request the bytes as stored, because a .gz file must not be unpacked in transit.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with client.stream("GET", address, headers=headers) as response:
@@ -152,7 +152,7 @@ def _stream(
                 have += len(chunk)
                 report(have)
                 if have > size:
-                    return  # another file: the check refuses it, without writing the rest
+                    return  # the wrong file: stop writing; the check will refuse it
 
 
 def _extract(archive: Path, wanted: list[PublishedFile], folder: Path) -> None:

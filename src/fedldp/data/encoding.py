@@ -101,7 +101,7 @@ def encode(
     rows = np.flatnonzero(kept)
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
     _centre(found, names, table, columns)
-    if features is not None:  # a column is found by its name, wherever it stands
+    if features is not None:  # find each column by name, whatever its position
         found = found[:, [names.index(name) for name in features]]
         names = list(features)
     return Encoded(

@@ -579,7 +579,8 @@ def split(
     Raises:
         ConfigError: test_share or seed is out of range.
     """
-    # Imported here because the import takes a second, which users with their own test set can save.
+    # Imported here because the import takes a second, which users with their own test set need not
+    # spend.
     from sklearn.model_selection import train_test_split
 
     _check_split(test_share, seed)

@@ -14,7 +14,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.data.image_features import digest_of
 from fedldp.data.images import check_images
 
-_PIECE = 1000  # images at a time
+_PIECE = 1000  # images processed at a time
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class OrientedGradients:
             centred -= centred.mean(axis=1, keepdims=True)
             norms = np.linalg.norm(centred, axis=1, keepdims=True)
         features = np.zeros_like(centred)
-        np.divide(centred, norms, out=features, where=norms > 0)  # false for NaN
+        np.divide(centred, norms, out=features, where=norms > 0)  # norms > 0 is false for NaN
         return features.astype(np.float32)
 
     def _sums(self, images: NDArray[np.float32]) -> NDArray[np.float64]:

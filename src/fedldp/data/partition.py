@@ -15,7 +15,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.people import as_numbers, usual_labels
 
-# Scheme: the meaning of its parameter, and an example.
+# For each scheme: the meaning of its parameter, and an example.
 _SCHEMES: dict[str, tuple[str, str] | None] = {
     "iid": None,
     "dirichlet": ("concentration", "dirichlet:0.5"),

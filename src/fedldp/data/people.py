@@ -104,7 +104,7 @@ def held_of_each(
         taken = max(0, min(int(due), int(sizes[client]) - 1, math.ceil(own)))
         due -= taken
         held[drawn[begins[client] : begins[client] + taken]] = True
-    # A client that would have no person left to train on gets one back.
+    # A client that would have no person left to train on gets one person back.
     for client in np.setdiff1d(owners, owners[~held[number]]):
         held[number[int((owners == client).argmax())]] = False
     rows: NDArray[np.bool_] = held[number]

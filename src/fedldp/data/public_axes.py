@@ -119,7 +119,7 @@ class FileAxes:
             return with_constant(finite_rows(projected(rows, self._axes)))
 
 
-_PIECE = 1000  # examples at a time
+_PIECE = 1000  # examples processed at a time
 
 
 def projected(rows: Floats, axes: Floats) -> Floats:

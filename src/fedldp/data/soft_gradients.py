@@ -36,7 +36,7 @@ def in_pieces(
     return found
 
 
-_PIECE = 1000  # images at a time
+_PIECE = 1000  # images processed at a time
 
 
 def greyscale(images: NDArray[np.float32]) -> Floats:

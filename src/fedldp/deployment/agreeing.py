@@ -135,7 +135,7 @@ def _decided(config: RunConfig, channel: Channel) -> RunConfig:
         return config
     if (
         channel == "named" and config.answers_once
-    ):  # a sum is more accurate with all sites in every round
+    ):  # only if named: a sum is more accurate with all sites in every round
         return config.changed(participation="once")
     if type(config).model_fields["participation"].default is None:
         return config.changed(participation=None)

@@ -85,7 +85,7 @@ class Facts(BaseModel):
             late["features"] = list(problem.features)
         if problem.people is not None:
             late["people"] = problem.people
-        if problem.counted_in_private:  # in a demo, which uses the same count as a simulation
+        if problem.counted_in_private:  # only in a demo, which counts as a simulation does
             late["counted_in_private"] = True
         return {
             "input_shape": list(problem.input_shape),
@@ -390,7 +390,7 @@ class Agreement:
 
     @property
     def draws_once(self) -> bool:
-        """Whether anything from the examples is randomised once and charged once."""
+        """Whether anything that depends on the examples is randomised once and charged once."""
         return any(map(draws_once, self.events_of(0)))
 
     def rounds_of(self, site: int) -> int:
@@ -579,7 +579,7 @@ def check_stated(agreement: Agreement) -> None:
     """
     try:
         found = upgraded(agreement.statement)  # an earlier version may lack keys
-        if agreement.link == "https":  # earlier versions also named an unused program
+        if agreement.link == "https":  # older warnings also named Flower, which is not used here
             warnings = found["warnings"]
             found["warnings"] = [TIMED if w == TIMED_OVER_FLOWER else w for w in warnings]
     except (KeyError, TypeError, AttributeError):

@@ -26,7 +26,7 @@ def client_role(
     if agreement.summing is None:
         return config.algorithm(problem).client(index, device)
     committees, roster = agreement.config.committees, _roster(agreement)
-    if committees.number > 1:  # otherwise one sum of all participants, which may vary by round
+    if committees.number > 1:  # a single sum needs the whole roster: participants may vary by round
         roster = roster.of(committees.members(committees.of(index)))
     identity = Identity(roster=roster, index=index, private=key.private_bytes_raw())
     inner = config.algorithm(problem).inside().client(index, device)

@@ -250,7 +250,7 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     check_people_of(policy, agreement)
     ledger = SqliteLedger(policy.ledger) if policy.ledger.exists() else None
     entries = [] if ledger is None else ledger.releases()
-    secret = policy.state / "secret"  # without it, nothing was drawn or released yet
+    secret = policy.state / "secret"  # if this file is missing, nothing was drawn or released yet
     keys = SecretKeys(read_secret(secret) if secret.exists() else os.urandom(32), agreement.run)
     index = open_run(policy, agreement, key, source, keys, entries).index
     if ledger is not None:

@@ -135,7 +135,7 @@ def _run(
 ) -> Demo:
     with running_parties(world, tell) as running:
         running.start_own()
-        # Meanwhile, the processes import what they need, which takes seconds.
+        # Simulate now, while the started processes import their modules, which takes seconds.
         tell(f"simulates {config.name()} with {config.num_clients} clients, for comparison")
         simulated = simulate(config, data_dir=world.data_dir)
         if world.agreement.link == "flower":

@@ -22,7 +22,7 @@ def without_simulation(config: RunConfig) -> RunConfig:
             "target.adversary = summing-server and channel = sum"
         )
     _check_values(config)
-    public = {n: getattr(config, n) for n in config.per_client}  # told to all, if sites consent
+    public = {n: getattr(config, n) for n in config.per_client}  # with consent, all sites see these
     without = config.for_client(0).changed(**public)
     if config.composition.channel.delays is None:
         return without

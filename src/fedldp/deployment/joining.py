@@ -152,7 +152,7 @@ class Invite:
         Raises:
             ConfigError: the run cannot be deployed; the message says why.
         """
-        own = largest_alone(config)  # not the values that a recipe gives its clients
+        own = largest_alone(config)  # an invite has no values of single clients from its recipe
         told = without_simulation(config).changed(target=config.target, **own)
         return cls(
             url=url,
@@ -490,7 +490,7 @@ def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "ta
         ConfigError: the invite comes from another server.
     """
     if policy.server is None:
-        return "known"  # the policy itself refuses such an invite
+        return "known"  # a policy without a server refuses the invite itself
     if policy.server.url != invite.url:
         raise ConfigError(
             f"server.url = {policy.server.url}: the invite is from {invite.url}, but an agent has "

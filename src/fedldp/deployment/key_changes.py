@@ -66,7 +66,7 @@ class KeyChange(BaseModel):
 
     @property
     def is_signed(self) -> bool:
-        """Whether both keys signed it."""
+        """Whether both keys signed the change."""
         content = _PURPOSE + canonical({"old": self.old, "new": self.new})
         return self.old != self.new and all(
             is_signed(key, bytes.fromhex(signature), content)

@@ -196,7 +196,7 @@ class Loopback:
         """
         give_up = time.monotonic() + 20
         while True:
-            # Flower's apps watch their parents, so some end before their turn.
+            # Flower's apps end when their parents do, so some may end before they are killed here.
             found = self._find()
             for process in found:
                 process.kill()
@@ -281,7 +281,7 @@ class Loopback:
                 stderr=log,
                 env=self._environment(name),
                 cwd=self.folder,
-                start_new_session=True,  # Ctrl-C reaches only this process, which then ends it
+                start_new_session=True,  # Ctrl-C reaches only our process, which ends the new one
             )
 
     def _environment(self, name: str) -> dict[str, str]:
@@ -296,7 +296,7 @@ class Loopback:
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
             "NO_PROXY": f"{HOST},localhost",
             "no_proxy": f"{HOST},localhost",
-            # Flower starts its other programs by their names.
+            # Flower starts its other programs by name, so they must be on PATH.
             "PATH": sysconfig.get_path("scripts") + os.pathsep + os.environ.get("PATH", ""),
         }
 

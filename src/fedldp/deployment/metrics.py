@@ -119,7 +119,7 @@ def _is_local(host: str) -> bool:
 
 def _server(host: str, port: int, metrics: Callable[[], Iterable[Metric]]) -> HTTPServer:
     class Handler(BaseHTTPRequestHandler):
-        timeout = _SECONDS_TO_ASK  # one client at a time: drop a silent one
+        timeout = _SECONDS_TO_ASK  # clients are served one at a time, so drop a silent one
 
         def do_GET(self) -> None:
             found = self.path == "/metrics"

@@ -34,7 +34,7 @@ Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 
 
 class OwnBudget(FrozenConfig):
-    """What a site spends in a run: the only ``epsilon`` that it answers with.
+    """The budget that a site spends in a run: the only ``epsilon`` with which it answers.
 
     Attributes:
         epsilon: the budget, against a server that sees all of the site's reports.
@@ -106,7 +106,7 @@ class SignedBudget(BaseModel):
 
     @property
     def is_consent(self) -> bool:
-        """Whether the holder of ``key`` signed it."""
+        """Whether the holder of ``key`` signed this budget."""
         return is_signed(self.key, bytes.fromhex(self.signature), to_sign(self.key, self.budget))
 
     def to_bytes(self) -> bytes:

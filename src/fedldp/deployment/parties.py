@@ -117,7 +117,8 @@ class DemoEnvironment:
             raw.problem,
             roster,
             channel=channel,
-            # All sites of a round, or as many as the server selects.
+            # None means all sites of a round; otherwise, the quorum is the number that the server
+            # selects.
             quorum=None if config.composition.participation.told else config.fewest_in_sum,
             deadline_seconds=_DEADLINE,
             test_seed=config.seed if seeded else None,
@@ -133,7 +134,8 @@ class DemoEnvironment:
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
             sites.append(_policy(place, agreement, port, data_dir, own[index] if own else None))
             write_accepted(sites[-1], agreement)
-            # The server would wait forever for a site that cannot read the agreement.
+            # Check this now, because the server would wait forever for a site that cannot read the
+            # agreement.
             accepted_agreement(sites[-1], agreement.digest)
         return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir, port)
 
@@ -159,7 +161,7 @@ def own_budgets_of(config: RunConfig) -> list[OwnBudget]:
     meaning = config.composition.calibration.meaning
     if not isinstance(epsilons, list) or meaning is None:
         return []
-    unit: Any = meaning.unit  # checked elsewhere
+    unit: Any = meaning.unit  # Any, because the unit is checked elsewhere
     delta = config.model_dump().get("client_delta")
     if not isinstance(delta, float):
         delta = config.delta

@@ -196,7 +196,7 @@ class FlowerPipe:
                     self._receive(read_frame(reader, self.limit + _ANSWER.size, PATIENCE))
                 except WireError as error:
                     level = logging.INFO if isinstance(error, ConnectionLost) else logging.WARNING
-                    if not self._ended:  # otherwise it was told to disconnect
+                    if not self._ended:  # after the end, the ServerApp was told to disconnect
                         _log.log(level, "Flower's ServerApp is disconnected: %s", error)
                     self._drop(reader)
                     reader = None
@@ -224,7 +224,7 @@ class FlowerPipe:
 
     def _drop(self, reader: socket.socket) -> None:
         """Close the connection: all pending messages have failed."""
-        self._hang_up()  # so that nobody is still writing
+        self._hang_up()  # ends a write that is still under way
         reader.close()
         with self._writing:
             if self._connection is not None:

@@ -414,7 +414,7 @@ def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[floa
 def protected_part(agreement: Agreement) -> Part | None:
     """Return the part of a site that a run protects, if it does not protect the whole site."""
     for part in reversed(PARTS):
-        events = agreement.events_of(0)  # the same for all sites, except for their budgets
+        events = agreement.events_of(0)  # all sites have the same events, except for their budgets
         if any(part in sides_of(event) for event in events) and not any(
             sent_in_clear(on_side(event, part)) for event in events
         ):
@@ -604,7 +604,7 @@ def _run_of(path: Path, policy: SitePolicy) -> str | None:
     try:
         return read_agreement(path, policy.data_dir, own=policy.own_code).run
     except ConfigError:
-        return None  # damaged or no longer allowed, so it is not served
+        return None  # the file is damaged or no longer allowed, so its run is not served
 
 
 def make_accepted(policy: SitePolicy) -> None:

@@ -76,7 +76,7 @@ def charge_lost(
             f"--anew: ledger {policy.ledger} exists; leave --anew out, or move the ledger"
         )
     if policy.witness is not None:
-        Witness(policy.witness).last()  # before anything is charged
+        Witness(policy.witness).last()  # refuses an unusable witness before anything is charged
     mark = _mark_of(policy)
     make_accepted(policy)
     paths = sorted(policy.accepted.glob("*.agreement"))
@@ -84,7 +84,8 @@ def charge_lost(
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
     begins = not policy.ledger.exists() and (anew or not was_begun(policy))
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
-    # If sites keep budgets to themselves, charge the largest, as nothing records the earlier one.
+    # If sites keep budgets to themselves, charge the largest, because nothing records the budget
+    # that a site had then.
     placed = [_Placed.of(policy, each) for each in accepted.values()]
     _check_all_named(mark, placed, entries, restores)
     if begins:
@@ -191,7 +192,7 @@ def _check_all_named(
         ConfigError: the ledger and the agreements have fewer releases.
     """
     if mark.restores or (mark.seen is not None and mark.seen.restores):
-        return  # a restore charged some of these
+        return  # an earlier restore already charged some of these releases
     charged = 0
     for each in agreements:
         of_run = sum(entry.run == each.agreement.run for entry in entries)
@@ -199,8 +200,8 @@ def _check_all_named(
         charged += max(0, whole - of_run) * restores
     often = renewals(entries)
     # An earlier fedldp did not count renewals: an entry that the ledger lacks may then be a
-    # release, unless the owner's renewal is in the copy. An entry that only a receipt proves may be
-    # one, too.
+    # release, unless the owner's renewal is in the copy. An entry that only a receipt proves may
+    # also be a release.
     lost = 0 if mark.renewals is None else mark.renewals - often
     short = mark.number - lost - len(entries) - charged
     if mark.seen is not None:
@@ -217,7 +218,7 @@ def _check_all_named(
 
 def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
     agreement = placed.agreement
-    # Values without a finite cost never left, because no limit ever allowed them.
+    # Values without a finite cost never left the site, because no limit ever allowed them.
     events = [
         (phase, event)
         for phase, event in enumerate(agreement.events_of(placed.place))

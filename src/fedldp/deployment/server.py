@@ -204,7 +204,7 @@ class Server:
             RunError: something else ended the run.
         """
         config = self.agreement.config
-        if self.rounds:  # perhaps only the checkpoint of the last round was written
+        if self.rounds:  # after a crash, the last round may have only its checkpoint
             self.folder.write_metrics(self.rounds)
             self._journal.forget_before(self._state.round)
         for record in self.rounds:
@@ -268,14 +268,14 @@ class Server:
                 missed = missed + 1 if self._state.round == round else 1
                 round = self._state.round
                 self.watch.missed()
-                if tries is not None and missed >= tries:  # the operator's choice
+                if tries is not None and missed >= tries:  # the operator chose this limit
                     raise EndedForGood(str(error)) from error
                 pause = min(_FIRST_PAUSE * 2.0 ** min(missed - 1, 30), _LONGEST_PAUSE)
                 log.warning("%s; trying again in %g s", error.what, pause)
                 self.watch.goes_on(f"tries again soon: {error.what}")
                 self.watch.write(now=True)
                 time.sleep(pause)
-            except Diverged as error:  # the same answers would give the same weights
+            except Diverged as error:  # trying again would give the same answers and weights
                 raise EndedForGood(str(error)) from error
 
     def _first(self, initial: Path | None) -> State:
@@ -319,7 +319,7 @@ class Server:
         place = Place(self.agreement.run, round, 0, lost)
         alike: dict[Event, list[int]] = {}
         groups = [(client, [client]) for client in clients]
-        if not self.agreement.budgets:  # all release the same
+        if not self.agreement.budgets:  # all sites release the same events
             groups = [(0, list(clients))]
         for site, group in groups:
             for event in self.agreement.events_of(site):

@@ -194,7 +194,7 @@ class Agent:
         """Return the run of an accepted agreement, which is looked up only once."""
         with self._beginning:
             there = self.policy.accepted_as(digest).exists()
-            if not there or is_retired(self.policy, digest):  # or no longer accepted
+            if not there or is_retired(self.policy, digest):  # not accepted, or no longer accepted
                 self._runs.pop(digest, None)
                 self._refused.discard(digest)
                 return None
@@ -207,7 +207,7 @@ class Agent:
                         return None
                     self._runs[digest] = begun = self._begun(agreement)
                     self._left[digest] = self._receipt(begun, self._ledger.releases())
-                except LedgerUnusable as error:  # perhaps only temporarily
+                except LedgerUnusable as error:  # the ledger may become usable again
                     self._runs.pop(digest, None)
                     self._rate_limited(f"the ledger cannot be used: {error}")
                     return None
@@ -279,7 +279,7 @@ class Agent:
             self.watch.refuses(None)
         except LedgerUnusable as error:
             self._refuses(error)
-            # The receipt that the server showed, and will show again.
+            # Return the receipt that the server showed, which it will show again.
             return Answered(shown, self._refused_for_ledger(run, message)), left, self.shown
         answered = Answered(self._later(shown, own, entries), answer)
         return answered, self._later(left, own, entries), entries
@@ -331,8 +331,8 @@ class Agent:
             time.sleep(left)
         elif fixed:
             self._rate_limited(
-                f"answer_after_seconds = {fixed:g}: an answer took longer, which its time "
-                "revealed; raise the setting"
+                f"answer_after_seconds = {fixed:g}: an answer took longer, so its timing "
+                "revealed this; raise the setting"
             )
 
     # Receipts
@@ -354,7 +354,8 @@ class Agent:
                     "key never made; tell the server's operator"
                 )
         elif not seen.known_in(entries) and seen.restores >= self._kept.restores:
-            # Releases from before the last declared restore are charged; this release is not.
+            # A declared restore charges all releases before it, but this release came after the
+            # last one.
             self._kept.refuse_for(seen)
 
     def _is_earlier_receipt(self, run: _Run, receipt: bytes, entries: list[Release]) -> bool:

@@ -172,7 +172,7 @@ class SiteLedger:
         witnessed = None if self._witness is None else self._witness.last()
         entries = (
             self.ledger.releases()
-        )  # read last: during a release, it is ahead of the other two
+        )  # the ledger is read last: during a release, it is ahead of the mark and the witness
         if mark is None:
             if not moved:
                 raise LedgerUnusable(
@@ -259,7 +259,7 @@ class SiteLedger:
         Raises:
             LedgerUnusable: the mark or the witness cannot be written.
         """
-        self._write(mark)  # until then, the site refuses everything
+        self._write(mark)  # until the mark is written, the site refuses everything
         replace_file(_flag(self._policy), _BEGUN)
 
     def _write(self, mark: Mark) -> None:
@@ -477,9 +477,9 @@ class Witness:
             try:
                 size = os.fstat(handle).st_size
                 torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-                # The rest of an incomplete line is not the last line, so it is not read.
+                # End an incomplete line first: it is never read, because only the last line is.
                 line = (b"\n" if torn else b"") + f"{date} {number} {hash}\n".encode()
-                if os.write(handle, line) < len(line):  # on a full disk, without an error
+                if os.write(handle, line) < len(line):  # a full disk may cut it without an error
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(handle)
             finally:

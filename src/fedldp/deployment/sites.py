@@ -252,7 +252,7 @@ class Sites:
         message = None if request.own else pack_request(request)
         asked_before = self._journal.begun(round, phase)
         self._journal.ask(round, phase, _kept(request) if message is None else message)
-        # After a restart, nobody knows who was asked before.
+        # After a restart, the server does not know which sites it asked before.
         self._released.setdefault(phase, set(clients) if asked_before else set())
         waiting = _Waiting(request, message, set(clients))
         closed = self._journal.closed(round, phase)
@@ -271,7 +271,7 @@ class Sites:
             if not self._agreement.is_enough(waiting.reported):
                 error = self._too_few(waiting, len(clients))
                 self._gathers = True
-                for client in waiting.open:  # connected sites identify themselves again
+                for client in waiting.open:  # so that connected sites identify themselves again
                     self._nodes.pop(client, None)
                 raise error
             if self._agreement.channel == "sum":
@@ -481,7 +481,7 @@ class Sites:
         waiting.due[client] = time.monotonic() + _PAUSE
         waiting.next_due = min(waiting.next_due, waiting.due[client])
         if not body:
-            # The site's node may have returned under another number.
+            # Forget the site's node, which may have returned under another number.
             self._nodes.pop(client, None)
             self._watch.is_now(client, "away")
             self._rate_limited(f"site {name} could not be reached; it will be asked again")
@@ -499,7 +499,7 @@ class Sites:
         waiting.strangers.add(client)
         self._left.add(client)
         node = self._nodes.pop(client, None)
-        if node is not None:  # greet it again: it may accept again
+        if node is not None:  # greet the site later: it may accept the agreement again
             self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
         self._watch.is_now(client, "not-accepted")
         self._rate_limited(f"site {name} no longer accepts the agreement; it is not asked")

@@ -78,7 +78,7 @@ class SiteData:
         Raises:
             DataError, ConfigError: a row has no person, or the person column is missing.
         """
-        if not isinstance(self.found, Examples):  # these were checked on reading
+        if not isinstance(self.found, Examples):  # Examples were checked when they were read
             check_people(self.found, self._columns(agreed))
 
     def _columns(self, agreed: Columns) -> Columns:

@@ -48,7 +48,8 @@ def stated(
         assumed=assumed(config),
         persons_at_sites=config.persons_at_sites,
     )
-    # What a simulation's noise guarantees in real arithmetic does not apply to what is sent here.
+    # Leave out guarantees that a simulation's noise has only in real arithmetic: they do not apply
+    # to what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]
     warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
     warnings += [*config.composition.notes, timed]

@@ -165,7 +165,7 @@ class _Training:
         except BaseException as error:  # otherwise the process would end, which others would see
             raise RunError(f"training ended with {type(error).__name__}") from error
         weights = joined(self.layout, found)
-        if not np.isfinite(weights).all():  # the answer hides it, but the user must see it
+        if not np.isfinite(weights).all():  # the answer hides these, but the user must see them
             raise ConfigError("the arrays contain NaN or infinity; lower the learning rate")
         return Sensitive(Update.of_one(weights, self.layout.size))
 
@@ -258,7 +258,7 @@ class PrivateClient:
         model = name_of(lambda shape, classes: [_Parameters(layout, classes)])
         clients = self.config.num_clients
         # The data are unknown here, and nothing that leaves depends on their shape.
-        config = self.config.changed(model=model, trainable=ALL)  # the layout has no others
+        config = self.config.changed(model=model, trainable=ALL)  # all of the layout is trainable
         return config.algorithm(Problem((1,), 2, clients))
 
     def event(self) -> Event:
@@ -343,7 +343,7 @@ class PrivateClient:
         with self._lock:
             try:
                 there = self._node(node)
-            except PrivacyError as error:  # the error contains the node's paths and budgets
+            except PrivacyError as error:  # only for the log: it has the node's paths and budgets
                 _log.error("nothing was released: %s", error)
                 raise PrivacyError(f"round {round}: {_WORDS['ledger']}; {_NOTHING}") from None
             runtime, training = self._runtime(there, run)

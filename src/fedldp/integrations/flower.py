@@ -114,7 +114,8 @@ class PrivateMod:
     ) -> Message:
         """Return what leaves the node for a message; ``call_next`` is the app."""
         came = time.monotonic()
-        # Made now, so that its times reveal when the message arrived, not when training ended.
+        # Make the reply now, so that its timestamps reveal when the message arrived, not when
+        # training ended.
         reply = Message(RecordDict(), reply_to=message)
         refusal = Message(Error(ErrorCode.MOD_FAILED_PRECONDITION), reply_to=message)
         kind = message.metadata.message_type

@@ -65,7 +65,7 @@ History = tuple[tuple[Event, int], ...]
 
 
 class MemoryLedger:
-    """What the clients of a simulation have released: their ``Ledgers``.
+    """The ``Ledgers`` of a simulation's clients, which record what they have released.
 
     It stores who took part in which round, with which event, but no bytes: a simulated client's
     answer follows from its seed and the request. If the same request comes again, ``check`` lets
@@ -322,7 +322,7 @@ class MemoryLedger:
             raise lost_draws(run)
         if known != event:
             before = [event for event, _ in kept.client_history(row).kinds]
-            price(event, "pure", before)  # raises if unknown, or if another event was drawn
+            price(event, "pure", before)  # raises if the event is unknown, or another was drawn
             spent = [self._spent(client, budget) for budget in self.budgets]
             admit_by_all(self.budgets, event, spent, before)
         return known is not None
@@ -534,7 +534,7 @@ class RunHistory:
         self._many = _FEW_HISTORIES
         # The last history that an answer was added to, the answer, and the resulting numbers.
         self._last: tuple[int, AnswerRecord | None, int, int] = (0, None, 0, 0)
-        self._rows: dict[int, int] | None = None  # row by client; None if the two are equal
+        self._rows: dict[int, int] | None = None  # row by client; None if rows equal clients
 
     def row(self, client: int) -> int:
         """Return the row of a client; a new client gets one."""
@@ -685,7 +685,8 @@ class RunHistory:
             zip(self.history_of[mine].tolist(), other.history_of[theirs].tolist(), strict=True)
         )
         merged = {(a, b): self.histories[a].merged(other.histories[b]) for a, b in set(pairs)}
-        # There are few pairs of kinds, unlike histories, which also differ in their latest rounds.
+        # Group clients by pairs of kinds, which are few; histories also differ in their latest
+        # rounds.
         alike = [(id(self.histories[a].kinds), id(other.histories[b].kinds)) for a, b in pairs]
         parts = []
         numbers = {pair: number for number, pair in enumerate(dict.fromkeys(alike))}
@@ -770,7 +771,7 @@ class RunHistory:
         if len(self.histories) <= self._many:
             return
         counts = np.bincount(self.history_of, minlength=1)
-        counts[0] += 1  # ``NOTHING`` stays
+        counts[0] += 1  # keep ``NOTHING`` even if no client has it
         used = np.flatnonzero(counts)
         to = np.zeros(len(self.histories), np.int32)
         to[used] = np.arange(used.size)
@@ -992,7 +993,7 @@ def _check_rounds(run: RunHistory, rows: Places) -> None:
             latest, last, has = rounds[numbers], is_last[numbers], counts[numbers] > kind
             found = np.full(part.size, -1, np.int64)
             for word, bits in run.words_of(kind, part).items():
-                _, width = np.frexp(bits.astype(np.float64))  # 0 for 0
+                _, width = np.frexp(bits.astype(np.float64))  # a word without bits has width 0
                 found = np.where(width > 0, word * WORD + width - 1, found)
             sound = np.where(last, found == latest, (found >= 0) & (found < latest))
             if not np.where(has, sound, found < 0).all():
@@ -1016,7 +1017,7 @@ def pack_indices(indices: Places) -> list[int] | dict[str, Any]:
     ends = np.flatnonzero(np.diff(indices) != 1)
     first, last = indices[np.append(0, ends + 1)], indices[np.append(ends, indices.size - 1)]
     span = int(indices[-1] - indices[0]) + 1
-    if 16 * first.size <= span / 6:  # approximate digits
+    if 16 * first.size <= span / 6:  # compares roughly how many characters each form takes
         return np.stack([first, last], axis=1).ravel().tolist()
     there = np.zeros(span, np.bool_)
     there[indices - indices[0]] = True

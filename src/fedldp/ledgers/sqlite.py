@@ -55,7 +55,7 @@ _COLUMNS = {
     _OF_CLIENTS: ('kind TEXT NOT NULL, "limit" REAL NOT NULL', "REAL"),
     _OF_UNITS: ('unit TEXT NOT NULL, kind TEXT NOT NULL, "limit" REAL NOT NULL', "TEXT"),
 }
-# A file calls the phase ``exchange`` and the request ``question``: the words of its first version.
+# Files call the phase ``exchange`` and the request ``question``, the names of the first version.
 _SCHEMA = """
 BEGIN;
 PRAGMA user_version = {version};
@@ -555,7 +555,7 @@ def _create(path: Path, budgets: tuple[Budget, ...]) -> None:
                 db.execute("COMMIT")
             os.link(partial, path)
         except FileExistsError:
-            pass  # another process began it first
+            pass  # another process created the ledger first
         finally:
             os.unlink(partial)
     except (OSError, sqlite3.Error) as error:

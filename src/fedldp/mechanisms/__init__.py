@@ -409,7 +409,7 @@ def stated_event(mechanism: Mechanism, size: int) -> Event:
         known = ", ".join(each.__name__ for each, row in ACCOUNTANTS.items() if row.by_mechanism)
         raise UnfitEvent(f"{what} {type(event).__name__} of a report; state one of {known}")
     try:
-        event = replace(event)  # checks all fields again, whatever was done to them
+        event = replace(event)  # checks all fields again, in case they were changed
     except ConfigError as error:
         raise UnfitEvent(f"{what} an invalid {type(event).__name__}: {error}") from error
     counted = size if found.size is None else found.size(event)
@@ -444,7 +444,7 @@ def stated_category(mechanism: Mechanism, size: int) -> SubsetResponse:
             f"{what}: a report of {size} values is not one category, as a shuffler of whole "
             "reports needs; set channel = named"
         )
-    found = replace(found)  # checks all fields again, whatever was done to them
+    found = replace(found)  # checks all fields again, in case they were changed
     if cost(found, "pure") < cost(event, "pure"):
         raise UnfitEvent(
             f"{what}: its category has epsilon {found.subset.epsilon!r}, less than its event "
@@ -482,7 +482,8 @@ def _checked(found: object, name: str) -> type[Mechanism]:
     lacking = sorted(getattr(found, "__abstractmethods__", ()))
     if lacking:
         raise ConfigError(f"mechanism = {name}: it does not define {', '.join(lacking)}")
-    # Declared on the class itself: the randomiser and its claim must be one value that stays fixed.
+    # The class itself must be a frozen dataclass, so that its randomiser and its claim stay fixed
+    # as one value.
     parameters = vars(found).get("__dataclass_params__")
     if parameters is None or not parameters.frozen:
         raise ConfigError(f"mechanism = {name}: write @dataclass(frozen=True) above its class")

@@ -17,7 +17,7 @@ from fedldp.core.randomness import Stream
 
 FULL = 1 << 64
 
-# Bits randomised at a time, so that the working arrays stay in the second-level cache.
+# How many bits are randomised at a time, so that the working arrays stay in the second-level cache.
 _BLOCK = 1 << 17
 # The high bits of U and T decide U < T; if they are equal, the low bits do.
 _LOW_BITS = 48

@@ -168,7 +168,8 @@ def table(alpha: float, end: int) -> WeightTable:
     decay = 1 / exp_below(Fraction(alpha) / 2)
     ratio = -(-(decay.numerator << _FRACTION_BITS) // decay.denominator)
     floor_weight = math.ceil(1 / (1 - Fraction(ratio, 1 << _FRACTION_BITS))) + 1
-    # 1 + 2 (r + ... + r^M), the total of the middle over W, and the weight spread evenly.
+    # ``total`` is 1 + 2 (r + ... + r^M), the total of the middle divided by W; ``uniform`` is the
+    # weight that is spread evenly.
     total = 1 + 2 * math.exp(-alpha / 2) * math.expm1(-alpha / 2 * end) / math.expm1(-alpha / 2)
     uniform = floor_weight * (2 * end + 1)
     peak = math.floor((_LARGEST_TOTAL - uniform) / total * (1 - 2.0**-20))

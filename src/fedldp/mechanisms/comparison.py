@@ -62,7 +62,8 @@ class ThresholdComparison:
         return 32 - self.integer_bits
 
     def _factor(self, dtype: type[np.floating]) -> np.floating:
-        # In units of 2^32 (of one for B = 32): the integer part is compared with a random word.
+        # ``half`` is in units of 2^32 (of 1 for B = 32), because a product's integer part is
+        # compared with a random word.
         half = dtype(math.ldexp(self.half, self._shift))
         if math.ldexp(float(half), -self._shift) < self.half:
             # Rounded up, so that -1 and 1 reach the last thresholds, where all values are clamped.
@@ -72,11 +73,12 @@ class ThresholdComparison:
     def _quick(self, dtype: type[np.floating]) -> Quick:
         factor, one = self._factor(dtype), dtype(1)
         below_one = np.nextafter(one, dtype(0))
-        # The product of -1 may be below the lowest threshold; the product of its neighbour is not.
+        # The factor times -1 may be below the lowest threshold, but the factor times the float next
+        # to -1 is not.
         if factor < 2**31:
             return Quick(factor, -below_one, one, np.int32(0), _ABOVE)
-        # Only for float32. The word of 1 would be 2^31, which int32 cannot hold; the next is 128
-        # less.
+        # This case occurs only for float32. A value of 1 would give the word 2^31, which int32
+        # cannot hold; the next lower value gives 128 less.
         return Quick(factor, -below_one, below_one, np.int32(128), _ABOVE + 128)
 
     @cached_property
@@ -151,7 +153,7 @@ class ThresholdComparison:
         product *= factor
         np.copyto(high, product, casting="unsafe")  # rounds towards zero
         np.less(words, high, out=ones)
-        # A word far above its threshold has wrapped to a large number.
+        # If a word is far above its threshold, the difference wraps to a large unsigned number.
         high -= words
         if raised:
             high += raised

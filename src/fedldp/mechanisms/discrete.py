@@ -18,7 +18,7 @@ from fedldp.core.randomness import Stream
 LARGEST_SCALE_BITS = 22
 """All arithmetic is in 64 bits. It overflows with a probability below 2^-1000 for each sample."""
 
-# Samples drawn at a time; this bounds the memory.
+# How many samples are drawn at a time, which bounds the memory.
 _BLOCK = 1 << 16
 
 
@@ -57,7 +57,7 @@ def discrete_gaussian(count: int, sigma_bits: int, stream: Stream) -> NDArray[np
     Source: Algorithm 3, with t = sigma: a discrete Laplace y of scale sigma is accepted with
     probability exp(-(|y| - sigma)^2/(2 sigma^2)).
     """
-    unit_bits = 2 * sigma_bits + 1  # 2 sigma^2
+    unit_bits = 2 * sigma_bits + 1  # log2 of 2 sigma^2
 
     def attempt(wanted: int) -> NDArray[np.int64]:
         candidates = discrete_laplace(3 * wanted // 2 + 16, sigma_bits, stream)
@@ -100,7 +100,7 @@ def uniform_below(count: int, bound: int, stream: Stream) -> NDArray[np.int64]:
     mask = (1 << (bound - 1).bit_length()) - 1
     drawn: NDArray[np.int64] = stream.integers(count, np.int64) & mask
     if mask == bound - 1:
-        return drawn  # a power of two: none is rejected
+        return drawn  # the bound is a power of two, so no value is rejected
     while (rejected := (drawn >= bound).nonzero()[0]).size:
         drawn[rejected] = stream.integers(rejected.size, np.int64) & mask
     return drawn

@@ -178,13 +178,13 @@ class SharedGaussian(Mechanism):
     def _clipped(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         wide = values.astype(np.float64)
         peak = float(np.abs(wide).max())
-        if peak > 1:  # it is scaled down below anyway; doing so here avoids overflow
+        if peak > 1:  # scaling down here already avoids overflow
             wide /= peak
         norm = math.sqrt(float(np.sum(np.square(wide))))
         return wide * (self.radius / max(norm, 1.0))
 
     def _holds(self, steps: NDArray[np.float64]) -> bool:
-        # A sum of integers, below 2^53 in total, so exact.
+        # The sum is exact, because it adds up integers to a total below 2^53.
         return float(np.sum(np.square(steps))) <= self.squared_norm
 
     def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:

@@ -301,7 +301,7 @@ def integer_gaussian(
         half = -(-distance // (2 * step)) + 1
         widest = vectors * half + 128 * math.isqrt(variance)
         bits = 8 * -(-(widest.bit_length() + 1) // 8)
-        signal = distance / step / math.sqrt(variance)  # signal over noise; both grids reduce it
+        signal = distance / step / math.sqrt(variance)  # signal over noise, which both grids reduce
         if bits <= 64 and signal > reached:
             best, reached = IntegerGaussian(distance, step, scale_bits, bits), signal
     if best is not None:

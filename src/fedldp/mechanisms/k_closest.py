@@ -175,8 +175,8 @@ class Frames:
         """
         signs = self.signs(seeds)
         frame, row = np.divmod(categories // 2, self.dimension)
-        # Row i of H has -1 where i & j has an odd number of ones: here in packed bits, byte by
-        # byte.
+        # Row i of H has -1 where i & j has an odd number of ones, computed here in packed bits,
+        # byte by byte.
         odd = np.bitwise_count((row >> 3)[:, None] & np.arange(self.dimension // 8)) & 1
         minus = signs[np.arange(len(seeds)), frame + 2] ^ (odd * np.uint8(255))
         minus ^= (_LOW_ROWS[row & 7] ^ (categories % 2 * 255).astype(np.uint8))[:, None]
@@ -315,7 +315,7 @@ class FrameChoice:
         places = np.array([self.place(stream) for stream in streams], np.int64)
         found = self.categories(along, closest, np.minimum(places, self.frames.directions - 1))
         if own is not None:
-            beyond = places - self.frames.directions  # the other blocks' directions, in order
+            beyond = places - self.frames.directions  # places among the other blocks' directions
             block, rest = np.divmod(beyond, self.frames.directions)
             block += block >= own
             own = np.where(beyond < 0, own, block)
@@ -388,7 +388,7 @@ def _places_of(rows: NDArray[np.bool_], numbers: NDArray[np.int64]) -> NDArray[n
         rows: shape (n, P B).
         numbers: shape (n,).
     """
-    size = min(64, rows.shape[1] & -rows.shape[1])  # the size of a word; words divide a row evenly
+    size = min(64, rows.shape[1] & -rows.shape[1])  # bits of the largest word that divides a row
     words = np.packbits(rows, axis=1).view(f"u{size // 8}")
     upto = np.bitwise_count(words).cumsum(1, dtype=np.uint32)
     found = _true_in_rows(upto <= numbers[:, None])
@@ -557,7 +557,7 @@ class KClosest(Mechanism):
         """Return (clip/scale)^2 times the mean square of a reported coordinate, less x^2."""
         bounded, choice = self.bound(values), self.choice(values.size)
         square = choice.mean_square(bounded / self.clip)
-        if self.blocks > 1:  # no direction of the other blocks is close
+        if self.blocks > 1:  # directions of other blocks never count as close
             size = values.size // self.blocks
             _, own = self._longest(values[None])
             others = np.repeat(np.arange(self.blocks) != own, size)
@@ -643,7 +643,7 @@ def _units(values: NDArray[np.floating], clip: float) -> NDArray[np.float64]:
     norms = np.sqrt(np.einsum("ij,ij->i", parts, parts))
     norms[norms == 0] = 1
     with np.errstate(over="ignore"):  # a warning would depend on the values
-        kept = np.minimum(largest / clip, (1 - 2.0**-40) / norms)  # as ``scaled_down``
+        kept = np.minimum(largest / clip, (1 - 2.0**-40) / norms)  # same slack as ``scaled_down``
     found = np.empty((len(values), values.shape[1] + 1))
     np.multiply(parts, kept[:, None], out=found[:, :-1])
     found[:, -1] = np.sqrt(np.maximum(0.0, 1 - (norms * kept) ** 2))

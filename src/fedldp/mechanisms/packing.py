@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from fedldp.core.errors import RunError
 from fedldp.mechanisms._memory import kept_array
 
-# Bytes of a row worked on at a time, so that the working arrays of 252 rows stay in the cache.
+# How many bytes of a row are processed at a time, so that the working arrays of 252 rows stay in
+# the cache.
 _COLUMNS = 8192
-# With this many numbers of equal weight left, bits are unpacked and added instead.
+# Once only this many numbers of equal weight are left, their bits are unpacked and added.
 _LAST = 4
 
 
@@ -121,6 +122,6 @@ def _add(
 
 
 def _unpacked_sum(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    # Fewer than 256 rows, so a byte holds each sum.
+    # There are fewer than 256 rows, so a byte holds each sum.
     total: NDArray[np.uint8] = np.unpackbits(rows, axis=1).sum(0, dtype=np.uint8)
     return total

@@ -83,7 +83,7 @@ class Window:
         while (over := words >= self.total).any():
             words[over] = stream.integers(int(over.sum()), np.uint64)
         inside = self.width * self.high
-        rest = (words - inside) // self.low  # wraps around for words of the window; unused there
+        rest = (words - inside) // self.low  # wraps for words inside the window, where it is unused
         outside = rest + np.where(rest < starts, 0, self.width).astype(np.uint64)
         return np.where(words < inside, starts + words // self.high, outside)
 

@@ -29,11 +29,11 @@ LARGEST_GAMMA = 1 - 1e-9
 LARGEST_P0 = 1 - 1e-12
 
 # The share of the requested epsilon to aim for. It is below 1 by more than the rounding errors of
-# the parameters, which are below 1e-14 if the share of the cap is a float, and 1e-9 otherwise, for
-# an epsilon above 600.
+# the parameters, which are below 1e-14 if the share of the cap is a float, and below 1e-9 otherwise
+# (for an epsilon above 600).
 _SAFE_SIDE = 1 - 1e-8
 
-# Shares of a cap below this are computed from their logarithm.
+# Cap shares below this value are computed from their logarithm.
 _SMALLEST_SHARE = 1e-280
 _NODES, _WEIGHTS = np.polynomial.laguerre.laggauss(32)
 
@@ -90,7 +90,7 @@ class Cap:
     @cached_property
     def mean_square(self) -> float:
         """The mean of <V, u>^2."""
-        # D times the integral of t^2 over the cap is its share + (D - 1) gamma slope, by parts.
+        # By parts, D times the integral of t^2 over the cap is share + (D - 1) gamma slope.
         excess = (self.dimension - 1) * self.gamma * math.exp(self._log_slope - self._log_share)
         inside = self.p0 * (1 + excess)
         outside = (1 - self.p0) * (1 - excess * self.share / (1 - self.share))

@@ -104,7 +104,8 @@ class Sign(BitMechanism):
         return self.bits.encode(self._curve(values), stream)
 
     def _curve(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        # 2 Phi(t) - 1 is erf(t/sqrt(2)). Both use one erf, so that y is exactly 1 at the clip.
+        # 2 Phi(t) - 1 is erf(t/sqrt(2)). Numerator and denominator both use erf, so that y is
+        # exactly 1 at the clip.
         unit = self.sigma * math.sqrt(2)
         bent: NDArray[np.float64] = erf(self.bound(values) / unit) / erf(self.clip / unit)
         return bent

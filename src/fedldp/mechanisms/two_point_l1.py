@@ -23,7 +23,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings
 from fedldp.mechanisms.two_point import LIMITS, TwoPoint
 
-# More than the relative rounding error of any few elementary functions in float64.
+# Exceeds the relative rounding error of any few elementary functions in float64.
 _ROUND_UP = 1 + 2.0**-48
 
 
@@ -128,7 +128,7 @@ class TwoPointL1(BitMechanism):
         bounded = self.bits.bound(values)
         norm = float(np.abs(bounded).sum())
         limit = self.l1_limit(values.size)
-        # Scaled down by an extra slack, so that bounding the result again leaves it unchanged.
+        # Scale down by an extra slack, so that bounding the result again leaves it unchanged.
         return bounded if norm <= limit else bounded * (limit * (1 - _slack(values.size)) / norm)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -35,7 +35,8 @@ def name_of(model: object) -> str:
     if address is not None:
         return address
     name = getattr(model, "__qualname__", type(model).__name__)
-    # A forked process keeps the names that its parent gave, and gives different ones itself.
+    # A forked process keeps its parent's names; the time and process id make its new names
+    # different.
     process = f"{time.time_ns():x}-{os.getpid():x}"
     label = f"{_PLACE}:{name.rpartition('.')[2]}-{len(_GIVEN) + 1}-{process}"
     _GIVEN[label] = deepcopy(model) if _is_module(model) else model
@@ -65,7 +66,7 @@ def give_again(name: str, model: object) -> None:
         model: the same model: a torch module, or a class or function that makes one.
 
     Raises:
-        ConfigError: ``model`` cannot be a model, or the name finds one without it.
+        ConfigError: ``model`` cannot be a model, or ``name`` already finds a model.
     """
     if not callable(model):
         raise ConfigError(

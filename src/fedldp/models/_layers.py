@@ -164,7 +164,8 @@ def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
     modules = OrderedDict(
         (name, layer.module(shape)) for name, layer, shape in _walk(layers, input_shape)
     )
-    # Only after all layers are made, because the order of draws is part of what a seed means.
+    # Initialise only after all layers are made, because a seed's result depends on the order of
+    # draws.
     for layer, made in zip(layers, modules.values(), strict=True):
         start = getattr(layer, "start", "torch")
         if start == "he":

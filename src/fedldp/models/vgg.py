@@ -19,7 +19,8 @@ def build(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
             f"model = vgg: examples of shape {input_shape} are not images of 8x8 or more; "
             "use mlp or logistic"
         )
-    # Without batch norm, torch's own initial weights let the signal of such a deep stack vanish.
+    # Use He's initial weights: with torch's own and no batch norm, the signal of such a deep stack
+    # vanishes.
     layers: list[Layer] = []
     for channels in _BLOCKS:
         layers += [Conv(channels, 3, padding=1, start="he"), Relu()] * 2

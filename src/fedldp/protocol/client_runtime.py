@@ -86,7 +86,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EncoderGroup:
-    """Clients of a group whose answers release the same, in at most the same number of rounds.
+    """Clients of a group that share an encoder and a limit on rounds.
 
     Attributes:
         encoder: the encoder that they share.
@@ -350,7 +350,7 @@ class ClientRuntime:
         elif self.members.simulated:
             raise error
         else:
-            _log.error("training or encoding failed: %s", type(error).__name__)  # and no data
+            _log.error("training or encoding failed: %s", type(error).__name__)  # logs no data
 
 
 @dataclass(frozen=True)
@@ -388,7 +388,7 @@ class _Asked:
                 event = group.encoder.event(self.request.phase)
             except (
                 Exception
-            ) as error:  # from a mechanism that now states an event that it must not state
+            ) as error:  # raised by a mechanism that now states an event it must not state
                 self.runtime.fails(error)
                 refusal = _refusal(self.request, Reason.POLICY)
                 found.update(dict.fromkeys(group.places, refusal))

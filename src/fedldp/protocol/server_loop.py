@@ -281,16 +281,16 @@ class _Tally:
             waiting[self._places(clients)] = True
         for sender, content in self._delivered(transport, request, clients):
             if not self._is_of_round(content):
-                continue  # late
+                continue  # late: it belongs to another round
             if sender is not None:
                 if isinstance(content, Report) and content.client not in (None, sender):
-                    continue  # under another client's name
+                    continue  # the sender used another client's name
                 places = self._places(sender)
                 expected = (
                     (places >= 0) & waiting[places] & _first(places)
-                )  # asked, and for the first time
+                )  # clients that were asked and that answer for the first time
                 if isinstance(content, Reports) and content.client is not None:
-                    expected &= content.client == _numbers(sender)  # nor in another's name
+                    expected &= content.client == _numbers(sender)  # each under its own name
                 waiting[places[expected]] = False
                 if not expected.any():
                     continue
@@ -298,7 +298,7 @@ class _Tally:
                     content = content.chosen(expected)
                 if isinstance(content, Refusal):
                     self._refused[places] = 1 + _REASONS.index(content.reason)
-                    self._took_part[places] = False  # it may have answered part of a dialogue
+                    self._took_part[places] = False  # the client may have answered earlier phases
                     continue
                 self._took_part[places[expected]] = True
             if content is not None and not isinstance(content, Refusal):

@@ -138,7 +138,7 @@ def _name_row(
         delta = f", delta {line['delta']!r}" if line["delta"] else ""
         how = (
             "proven" if stated_by(line) == HOUSE else "stated"
-        )  # without the name, because that text comes from the folder
+        )  # do not show who stated it, because that name comes from the run folder
         figures.append(f"{how} {number(line['epsilon'])}{delta}")
     for height, words, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
         axes.text(0, row - height, words, transform=axes.get_yaxis_transform(), va="center",

@@ -155,7 +155,7 @@ def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
             for what in ("spent", "left"):
                 if budget[what] is not None:
                     yield f"budget_{budget['unit']}_{budget['kind']}_{what}", budget[what], round
-    headline = run.headline  # a run of an earlier version, or with one round as its unit
+    headline = run.headline  # not yet shown if the version is an earlier one or the unit is a round
     if headline is not None and headline["epsilon"] is not None:
         name = _epsilon(headline)
         if (name, last) not in shown:

@@ -88,8 +88,8 @@ class RunFolder:
 
     def start(self) -> dict[str, str]:
         """Return environment.json's entry on the working folder: the path from the run folder."""
-        # Relative, so that a shared run folder names none of its owner's folders if it lay in the
-        # working folder.
+        # The path is relative, so that a run folder inside the working folder can be shared without
+        # naming any of its owner's folders.
         return {"started_in": os.path.relpath(Path.cwd().resolve(), self.path.resolve())}
 
     def started_in(self) -> Path | None:
@@ -120,7 +120,7 @@ class RunFolder:
         try:
             document: Any = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise RunError(f"{path}: {error.strerror}; see to the folder") from error
+            raise RunError(f"{path}: {error.strerror}; check the folder") from error
         except (ValueError, RecursionError) as error:
             raise RunError(f"{path} is damaged: start the run anew") from error
         if not isinstance(document, dict):
@@ -190,7 +190,7 @@ class RunFolder:
             return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
         except OSError as error:
             raise RunError(
-                f"{self.path / 'config.json'}: {error.strerror}; see to the folder"
+                f"{self.path / 'config.json'}: {error.strerror}; check the folder"
             ) from error
 
     def write_metrics(self, rounds: Sequence[Round]) -> None:
@@ -263,7 +263,7 @@ class RunFolder:
         try:
             return load(path.read_bytes())
         except OSError as error:
-            raise RunError(f"{path}: {error.strerror}; see to the folder") from error
+            raise RunError(f"{path}: {error.strerror}; check the folder") from error
         except (SafetensorError, ValueError) as error:
             raise RunError(f"{path} is damaged: start the run anew") from error
 
@@ -331,7 +331,7 @@ def check_replaceable(path: Path, begins: bytes) -> None:
     """
     try:
         if not path.parent.is_dir():
-            raise RunError(f"cannot write {path}: No such file or directory; see to the folder")
+            raise RunError(f"cannot write {path}: No such file or directory; check the folder")
         if not path.exists():
             return
         if path.is_file():
@@ -339,7 +339,7 @@ def check_replaceable(path: Path, begins: bytes) -> None:
                 if file.read(len(begins)) == begins:
                     return
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}; see to the file") from error
+        raise RunError(f"cannot write {path}: {error.strerror}; check the file") from error
     raise RunError(f"out = {path}: it exists and is another kind of file; choose another file")
 
 
@@ -362,7 +362,7 @@ def replace_file(path: Path, content: bytes) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}; see to the folder") from error
+        raise RunError(f"cannot write {path}: {error.strerror}; check the folder") from error
     finally:  # Ctrl-C or a full disk leaves no partial file
         with suppress(OSError):
             partial.unlink(missing_ok=True)

@@ -53,7 +53,7 @@ class _Line(_Document):
     lower: Size | None
     assumptions: list[str]
     method: str
-    stated_by: str | None = None  # earlier versions say so only in the assumptions
+    stated_by: str | None = None  # earlier versions name it only in the assumptions
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> _Line:
@@ -96,7 +96,7 @@ class _Spent(_Document):
     epsilon: Size | None
     delta: Share
     of: Size | None
-    idealised: bool = False  # earlier versions say so only in the statement
+    idealised: bool = False  # earlier versions record this only in the statement
 
 
 class _Left(_Document):
@@ -329,7 +329,7 @@ def _text(path: Path) -> str:
             raise RunError(f"{path} is larger than {LARGEST_FILE:,} bytes: no run writes so much")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; see to the folder") from error
+        raise RunError(f"{path}: {error.strerror}; check the folder") from error
     except UnicodeDecodeError as error:
         raise RunError(f"{path} is damaged (not UTF-8 text): take another copy") from error
 

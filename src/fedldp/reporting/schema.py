@@ -72,7 +72,7 @@ def read_schema(folder: Path) -> Schema:
             num_classes=int(found["num_classes"]),
             num_examples=int(found["num_examples"]),
             few=None if few is None else int(few),
-            rounded=bool(found.get("rounded", False)),  # in earlier versions they are exact
+            rounded=bool(found.get("rounded", False)),  # the counts of earlier versions are exact
             people=None if people is None else int(people),
             **names,
         )

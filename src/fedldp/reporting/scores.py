@@ -62,7 +62,7 @@ def figures_of(
     whole = len(known) == len(ranked)
     misses = np.square(probabilities).sum(1)
     misses += 1 - 2 * probabilities[np.arange(len(labels)), labels]
-    scale = 2 if probabilities.shape[1] == 2 else 1  # for two classes, both errors are equal
+    scale = 2 if probabilities.shape[1] == 2 else 1  # with two classes, both have the same error
     return {
         "auc": float(np.mean([area for area, _ in known])) if whole else None,
         "average_precision": float(np.mean([area for _, area in known])) if whole else None,
@@ -127,7 +127,7 @@ def _ranked(positive: NDArray[np.bool_], score: NDArray[np.float64]) -> tuple[fl
     ends = np.append(np.flatnonzero(np.diff(score[order])), len(order) - 1)
     hits = np.cumsum(positive[order])[ends]
     misses = 1 + ends - hits
-    above = hits + np.append(0, hits[:-1])  # twice the mean height of each step: integers
+    above = hits + np.append(0, hits[:-1])  # twice each step's mean height, which is an integer
     area = int((np.diff(misses, prepend=0) * above).sum()) / (2 * count * (len(order) - count))
     precision = hits / (hits + misses)
     return area, float((np.diff(hits, prepend=0) * precision).sum() / count)

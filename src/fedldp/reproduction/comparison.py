@@ -273,7 +273,8 @@ def _published_of(recipe: Recipe) -> Measurement | None:
     config, metric = recipe.config, source_of(recipe).metric
     valid = [digest(config, data) for data in data_digests(config)]
     for row in published().values():
-        # Rounds after its last one are unknown, so it is valid for no other length.
+        # The rounds after a result's last one are unknown, so a result is valid only for its own
+        # number of rounds.
         if row.digest in valid and (row.rounds, row.metric) == (config.rounds, metric):
             return Measurement(
                 mean=row.mean,
@@ -314,8 +315,8 @@ def _published_gain(
     first, row = known[0], published_gains().get((target.name, gain.row))
     return replace(
         first,
-        # The mean of paired differences is the difference of means; their deviation is stored
-        # separately.
+        # The mean of paired differences is the difference of means; the deviation of the
+        # differences is stored separately.
         mean=2 * statistics.fmean((-1) ** n * each.mean for n, each in enumerate(known)),
         deviation=row["deviation"] if row and row["seeds"] == first.seeds else None,
         after={},

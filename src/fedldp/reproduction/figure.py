@@ -18,7 +18,8 @@ _CURVES = 7
 """The largest number of curves in one panel of a page's chart, because more are hard to tell
 apart."""
 _FEW = 5
-"""Up to this many rounds each is marked by a point, so that a line is not read as more rounds."""
+"""A curve of at most this many rounds marks each with a point, so that its line does not suggest
+further rounds."""
 
 
 def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
@@ -81,7 +82,7 @@ def write_rounds(path: Path, rows: Sequence[Row]) -> None:
     )
     drawn = [row for row in rows if has_rounds(row)]
     panels = [drawn[start : start + _CURVES] for start in range(0, len(drawn), _CURVES)]
-    # Text stays text, and the ids of elements are the same in every call.
+    # Store text as text, not as outlines, and give elements the same ids in every call.
     small = {"svg.fonttype": "none", "svg.hashsalt": "fedldp", "font.sans-serif": ["DejaVu Sans"]}
     with style.rc_context({"font.family": "sans-serif", **small}):
         figure = figures.Figure(figsize=(9, 3.2 * len(panels)), layout="constrained")

@@ -168,7 +168,7 @@ def percent(value: float | None, *, sign: bool = False) -> str:
     text = f"{100 * value:{'+' if sign else ''}.2f}"
     return (
         text[:-1] if text.endswith("0") else text
-    )  # a number that is known to a tenth has one decimal
+    )  # drop a trailing zero, because some numbers are known only to a tenth
 
 
 def paper_text(row: Row) -> str:

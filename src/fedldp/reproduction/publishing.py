@@ -37,7 +37,7 @@ def document(
             if row.ours is not None and not row.ours.published:
                 config = recipe.config
                 metric = source_of(recipe).metric
-                own = metric != "accuracy"  # only accuracy is stored under the run's other name
+                own = metric != "accuracy"  # only accuracies are stored under ``same_as``
                 name = recipe.name if own else recipe.same_as or recipe.name
                 found_digest = digest(config, data_digests(config, root)[0])
                 cells[name] = asdict(_row(name, found_digest, config.rounds, row.ours, metric))

@@ -111,7 +111,7 @@ def _guessed(config: RunConfig, root: Path) -> float:
     problem = problem_of(config, root)
     examples = config.round_size * problem.num_examples / config.num_clients
     if getattr(config, "sampling_probability", None) is not None:
-        examples /= config.rounds  # each round visits a part of them
+        examples /= config.rounds  # each round visits only a fraction of the examples
     visits = config.rounds * config.local_epochs * examples
     shape = config.algorithm(problem).input_shape
     each = multiplications_of(config.model, shape, problem.num_classes)
@@ -198,8 +198,8 @@ def _simulated(
         begun: list[Round] = []
         try:
             return run(resume=RunFolder(place), after_round=begun.append)
-        except RunError:  # the folder is damaged, or some default was different
+        except RunError:  # the folder is damaged, or was begun with other defaults
             if begun:  # the run itself continued, and failed for another reason
                 raise
-    shutil.rmtree(place, ignore_errors=True)  # killed before its first round was complete
+    shutil.rmtree(place, ignore_errors=True)  # unusable, or killed before its first round ended
     return run(out=place)

@@ -61,7 +61,7 @@ def targets_of(found: Iterable[Recipe]) -> dict[str, PaperTarget]:
         source = recipe.source
         if source is not None:
             rows = cells.setdefault((source.paper, source.place), {})
-            rows.setdefault((source.row, source.column), recipe)  # the first of several names
+            rows.setdefault((source.row, source.column), recipe)  # keeps a cell's first recipe
     made = {}
     for (paper, place), members in cells.items():
         name = _name(paper, place)

@@ -1,4 +1,4 @@
-"""What client and server of the secure sum agree on: its parameters and its messages."""
+"""What the client and the server of a secure sum agree on: its parameters and its messages."""
 
 from __future__ import annotations
 

@@ -53,5 +53,5 @@ def _next(
 ) -> tuple[Sequence[int], Done]:
     batch, task = waiting[0]
     done = result(task)
-    waiting.popleft()  # only now, so that an interrupted batch is cancelled too
+    waiting.popleft()  # only after its result, so that an interrupted batch is cancelled too
     return batch, done

@@ -143,7 +143,8 @@ def simulate(
         check_frozen(resume, frozen)
     folder = resume
     server = algorithm.server()
-    # A folder of an earlier version describes the same data in other words.
+    # Name a resumed run by its own document: earlier versions describe the same data in other
+    # words.
     run = run_name(document if resume is None else resume.read_config())
     start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
     if resume is None and out is not None:
@@ -225,7 +226,7 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _S
             f"{folder.path / 'checkpoint'} is damaged: it holds another model; start the run anew"
         )
     found, expected = start.ledger.releases(run), planned.releases.before(start.state.round)
-    # A run releases less than planned only where clients leave within a round.
+    # A run releases less than planned only if clients can leave during a round.
     whole = server.dialogue is None
     if start.ledger.runs() not in ([], [run]) or (whole and found != expected):
         raise RunError(

@@ -116,7 +116,8 @@ class Pool:
             initargs=(_PopulationSpec(population, folder),),
         )
         # Ctrl-C reaches the whole process group, and only the parent may decide how to end, so
-        # workers inherit a blocked signal. A worker starts with each task while none is idle.
+        # workers inherit a blocked signal. Each submitted task starts a new worker while none is
+        # idle.
         self._started: list[BaseProcess] = []
         try:
             with _interrupts_blocked():

@@ -113,7 +113,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     if delta is None and config.target is not None and config.target.delta > 0:
         delta = (
             config.target.delta
-        )  # the statement then has the line for which the budget was solved
+        )  # so that the statement has the line for which the budget was calibrated
     privacy = state(scheduled, problem, releases, delta=delta)
     return Plan(config, scheduled, problem, releases, delta, privacy)
 
@@ -399,7 +399,7 @@ def calibrated(
         return config.with_budget(known)
     below = [e for e in GRID if reached_or_infinite(e) <= target.epsilon]
     if not stated_some and (unfit or unproven):
-        raise (unfit or unproven)[0]  # the reason is not the budget
+        raise (unfit or unproven)[0]  # another budget would not help
     if not below:
         raise ConfigError(
             f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "

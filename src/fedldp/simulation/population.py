@@ -97,7 +97,7 @@ class Population:
 
     @property
     def clients_test(self) -> bool:
-        """Whether the clients test the model, rather than the simulation on the test set."""
+        """Whether the clients test the model; otherwise the simulation does, on the test set."""
         return self._tester is not None
 
     @property

@@ -82,7 +82,7 @@ class RayExecutor:
         group: int,
     ) -> Iterator[list[Any]]:
         """Yield the results of ``work`` on batches of ``items``, in order."""
-        sent = self._cluster.put(request)  # once, rather than with each batch
+        sent = self._cluster.put(request)  # sends the request once, rather than with each batch
 
         def begin(batch: Sequence[int]) -> Any:
             stores = ((item, self._population.store(item)) for item in batch)
@@ -97,7 +97,7 @@ class RayExecutor:
             group=group,
             begin=begin,
             result=lambda reference: self._cluster.result(reference, "a batch of clients"),
-            cancel=lambda _: None,  # the few tasks that nobody waits for are wasted
+            cancel=lambda _: None,  # a few tasks that nobody waits for run to their end
         ):
             if done.ledger is not None:
                 self._ledger.absorb(done.ledger)
@@ -115,7 +115,7 @@ class _PopulationSpec:
     @classmethod
     def of(cls, population: Population) -> _PopulationSpec:
         values = {f.name: getattr(population, f.name) for f in fields(Population) if f.init}
-        # Folders belong to this machine.
+        # Leave out folders, which exist only on this machine.
         values |= {
             "problem": replace(population.problem, data_dir=None),
             "folder": Path(),

@@ -81,7 +81,7 @@ def draw_schedule(
     response = float(predicted.max())
     waits = np.maximum(np.subtract(response, predicted, out=predicted), 0.0, out=predicted)
     if delays.prediction_error == 0:
-        taken[:] = response  # equal up to rounding, which would tell the clients apart
+        taken[:] = response  # all times are equal, but rounding would distinguish clients
     else:
         taken += waits
     return Schedule(delay=delay, response=response, waits=waits, offsets=taken)

@@ -111,7 +111,8 @@ def train_together(
     device = next(iter(copies.values())).device
     for number in range(rows.shape[1]):
         chosen = torch.from_numpy(rows[:, number]).to(device)
-        # An unused entry points to the client's first example, or to any example.
+        # An unused entry points to the first example of its batch, or to example 0 if the batch is
+        # empty.
         inputs, labels = source(torch.where(chosen < 0, chosen[:, :1].clamp(min=0), chosen))
         found = gradients(copies, inputs, labels, chosen >= 0)
         before = None

@@ -63,7 +63,8 @@ class Conv:
         taken = seen.transpose(0, 5, 6, 2, 4, 1, 3).reshape(self.inputs, -1)
         ones = np.full((1, taken.shape[1]), rows.size)
         self.taken = torch.from_numpy(np.concatenate([taken, ones]).reshape(-1))
-        # Backwards: the places to which each input value was copied, and where its list starts.
+        # For the backward pass: the places to which each input value was copied, and where each
+        # value's list starts.
         self.takers = torch.from_numpy(np.argsort(taken, axis=None, kind="stable"))
         times = np.bincount(taken.reshape(-1), minlength=rows.size)
         self.starts = torch.from_numpy(np.cumsum(times) - times)
@@ -123,7 +124,7 @@ class _ConvRun:
         self.result = torch.ones(layer.outputs * layer.places + 1, examples)
         last = self.result[:-1].view(layer.outputs, -1)
         between = [torch.empty_like(last) for _ in range(layer.pool - 2)]
-        # Running maxima: the first block, the first two, ..., all of them.
+        # Running maxima: of the first block, of the first two, ..., of all blocks.
         self._largest = [self._blocks[0], *between, last]
 
     def forward(self) -> None:

@@ -117,7 +117,7 @@ class ExportedEncoder:
         for row, example in zip(found, examples, strict=True):
             try:
                 own = self._of(example)
-            except Exception:  # such as an index that follows from the example
+            except Exception:  # such as a wrong index that the network computed from the example
                 continue
             if own.shape == row.shape and np.isfinite(own).all():
                 row[:] = own
@@ -311,7 +311,7 @@ def _call(node: Any) -> _Call:
             outputs += [one["name"] for one in value]
         else:
             outputs.append(None)
-    if given.get("rounding_mode") == "trunc":  # with integers it may crash the process
+    if given.get("rounding_mode") == "trunc":  # this mode may crash with integers
         raise _Unreadable(f"it calls {target} with rounding_mode = trunc; export it with floor")
     return _Call(operator, positional, given, outputs)
 

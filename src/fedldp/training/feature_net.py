@@ -34,7 +34,7 @@ _SHIFT = 0.1
 _DROPOUT = (0.2, 0.3, 0.4)
 _HIDDEN = 512
 _HIDDEN_DROPOUT = 0.2
-_PIECE = 500  # examples whose features are computed at a time
+_PIECE = 500  # the number of examples whose features are computed together
 
 Body = Mapping[str, NDArray[Any]]
 """The parameters and running statistics of a network's body, by name."""

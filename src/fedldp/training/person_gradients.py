@@ -258,7 +258,7 @@ class NoisySteps:
             for _ in range(self.steps):
                 sums = self.summed(weights, client.examples.taken(next(taken)))
                 noisy = self.noise.noisy(whole(sums), stream) * (self.noise.step * self.rate)
-                with np.errstate(over="ignore"):  # the row is then not finite, as in training
+                with np.errstate(over="ignore"):  # overflow leaves a non-finite row, as in training
                     weights = (weights - noisy).astype(np.float32)
             rows[place] = weights
         return Sensitive(Update(rows=rows))
@@ -406,7 +406,7 @@ class DenseGradients:
 
     def _one_row(self, passed: list[_Passed]) -> Floats:
         """Return the sum over people who have one row each."""
-        lengths = [np.einsum("ij,ij->i", each.given, each.given) for each in passed]  # exact
+        lengths = [np.einsum("ij,ij->i", each.given, each.given) for each in passed]  # exact sums
 
         def norms(errors: list[Floats]) -> Floats:
             found = np.zeros(len(lengths[0]))
@@ -415,8 +415,8 @@ class DenseGradients:
             return found
 
         factors = self._factors(norms([each.error for each in passed]))
-        # One is 2^12 steps of an input, so the error gets the rest of the factor to steps of
-        # ``clip``.
+        # An input of 1 counts as 2^12 grid steps, so scale the errors by the rest of the factor
+        # that turns gradients into steps of ``clip``.
         errors = _rounded(
             [each.error * (factors * 2.0**-_INPUT_BITS)[:, None] for each in passed],
             lambda found: norms(found) * 4.0**_INPUT_BITS,
@@ -448,8 +448,8 @@ class DenseGradients:
         for column in np.sqrt(alone).reshape(-1, count).T:
             together += column
         together = np.maximum(together, 2.0**-64)  # smaller lengths count as this one
-        # The norm of the sum, over rows that are whole numbers, because a product of floats would
-        # differ in its last bits where a library adds in another order.
+        # Compute the norm of the sum over rows rounded to whole numbers, because a product of
+        # floats would differ in its last bits where a library adds in another order.
         fine = (_EXACT * 2.0**-_INPUT_BITS / together)[:, None, None]
         whole = norms([np.rint(each * fine) for each in error]) * 4.0**_INPUT_BITS
         factors = self._factors(whole * np.square(together / (_EXACT * count)))
@@ -525,8 +525,8 @@ class ModelGradients:
         factors = torch.tensor(self.class_weights)
 
         def gradient(rows: NDArray[np.int64]) -> Floats:
-            # Copies, because torch aligns its own memory, and the alignment affects a library's
-            # bits.
+            # Copy the rows, because torch aligns its own memory, and the alignment affects the last
+            # bits of a library's results.
             inputs = torch.from_numpy(examples.features[rows]).clone()
             answers = torch.from_numpy(examples.labels[rows]).clone()
             losses = functional.cross_entropy(self.model(inputs), answers, reduction="none")
@@ -566,7 +566,7 @@ class ModelGradients:
                 try:
                     with torch_seeded(_same_draws()):
                         logits = self.model(one)
-                except Exception:  # as above: it is wrong on this row, and on no other
+                except Exception:  # only this row counts as wrong
                     continue
                 finite = bool(logits.isfinite().all())
                 found[row] = finite and int(logits.argmax()) == examples.labels[row]
@@ -597,7 +597,7 @@ def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
         if not math.isfinite(peak):
             return np.zeros_like(gradient)
         longer = 1.0
-        if peak > 0:  # so that no square overflows
+        if peak > 0:  # divide by the peak, so that no square overflows
             longer = max(peak * _norm(gradient / peak) / (_MARGIN * clip), 1.0)
         exact = gradient[None] * ((NORM / clip) / longer)
         (found,) = _rounded([exact], lambda parts: np.square(parts[0]).sum(axis=1, dtype=float))
@@ -649,7 +649,7 @@ def _bounded(values: Floats, bias: bool) -> Floats:
     most = _LONGEST_INPUT * min(1.0, math.sqrt(_MOST_INPUTS / values.shape[1]))
     most = math.floor(most * 2.0**_INPUT_BITS) * 2.0**-_INPUT_BITS
     found = _on_grid(values.clip(-most, most), _INPUT_BITS)
-    norms = np.sqrt(np.einsum("ij,ij->i", found, found))  # of exact sums
+    norms = np.sqrt(np.einsum("ij,ij->i", found, found))  # square roots of exact sums
     long = norms > _MARGIN * _LONGEST_INPUT
     if long.any():
         shrunk = found[long] * (_MARGIN * _LONGEST_INPUT / norms[long])[:, None]

@@ -107,7 +107,7 @@ class PublicEncoder:
                 public.train,
                 epochs=self.epochs,
                 draw=lambda purpose: draw(f"public {purpose}"),
-                device=torch.device("cpu"),  # the server's, wherever clients train
+                device=torch.device("cpu"),  # the server trains on its CPU, wherever clients train
             )
         if not finite:
             raise RunError(
@@ -151,6 +151,6 @@ def _fit_norms_to_noise(net: FeatureNet, noise: NDArray[np.float32]) -> None:
     for layer in net.body:
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.train()
-            layer.momentum = None  # an average of all that follows, not a moving one
+            layer.momentum = None  # a cumulative average, not a moving one
     with torch.no_grad():
         net.body(torch.from_numpy(noise))

@@ -62,13 +62,13 @@ class RankingSgd:
 
     def _train(self, broadcast: Broadcast, client: Client) -> tuple[Vector, NDArray[np.float64]]:
         self.training.train(broadcast, client, self.training.rate(broadcast.round))
-        weights = read_weights(self.training.model)  # as training left them
+        weights = read_weights(self.training.model)  # the weights after training
         if self.shift is not None:
             return weights, sensitivity_importance(
                 self.training.model, client.examples, self.shift, self.training.device
             )
         before, after = map(self.first_layer.weights, (broadcast.weights, weights))
-        with np.errstate(invalid="ignore"):  # no encoder lets such weights pass
+        with np.errstate(invalid="ignore"):  # no encoder lets non-finite weights pass
             return weights, variance_importance(before, after)
 
 

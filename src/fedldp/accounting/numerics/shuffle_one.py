@@ -184,7 +184,7 @@ class _Pair:
                 lost = math.expm1(at) * self._others.tail(j)
                 error = self._noise * (gained + abs(lost))
                 return max(gained - lost + error, 0.0) + self._others.missing
-            # A smaller e has a larger delta. The quotient of the two numbers falls by 8 noise.
+            # A smaller e has a larger delta; this one lowers ln(second/first) by at least 8 noise.
             at -= 8 * self._noise * self._gain
         return 1.0
 

@@ -129,7 +129,7 @@ def _rates(
     """Return false- and true-positive rates at each threshold, shape (bootstraps, thresholds)."""
     yes = np.cumsum(weights * truth, 1)[:, ends]
     no = np.cumsum(weights * ~truth, 1)[:, ends]
-    with np.errstate(invalid="ignore"):  # a bootstrap that drew no yes is left out
+    with np.errstate(invalid="ignore"):  # bootstraps without positives are left out
         return no / no[:, -1:], yes / yes[:, -1:]
 
 

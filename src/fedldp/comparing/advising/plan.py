@@ -119,12 +119,12 @@ LARGER_TRIES = _tries(
 
 
 _CHANNELS = {"none": "named", "sum": "sum", "central": "central"}
-"""The channel that protects a person, or a row, under each trust."""
+"""The channel that protects a person, or a row, under each kind of trust."""
 
 _CLIENTS = {
     "none": (_ONCE, ONCE_TRIES), "sum": (_SUMMED, SUMMED_TRIES), "central": (_CENTRAL, SUMMED_TRIES)
 }  # fmt: skip
-"""What protects a whole client under each trust, with its tries."""
+"""The settings that protect a whole client under each kind of trust, with their tries."""
 
 
 def starting_point(unit: str, adversary: str) -> Settings:

@@ -48,9 +48,9 @@ def ask(path: str, body: bytes, timeout: float) -> bytes:
             return exchange(path, body, deadline)
         except PermissionError:  # the operator must correct this
             raise
-        except TimeoutError:  # it is running but too slow: asking again would not help
+        except TimeoutError:  # the agent is running but too slow: asking again would not help
             return b""
-        except OSError:  # it is not running, or ended meanwhile
+        except OSError:  # the agent is not running, or ended meanwhile
             now = time.monotonic()
             if missing_since is None or now - began > PATIENCE:
                 missing_since = now

@@ -30,9 +30,9 @@ RECORD, BODY = "fedldp", "body"
 LIMIT = 1 << 30  # bytes of the longest frame
 POLL = 0.25  # seconds between two pulls
 TICK = 0.05  # seconds between two looks at the socket
-PULL_AT_ONCE = 32  # messages, so that many long answers do not come all at the end
-PULL_PATIENCE = 60.0  # seconds
-UNKNOWN, UNAVAILABLE = 0, 3  # codes of Flower
+PULL_AT_ONCE = 32  # messages per pull, so that many long answers do not all arrive at its end
+PULL_PATIENCE = 60.0  # seconds after which a pull that still runs does not delay the next one
+UNKNOWN, UNAVAILABLE = 0, 3  # Flower's error codes
 
 app = ServerApp()
 
@@ -102,7 +102,7 @@ class Pipe:
         if not self.waiting or busy or since < POLL:
             return
         names = list(self.waiting)[:PULL_AT_ONCE]
-        for name in names:  # to the end of the queue, so that others are next
+        for name in names:  # move each to the end of the queue, so that others are pulled next
             self.waiting[name] = self.waiting.pop(name)
         self.pull_began = time.monotonic()
         self.puller = threading.Thread(target=self.pull_now, args=(names,), daemon=True)

@@ -67,7 +67,8 @@ class Connections:
         self._new[connection] = time.monotonic()
         self._numbered[connection.fileno()] = connection
         most = MOST_STRANGERS + self._sites
-        # With many connections, finding the closed ones takes long, so this happens now and then.
+        # Finding the closed ones among many connections takes long, so wait until the limit is
+        # exceeded by a quarter.
         if len(self._strangers) <= most + most // 4:
             return
         for each in [one for one in self._strangers if one.fileno() < 0]:
@@ -118,7 +119,7 @@ class _Listener(socket.socket):
 
     def accept(self) -> tuple[socket.socket, Any]:
         if self.connections.is_busy():
-            time.sleep(_PAUSE)  # the system keeps reporting a waiting connection
+            time.sleep(_PAUSE)  # avoids spinning: the system keeps reporting a waiting connection
             raise BlockingIOError
         connection, address = super().accept()
         self.connections.accepted(connection)

@@ -147,7 +147,7 @@ class HttpsPipe:
         config = uvicorn.Config(
             self._app(),
             loop="asyncio",
-            http=connections.protocol,  # type: ignore[arg-type]  # it calls what it is given
+            http=connections.protocol,  # type: ignore[arg-type]  # uvicorn just calls this value
             ws="none",
             lifespan="off",
             # Any stranger could fill uvicorn's log: this module logs what matters, rate-limited.
@@ -188,7 +188,7 @@ class HttpsPipe:
         self._thread.join()
         self._listener.close()
 
-    # For the round loop: a pipe
+    # For the round loop: the interface of a pipe
 
     @property
     def connected(self) -> bool:
@@ -227,7 +227,7 @@ class HttpsPipe:
             self._last += 1
             tag, until = self._last, time.monotonic() + ttl
             for pending in site.pending:
-                if b"".join(pending.parts) == body:  # asked again: one answer serves both
+                if b"".join(pending.parts) == body:  # the same request: one answer serves both
                     pending.tags[tag] = until
                     return tag
             site.pending.append(_PendingRequest(tag, self._in_parts(body), {tag: until}))
@@ -240,8 +240,8 @@ class HttpsPipe:
             return body, b""
         if not (self._rest and body.endswith(self._rest)):
             alike = _alike(self._rest, body)
-            # If less than half is shared, this is another round, or the search is not worth its
-            # time.
+            # If less than half is shared, keep this request's own end for the next ones: the round
+            # is another one, or the shared end is not worth a search.
             self._rest = body[-alike:] if 2 * alike >= len(body) else body[_HEAD:]
         return body[: -len(self._rest)], self._rest
 
@@ -281,7 +281,7 @@ class HttpsPipe:
                 for site in sites:
                     loop.call_soon_threadsafe(site.wake.set)
 
-    # For the sites: HTTP, in a separate thread
+    # For the sites: the HTTP server, in a separate thread
 
     def _run(self) -> None:
         # asyncio's buffer for each connection, used or not; its default is 256 KiB.
@@ -381,7 +381,7 @@ class HttpsPipe:
             self._tokens[site.token] = index
             site.heard, site.at_work, site.receiving = time.monotonic(), False, False
             site.version = version
-        site.wake.set()  # for a pending request of the previous session
+        site.wake.set()  # ends a waiting request of the previous session
         self._rate_limited(f"site {name} is connected", level=logging.INFO)
         if not fits_version(self._version, version):
             self._rate_limited(
@@ -410,9 +410,9 @@ class HttpsPipe:
             return _refused(413)
         site = self._sites[index]
         site.polls += 1
-        site.at_work = False  # otherwise the site would not ask
+        site.at_work = False  # a site that is at work does not ask
         poll, token, until = site.polls, site.token, time.monotonic() + POLL_SECONDS
-        site.wake.set()  # ends an earlier request of the site, which nobody waits for
+        site.wake.set()  # ends an earlier request of the site, for which nobody waits any more
         while not self._over and poll == site.polls and token == site.token:
             site.wake.clear()
             with self._changed:

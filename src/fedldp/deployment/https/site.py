@@ -74,7 +74,7 @@ class HttpsLink:
         self._told = tell
         self._url, self._key, self._answer, self._largest = url, key, answer, largest
         self._ca = ca
-        tls_of_site(ca)  # each connection reads it again: the authorities may have changed by then
+        tls_of_site(ca)  # checks ca now; each connection reads it again, since it may change
         self._rate_limited = RateLimitedLog(log)
         self._stop = threading.Event()
         self._state = ""

@@ -48,8 +48,8 @@ Arrays = dict[str, NDArray[Any]]
 
 MOST_AXES = 32
 
-# Numbered by their place in a message: add at the end only. All can be read without a further
-# library.
+# A message gives a type's index in this list, so add types only at the end. All can be read without
+# a further library.
 _TYPES = tuple(
     np.dtype(name)
     for name in ("?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")

@@ -64,7 +64,7 @@ REPORT_HEADER = 48
 """Bytes of a report's message without the run's name, weight, epsilon, client and payload."""
 
 _HEAD = struct.Struct("<HHIq")
-# Indexed by a report's number: with or without a weight, an epsilon, a client.
+# The bits of the index say whether a report has a weight (1), an epsilon (2) and a client (4).
 _REPORTS = [
     struct.Struct("<qq" + "d" * (number & 1) + "d" * (number >> 1 & 1) + "q" * (number >> 2))
     for number in range(8)

@@ -38,7 +38,7 @@ class Stated:
 
     @property
     def about(self) -> str:
-        """What the epsilon covers; empty if that is all that a client sends, against the server."""
+        """What the epsilon covers; empty for all that a client sends, against the server."""
         return about(self.unit, self.adversary)
 
     @property
@@ -105,7 +105,7 @@ class Cell:
 
     @property
     def is_imbalanced(self) -> bool:
-        """Whether most of some run's test is one class; see ``reporting.scores``."""
+        """Whether most test examples of some run have one class; see ``reporting.scores``."""
         found = [run.get("metrics", {}) for run, _ in self.runs]
         return any(
             is_imbalanced(each.get("most_frequent")) and each.get("auc") is not None

@@ -51,7 +51,7 @@ class Design:
                 raise ConfigError("seed: give a sweep's seeds as --seeds 0-4 (Python: seeds=...)")
             if all(not _has(config, key) for config in self.bases.values()):
                 config = next(iter(self.bases.values()))
-                config.changed(**nested([(key, None)]))  # the error lists its settings
+                config.changed(**nested([(key, None)]))  # raises an error that lists the settings
         for key, values in self.grid.items():
             if key in self.settings:
                 raise ConfigError(

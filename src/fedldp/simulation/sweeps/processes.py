@@ -65,7 +65,7 @@ class _Worker(Generic[Task]):
 
     def begin(self, task: Task) -> None:
         self.task = task
-        with suppress(OSError):  # a dead worker shows in its result
+        with suppress(OSError):  # ``result`` reports a worker that died
             self.connection.send(task)
 
     def result(self) -> Any:
@@ -75,7 +75,8 @@ class _Worker(Generic[Task]):
             return DIED
 
     def end(self) -> None:
-        # Its task is no longer needed, or can be continued, because a run folder is always whole.
+        # Killing is safe: the task is no longer needed, or can be continued, because a run folder
+        # is always whole.
         self._process.kill()
         self._process.wait()
         self.connection.close()
@@ -127,8 +128,8 @@ class Processes(Generic[Task]):
         at_once = max(1, min(self.at_most, len(tasks)))
         each = self.at_most // at_once
         work = self._work.with_workers(each)
-        # If a run may start processes, it is not done here: they would run the caller's script
-        # again.
+        # Runs that may start processes are not done in this process: the started processes would
+        # run the caller's script again.
         if at_once > 1 or each > 1:
             _all_of(tasks, work, self._workers, at_once, done, tick, go_on)
             return

@@ -133,7 +133,7 @@ class RayTasks:
         """Begin the next stretch of a run."""
         check_travels(task.config.model, f"cluster = {self._context.cluster}")
         if not (task.place / "config.json").exists():
-            shutil.rmtree(task.place, ignore_errors=True)  # killed before it was written
+            shutil.rmtree(task.place, ignore_errors=True)  # killed before its config was written
         return self._task.remote(
             task,
             _read(task.place, but=("arrivals", "summary.json")),  # these are remade in any case
@@ -171,7 +171,7 @@ class RayTasks:
         sys.stderr.write(found.said)
         if not found.finished:
             self._plans[task.place] = found.planned
-        place = {  # a node does not know the place
+        place = {  # only this machine knows the run folder's path
             "environment.json": RunFolder(task.place).start(),
             "summary.json": {"run_dir": str(task.place)},
         }
@@ -205,7 +205,7 @@ def _write(folder: Path, files: Files) -> None:
     for name in sorted(files, key=lambda name: (_LAST.get(name, 0), name)):
         path = folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # these are clients' files
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # keeps clients' files private
         replace_file(path, files[name])
 
 

@@ -353,7 +353,7 @@ def run_of(
         },
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),
-        # A run of an earlier version has none of these; a sweep accepts it nevertheless.
+        # A run of an earlier version has none of these metrics, but a sweep accepts it.
         "metrics": {name: summary["final"].get(name) for name in METRICS},
     }
 

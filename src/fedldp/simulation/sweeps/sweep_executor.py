@@ -17,7 +17,7 @@ class SweepExecutor(Protocol):
 
     @property
     def at_most(self) -> int:
-        """How many runs it does at the same time."""
+        """How many runs are carried out at the same time."""
         ...
 
     def do(

@@ -83,7 +83,7 @@ def sweep(
     found = bases(recipes, changed)
     own = given is not None and not given.is_public
     if own and any(found[each].standardise for each in recipes if isinstance(each, str)):
-        changed = {"standardise": False, **changed}  # as in ``fedldp.run``
+        changed = {"standardise": False, **changed}  # the default for own data, as in fedldp.run
     design = Design(
         bases=found,
         settings=changed,
