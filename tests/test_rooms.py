@@ -94,6 +94,8 @@ def may_use(room: str) -> set[str]:
     return {name for name in re.split(r", | and ", found[1]) if name != "nothing"}
 
 
+@pytest.mark.slow
+@pytest.mark.spare
 def test_what_crosses_rooms_is_public() -> None:
     for path in MODULES:
         here = room_of(path)

@@ -83,6 +83,8 @@ def loaded() -> dict[str, dict[str, set[str]]]:
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.spare
 @pytest.mark.parametrize(
     ("kind", "absent"),
     [

@@ -255,6 +255,8 @@ ADVERSARY = SOURCE / "audit" / "attacks"
 """Adversaries draw whom they play and what they guess; no guarantee rests on these draws."""
 
 
+@pytest.mark.slow
+@pytest.mark.spare
 def test_no_other_module_makes_a_generator() -> None:
     for path in MODULES:
         if path != SOURCE / "core" / "randomness.py" and ADVERSARY not in path.parents:

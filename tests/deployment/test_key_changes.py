@@ -99,6 +99,8 @@ def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) ->
     assert content(refused) == Refusal(1, Reason.LEDGER)
 
 
+@pytest.mark.slow
+@pytest.mark.spare
 def test_a_run_that_is_under_way_asks_the_earlier_key_no_more(tmp_path: Path) -> None:
     """Even if a thief of the key has everything that the site had."""
     world = make_world(tmp_path, seeded=False, quorum=2)

@@ -64,6 +64,8 @@ def other_bits(answer: Body, **changes: Any) -> bytes:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.slow
+@pytest.mark.spare
 @pytest.mark.parametrize(
     "changes",
     [

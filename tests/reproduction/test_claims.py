@@ -19,6 +19,8 @@ from fedldp.reproduction.results import data_digests, digest
 CLAIMS = [claim for paper in PAPERS for claim in claims_of(paper)]
 
 
+@pytest.mark.slow
+@pytest.mark.spare
 def test_every_claim_that_does_not_hold_has_a_cause_or_says_that_none_is_known() -> None:
     verdicts = [judged(claim)[1] for claim in CLAIMS]
     for claim, verdict in zip(CLAIMS, verdicts, strict=True):

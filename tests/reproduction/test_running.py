@@ -191,6 +191,8 @@ def test_a_longer_run_begins_with_the_shorter(config: RunConfig, tmp_path: Path)
     assert [short.rounds[0].accuracy] == [record.accuracy for record in long.rounds[:1]]
 
 
+@pytest.mark.slow
+@pytest.mark.spare
 def test_a_cell_may_show_another_figure_of_the_same_run(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -369,6 +369,8 @@ def runs() -> dict[tuple[str, int], Result]:
     return made
 
 
+@pytest.mark.slow
+@pytest.mark.spare
 @pytest.mark.parametrize(("name", "workers"), [("fedavg", 3), ("ldp_fl", 2)])
 def test_any_number_of_workers_gives_the_same_bits(
     runs: dict[tuple[str, int], Result], name: str, workers: int
