@@ -81,7 +81,7 @@ def test_a_page_begins_with_auc(rare: Result, runs: dict[str, Path]) -> None:
     assert "AUC, accuracy and loss by round" in text
     assert text.index(shares) < text.index(f"accuracy {100 * final['accuracy']:.2f} %")
     both = Page(page([usual, one])).text()
-    assert "of the test of run 2, most examples are of one class" in both
+    assert "in the test of run 2, most examples are of one class" in both
     alone = Page(page([usual])).text()
     assert "AUC, accuracy" not in alone
     assert "Scores AUC" in alone  # beside its accuracy
