@@ -56,6 +56,12 @@ def guides_followed() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_a_page_can_be_read_in_one_sitting(page: Path) -> None:
+    if "results" not in page.parts:  # these are generated
+        assert len(page.read_text().splitlines()) < 250
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_links_resolve(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         if not target.startswith(("https://", "http://")):
