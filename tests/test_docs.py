@@ -55,10 +55,9 @@ def guides_followed() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_a_page_can_be_read_in_one_sitting(page: Path) -> None:
-    if "results" not in page.parts:  # these are generated
-        assert len(page.read_text().splitlines()) < 250
+def test_hand_written_pages_can_be_read_in_one_sitting() -> None:
+    written = [page for page in PAGES if "results" not in page.parts]
+    assert not [page_id(page) for page in written if len(page.read_text().splitlines()) >= 250]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
