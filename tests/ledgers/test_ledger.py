@@ -105,7 +105,7 @@ def test_over_the_budget_nothing_is_randomised(path: Path) -> None:
     ledger = SqliteLedger(path, Budget("pure", 2.5))
     for round in range(2):
         release(ledger, "run", round, ONE, fresh)
-    refusal = "pure budget of epsilon 2.5: 2.0 is spent, this release costs 1.0, together 3.0"
+    refusal = "2.0 is spent already; this release costs 1.0, 3.0 in total"
     with pytest.raises(PrivacyError, match=re.escape(refusal)):
         release(ledger, "another run", 0, ONE, never)
     release(ledger, "run", 2, PureReport(epsilon=0.5), fresh)
@@ -231,7 +231,7 @@ def test_another_file_is_refused_and_left_alone(path: Path, content: bytes) -> N
 def test_a_ledger_of_an_older_version_is_refused_with_what_to_do(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript("PRAGMA user_version = 1; CREATE TABLE budget (x);")
-    with pytest.raises(LedgerUnusable, match=r"of version 1.*begin a new ledger") as refusal:
+    with pytest.raises(LedgerUnusable, match=r"a version 1 ledger.*begin a new ledger") as refusal:
         SqliteLedger(path, PLENTY)
     assert "\n" not in str(refusal.value)
 

@@ -116,9 +116,9 @@ def test_over_the_budget_nothing_is_made(store: Store) -> None:
     for round in (1, 2):
         ledger.release("run", round, 0, asked("?"), ONE, fresh)
     for run in ("run", "other"):
-        with pytest.raises(OverBudget, match=r"2\.0 is spent, this release costs 1\.0"):
+        with pytest.raises(OverBudget, match=r"2\.0 is spent already; this release costs 1\.0"):
             ledger.admit(run, 10**5, 0, ONE)
-        with pytest.raises(OverBudget, match=r"together 3\.0"):
+        with pytest.raises(OverBudget, match=r"3\.0 in total"):
             ledger.release(run, 3, 0, asked("?"), ONE, never)
     ledger.admit("run", 10**5, 0, PureReport(epsilon=0.5))
     ledger.release("run", 3, 0, asked("?"), PureReport(epsilon=0.5), fresh)

@@ -165,7 +165,7 @@ def test_a_client_is_an_index(client: Any) -> None:
 
 
 def test_a_simulations_rounds_are_limited() -> None:
-    with pytest.raises(ConfigError, match="round = 1000001: a simulation has at most 1,000,000"):
+    with pytest.raises(ConfigError, match="round = 1000001: give at most 1,000,000"):
         charge(MemoryLedger(), 0, LARGEST_ROUND + 1, ONE)
 
 
@@ -179,7 +179,7 @@ def test_two_priced_events_of_a_client_in_one_round_have_no_statement() -> None:
         both = again(ledger)
         release(One(both, 0), "run", 3, ONE, fresh, phase=0)
         release(One(both, 0), "run", 3, event, fresh, phase=1)
-        with pytest.raises(ConfigError, match="in one round; count them as one event"):
+        with pytest.raises(ConfigError, match="in the same round; count them as one event"):
             both.releases("run")
 
 
@@ -202,7 +202,7 @@ def test_a_resumed_simulation_counts_on() -> None:
         charge(ledger, client, round, event)
     resumed = again(ledger, Budget("pure", 3.0))
     assert resumed.to_record() == ledger.to_record()
-    with pytest.raises(OverBudget, match=r"together 3\.5"):
+    with pytest.raises(OverBudget, match=r"3\.5 in total"):
         charge(resumed, 1, 10, ONE)
     charge(resumed, 2, 10, ONE)
     assert resumed.history("run", 1) == {ONE: 1, OTHER: 1}

@@ -152,7 +152,7 @@ def test_many_clients_at_once_are_held_to_all_budgets() -> None:
 
 def test_one_unit_has_one_budget() -> None:
     for make in (MemoryLedger, lambda budgets: SqliteLedger("nowhere", budgets)):
-        with pytest.raises(ConfigError, match="one for each unit, not person and person"):
+        with pytest.raises(ConfigError, match="at most one per unit, not person and person"):
             make([zcdp(1.0, "person"), zcdp(2.0, "person")])
     with pytest.raises(ConfigError, match="unit = people: choose record, person, client"):
         Budget("zcdp", 1.0, "people")  # type: ignore[arg-type]

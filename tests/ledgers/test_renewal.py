@@ -42,7 +42,7 @@ def test_a_renewed_budget_is_spent_once_more_and_the_total_stays(tmp_path: Path)
     release(ledger, 3)
     release(ledger, 4, "two")
     assert (ledger.spent(), ledger.remaining()) == (4.0, 0.0)
-    with pytest.raises(OverBudget, match="is spent, this release costs"):
+    with pytest.raises(OverBudget, match="is spent already; this release costs"):
         release(ledger, 5, "two")
     entries = ledger.verify()
     assert renewals(entries) == 1

@@ -49,8 +49,8 @@ def check_releasable(values: Any) -> None:
         raise PrivacyError(f"cannot release a {type(values).__name__}: pass a floating-point array")
     if values.dtype not in (np.float32, np.float64):
         raise PrivacyError(
-            f"cannot release an array of type {values.dtype}: integer and other buffers "
-            "have no range; only float32 and float64 are randomised"
+            f"cannot release an array of type {values.dtype}: only float32 and float64 "
+            "can be randomised; integer and other buffers have no range"
         )
     if values.ndim == 0:
         raise PrivacyError("cannot release a 0-d array: give the parameter at least one axis")
@@ -88,7 +88,7 @@ class Ranges:
         if not len(self.centers) == len(self.radii) == len(self.sizes):
             raise ConfigError(
                 f"range_center has {len(self.centers)} and range_radius {len(self.radii)} values "
-                f"for a model of {len(self.sizes)} parameter tensors: give one, or one for each"
+                f"for {len(self.sizes)} parameter tensors: give one value, or one per tensor"
             )
         for name, values in (("range_center", self.centers), ("range_radius", self.radii)):
             for value in values:
@@ -109,18 +109,18 @@ class Ranges:
     def fixed(
         cls, center: float | list[float], radius: float | list[float], sizes: tuple[int, ...]
     ) -> Ranges:
-        """Return agreed ranges: one (centre, radius) for all tensors, or one for each."""
+        """Return agreed ranges: one (centre, radius) for all tensors, or one per tensor."""
         return cls(_one_each(center, sizes), _one_each(radius, sizes), sizes)
 
     @classmethod
     def of_public(
         cls, weights: NDArray[np.float32], sizes: tuple[int, ...], *, floor: float, margin: float
     ) -> Ranges:
-        """Return the adaptive ranges of weights that are already public.
+        """Return adaptive ranges for weights that are already public.
 
         This is post-processing, so it costs no privacy. Client weights come wrapped as Sensitive
-        and are refused, because ranges taken from them would have disjoint supports, and epsilon
-        would be infinite.
+        and are refused: with ranges computed from them, reports of two inputs could have disjoint
+        supports, and epsilon would be infinite.
 
         Args:
             weights: the server's own weights, shape (d,).
@@ -132,8 +132,8 @@ class Ranges:
         """
         if not isinstance(weights, np.ndarray):
             raise PrivacyError(
-                f"ranges come from public weights, not from a {type(weights).__name__}: "
-                "measure them on the server's own weights"
+                f"ranges must come from public weights, not from a {type(weights).__name__}: "
+                "compute them from the server's own weights"
             )
         if weights.shape != (sum(sizes),):
             raise PrivacyError(f"the layers have {sum(sizes)} weights, not {weights.shape}")
@@ -148,8 +148,8 @@ class Ranges:
         """Return x = (values - centre) / radius, float32, not clipped.
 
         Args:
-            values: shape (d,) or (n, d); each row gives the same result as it would alone.
-            out: where to write the result: another array of the same shape.
+            values: shape (d,) or (n, d); a row's result does not depend on the other rows.
+            out: the array to write the result to: another array of the same shape.
         """
         if values.ndim not in (1, 2) or values.shape[-1] != sum(self.sizes):
             raise PrivacyError(f"the ranges cover {sum(self.sizes)} weights, not {values.shape}")
@@ -204,13 +204,13 @@ def _one_each(value: float | list[float], sizes: tuple[int, ...]) -> NDArray[np.
 
 
 def longest_blocks(values: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return which block of each vector has the largest L2 norm; ties go to the first block.
+    """Return the index of each vector's block with the largest L2 norm; the first if several tie.
 
     Args:
-        values: finite, shape (n, blocks, size of one).
+        values: finite, shape (n, blocks, block size).
 
     Returns:
-        Shape (n,); each vector gives the same result as it would alone.
+        Shape (n,); a vector's result does not depend on the other vectors.
     """
     largest = np.abs(values).max((1, 2)).astype(np.float64)
     parts = values / np.where(largest > 0, largest, 1)[:, None, None]  # so no square overflows

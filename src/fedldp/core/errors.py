@@ -7,7 +7,7 @@ class FedldpError(Exception):
     """Base of all errors that have a remedy; the message is one line for the user.
 
     Attributes:
-        exit_status: the exit status of a command that this error ends.
+        exit_status: the exit status of a command that fails with this error.
     """
 
     exit_status: ClassVar[int] = 2
@@ -22,7 +22,7 @@ class UnfitEvent(ConfigError):
 
 
 class PrivacyError(FedldpError):
-    """A value may not be released, so nothing has left the client."""
+    """A value must not be released, so nothing has left the client."""
 
 
 class OverBudget(PrivacyError):
@@ -38,7 +38,7 @@ class NoLongerKept(PrivacyError):
 
 
 class OutOfTurn(PrivacyError):
-    """The client has already answered this run as often as its release is protected for."""
+    """The client has already answered as many rounds of this run as its guarantee covers."""
 
 
 class LedgerUnusable(PrivacyError):
@@ -46,7 +46,7 @@ class LedgerUnusable(PrivacyError):
 
 
 class LedgerLost(LedgerUnusable):
-    """The ledger, or what was drawn for it, has disappeared: nobody knows what was spent."""
+    """The ledger, or the secret behind its draws, has disappeared: nobody knows what was spent."""
 
 
 class WireError(FedldpError):
@@ -66,14 +66,14 @@ class RunError(FedldpError):
 
 
 class EndedForGood(RunError):
-    """A run ended and would end the same way if restarted, until a person fixes the cause."""
+    """A run failed and, if restarted, would fail the same way until somebody fixes the cause."""
 
     exit_status: ClassVar[int] = 78
     """``EX_CONFIG`` of sysexits.h; systemd does not restart a service that exits with it."""
 
 
 class Diverged(RunError):
-    """A run was cut short because its numbers grew too large to hold or to answer."""
+    """A run was cut short because its numbers grew too large to represent or to broadcast."""
 
 
 def first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Exponentials and logarithms of exact numbers, rounded to the safe side."""
+"""Exponentials and logarithms of fractions, rounded conservatively."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG_SLACK = Fraction(1, 10**30)
 
 
 def exp_below(x: Fraction) -> Fraction:
-    """Return a number below e^x, by a relative 1e-50 or so, for |x| up to 1,000."""
+    """Return a number below e^x, with a relative error of about 1e-50, for |x| up to 1,000."""
     power = _CONTEXT.exp(_CONTEXT.divide(Decimal(x.numerator), Decimal(x.denominator)))
     return Fraction(power) * (1 - _SLACK)
 

@@ -26,10 +26,10 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
 
 
 def rounded_count(count: int) -> int:
-    """Return the rounded-up count that is shown for a count of private rows or clients.
+    """Return a count of private rows or clients, rounded up for display.
 
-    It is rounded up to 10, 20, 50, 100, 200, 500 and so on; 0 stays 0. This is not a guarantee: it
-    hides the exact count, but a count that grows by one can still show.
+    The result is 10, 20, 50, 100, 200, 500 and so on; 0 stays 0. This hides the exact count but
+    guarantees nothing: an observer can still notice that a count grew by one.
     >>> [rounded_count(count) for count in (0, 3, 10, 73, 1437)]
     [0, 10, 10, 100, 2000]
     """

@@ -15,8 +15,8 @@ class LeftOut:
     """Marks a setting, in its ``Annotated`` type, that is not written if it has its default value.
 
     Use it for every setting added after others were published. Run folders, run names, agreements
-    and what clients were told then stay the same, to the byte, for everyone who does not use the
-    setting. Its default may never change, because what was written does not record it.
+    and the statements that clients got then stay the same, byte for byte, for everyone who does not
+    use the setting. Its default must never change, because what was written does not record it.
     """
 
 
@@ -27,14 +27,14 @@ class FrozenConfig(BaseModel):
     """Settings that are validated when they are made, copied, or placed inside other settings.
 
     pydantic's own ``model_copy`` does not validate its update: the copy could have an epsilon that
-    nothing has checked.
+    was never checked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="always")
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out marked settings at their default; write the other marked ones last."""
+        """Leave out marked settings that have their defaults; write other marked settings last."""
         found: dict[str, Any] = write(self)
         defaults = self.left_out()
         for name in _late(type(self)):

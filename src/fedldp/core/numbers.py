@@ -1,4 +1,4 @@
-"""Checks of the arguments of the accounting functions, and rounding to the safe side."""
+"""Argument checks for the accounting functions, and conservative rounding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 from fedldp.core.errors import ConfigError
 
 SMALLEST_DELTA = 1e-300
-"""A smaller positive delta counts as zero: the answer is the pure epsilon, which is valid."""
+"""A smaller positive delta is treated as 0: the result is then the pure epsilon, which is valid."""
 
 LARGEST_COUNT = 2**53
 MOST_WORDS = 2**64
@@ -43,7 +43,7 @@ def strict_number(name: str, value: object) -> float:
     """Return ``value`` as a float of at least 0.
 
     Raises:
-        ConfigError: the value is not a plain int or float (text, bools and numpy scalars are
+        ConfigError: the value is not a plain int or float (strings, bools and numpy scalars are
             refused), or it is negative, NaN, infinite, or an integer that no float equals.
     """
     if type(value) in (int, float):
@@ -55,7 +55,7 @@ def strict_number(name: str, value: object) -> float:
 
 
 def strict_count(name: str, value: object) -> int:
-    """Return ``value``, an int from 0 to 2^53, which a float and a JSON number can hold.
+    """Return ``value``, an int from 0 to 2^53, which a float and a JSON number hold exactly.
 
     Raises:
         ConfigError: the value is anything else, such as a bool, a float or a numpy integer.
@@ -84,7 +84,7 @@ def strict_flag(name: str, value: object) -> bool:
 
 
 def strict_text(name: str, value: object) -> str:
-    """Return ``value``; raise ConfigError unless it is text that can be shown on one line."""
+    """Return ``value``; raise ConfigError unless it is a short, printable, nonempty string."""
     if type(value) is not str or not value.isprintable() or not 0 < len(value) <= LARGEST_TEXT:
         raise ConfigError(
             f"{name} = {_shown(value)}: give 1 to {LARGEST_TEXT} printable characters"
@@ -93,7 +93,7 @@ def strict_text(name: str, value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return how a one-line message shows a value of any type."""
+    """Return a value of any type as it appears in a one-line message."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"an integer of {value.bit_length()} bits"
     if value is None or isinstance(value, int | float | str):
@@ -104,7 +104,7 @@ def _shown(value: object) -> str:
 def check_delta(value: float) -> None:
     """Raise ConfigError unless 0 <= delta < 1."""
     if not 0 <= value < 1:
-        raise ConfigError(f"delta = {value}: give a number from 0 to below 1, such as 1e-5")
+        raise ConfigError(f"delta = {value}: give a number of at least 0 and below 1, such as 1e-5")
 
 
 def round_up(exact: Fraction) -> float:

@@ -1,8 +1,8 @@
-"""The only source of randomness in fedldp: one AES-256-CTR keystream for each purpose.
+"""The only source of randomness in fedldp: one AES-256-CTR keystream per purpose.
 
 In deployment a stream is keyed with 32 fresh bytes from the operating system. In simulation its key
-is derived from (seed, round, client, purpose). A draw then depends on what it is for, never on
-which process made it or when: any number of workers gives the same bits. Both cases use the same
+is derived from (seed, round, client, purpose). A draw then depends only on this key, never on the
+process or the time, so any number of workers gives the same bits. Both cases use the same
 generator. It is faster than numpy's generators, so there is no fast and insecure mode.
 """
 
@@ -36,7 +36,8 @@ _FEW_BYTES = 4096
 class Stream:
     """A keystream: AES-256 in counter mode over zeros, read from its start.
 
-    A stream is used by one reader for one purpose. Two streams with the same 32-byte key are equal.
+    Each stream has one reader and one purpose. Two streams with the same 32-byte key give the same
+    bytes.
     """
 
     def __init__(self, key: bytes, *, simulated: bool) -> None:
@@ -52,10 +53,10 @@ class Stream:
 
     @classmethod
     def derived(cls, secret: bytes, *labels: str) -> Stream:
-        """Return the stream derived from a 32-byte secret and some labels: always the same one.
+        """Return the stream that a 32-byte secret and some labels determine.
 
-        Streams of different labels reveal nothing about each other or about the secret (HKDF,
-        RFC 5869).
+        Streams with different labels reveal nothing about each other or about the secret (HKDF, RFC
+        5869).
         """
         parts = [label.encode() for label in ("fedldp", *labels)]
         info = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
@@ -64,9 +65,9 @@ class Stream:
 
     @classmethod
     def simulation(cls, *, seed: int, round: int, client: int, purpose: str) -> Stream:
-        """Return the stream of (seed, round, client, purpose): for simulation only.
+        """Return the stream for (seed, round, client, purpose); only simulations may use it.
 
-        Whoever knows the seed can undo every randomiser that drew from it.
+        Anyone who knows the seed can undo every randomiser that drew from the stream.
         """
         label = f"fedldp simulation/{seed}/{round}/{client}/{purpose}"
         return cls(hashlib.blake2b(label.encode(), digest_size=KEY_BYTES).digest(), simulated=True)
@@ -90,8 +91,8 @@ class Stream:
         """Return the next ``count`` bytes of the keystream, shape (count,)."""
         if count <= _FEW_BYTES:
             return np.frombuffer(bytearray(self._encryptor.update(_ZEROS[:count])), np.uint8)
-        # The cryptography package needs a buffer that is 15 bytes (a block less one) longer than
-        # its output.
+        # The cryptography package needs a buffer that is 15 bytes (one less than a block) longer
+        # than its output.
         buffer = np.empty(count + 15, np.uint8)
         view = buffer.data
         for start in range(0, count, len(_ZEROS)):
@@ -122,7 +123,7 @@ class Stream:
 
 
 def numbered_generator(key: int, number: int) -> np.random.Generator:
-    """Return generator ``number`` of a ``key`` drawn from a stream; it is not cryptographic.
+    """Return the generator for ``key``, drawn from a stream, and ``number``; not cryptographic.
 
     Use it for many generators that are rebuilt when needed, such as one for each block of clients.
     """

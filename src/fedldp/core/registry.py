@@ -1,4 +1,4 @@
-"""Discovery of what a package holds: adding a mechanism, system or recipe means adding one file.
+"""Plug-in discovery: to add a mechanism, system or recipe, add one file.
 
 It also finds packages that are installed only with an extra, and a user's own code ("module:name").
 """
@@ -27,7 +27,7 @@ EXTRAS = {
     "ray": "ray",
     "report": "matplotlib",
 }
-"""The package whose absence means that the extra is not installed."""
+"""For each extra, the package whose absence means that the extra is not installed."""
 
 
 def module_names(package: str) -> list[str]:
@@ -70,7 +70,7 @@ def is_address(name: str) -> bool:
 
 
 def address_of(found: object) -> str | None:
-    """Return the address of a class or function of a module; None for an object without one."""
+    """Return the address of a module's class or function; None for an object without an address."""
     name = getattr(found, "__qualname__", type(found).__name__)
     module = getattr(found, "__module__", None)
     named = module and getattr(sys.modules.get(module), name, None) is found

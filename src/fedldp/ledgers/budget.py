@@ -1,10 +1,10 @@
-"""What a release costs under a privacy budget, and the filter that keeps the total within it.
+"""What a release costs under a privacy budget, and the filter that enforces the budget.
 
-A filter lets a client choose each release from everything that happened before, including its
-privacy cost, and stops before the budget would be exceeded. For the three kinds here, it compares
-the sum of the costs with the limit. A budget covers everything that a client ever releases, in all
-runs together. Neighbouring inputs differ in the client's whole input, in all data of one person at
-the client, or in one record.
+A filter lets a client choose each release, and its privacy cost, based on everything that happened
+before, and stops before the budget would be exceeded. For the three kinds here, it compares the sum
+of the costs with the limit. A budget covers everything that a client ever releases, across all
+runs. Neighbouring inputs differ in the client's whole input, in all data of one person at the
+client, or in one record.
 
 Source: pure: Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", NeurIPS 2016; zCDP:
 Feldman, Zrnic, "Individual Privacy Accounting via a Renyi Filter", NeurIPS 2021, and Whitehouse,
@@ -46,8 +46,8 @@ class Budget:
 
     Attributes:
         kind: "pure", "zcdp" or "gdp".
-        limit: the largest epsilon, rho or mu^2 (not mu), at least 0. With an infinite limit, the
-            budget only counts: it covers every known event, even unprotected values.
+        limit: the largest epsilon, rho or mu^2 (not mu), at least 0. A budget with an infinite
+            limit only adds up costs: it covers every known event, even unprotected values.
         unit: what is protected: "client", the client's whole input; "person", all data of any one
             person at this client; "record", any one row.
     """
@@ -79,7 +79,7 @@ class Budget:
         return f"{UNITS[self.kind]} {number(cost, up=up)}{self.of_one}"
 
     def price(self, event: Event, paid_before: Collection[Event] = ()) -> float:
-        """Return the price of ``event``, infinity if this kind cannot pay it; see ``prices``."""
+        """Return the price of ``event``; infinity if this kind cannot cover it. See ``prices``."""
         return price(event, self.kind, paid_before, self.unit)
 
     def price_of_run(self, history: Iterable[tuple[Event, int]]) -> Fraction:
@@ -91,9 +91,10 @@ class Budget:
     ) -> float:
         """Return the price of ``event`` if the budget still covers it after ``spent``.
 
-        The comparison is exact: it uses the prices, which are rounded up, and the limit as given.
-        So ten releases of epsilon 0.1 do not fit into a limit of 1.0, because the float 0.1 is
-        above 1/10. A price slightly below the limit divided by the number of releases does fit.
+        The comparison is exact: it uses the prices, which are rounded up, and the exact value of
+        the limit as a float. So ten releases with epsilon 0.1 do not fit into a limit of 1.0,
+        because the float 0.1 is above 1/10. A price slightly below the limit divided by the number
+        of releases does fit.
 
         Args:
             event: the event to release.
@@ -121,8 +122,8 @@ class Budget:
         total = math.inf if math.isinf(spent) else Fraction(spent) + Fraction(costs)
         if total > Fraction(self.limit):
             raise OverBudget(
-                f"{self}: {rounded_up(spent)!r} is spent, this release costs {costs!r}, "
-                f"together {rounded_up(total)!r}; nothing was released"
+                f"{self}: {rounded_up(spent)!r} is spent already; this release costs {costs!r}, "
+                f"{rounded_up(total)!r} in total; nothing was released"
             )
         return costs
 
@@ -135,7 +136,7 @@ class Budget:
         return None
 
     def may_cover(self, event: Event) -> bool:
-        """Return whether a finite limit of this kind covers ``event``, or this one is infinite."""
+        """Return whether this kind of budget can cover ``event``, or the limit is infinite."""
         return self.limit == math.inf or cost(event, self.kind, self.unit) < math.inf
 
     def spent(self, costs: Iterable[float | Fraction]) -> float:
@@ -153,7 +154,7 @@ class Budget:
 
 
 def each_of(given: Budget | Iterable[Budget] | None) -> tuple[Budget, ...]:
-    """Return the budgets of one ledger, the largest unit first; none for None.
+    """Return the budgets of one ledger, the largest unit first; an empty tuple for None.
 
     Raises:
         ConfigError: two budgets have the same unit.
@@ -161,7 +162,7 @@ def each_of(given: Budget | Iterable[Budget] | None) -> tuple[Budget, ...]:
     found = [given] if isinstance(given, Budget) else list(given or ())
     units = [budget.unit for budget in found]
     if len(set(units)) < len(units):
-        raise ConfigError(f"budgets: give at most one for each unit, not {' and '.join(units)}")
+        raise ConfigError(f"budgets: give at most one per unit, not {' and '.join(units)}")
     return tuple(sorted(found, key=lambda budget: -SIDES.index(budget.unit)))
 
 

@@ -1,8 +1,9 @@
-"""The privacy ledgers of a simulation's clients, in columns: a few bytes for each client.
+"""The privacy ledgers of a simulation's clients, in columns: a few bytes per client.
 
-A client needs the number of its ``ClientHistory`` (clients with equal histories share one), a bit
-for each round of each kind of event that it releases, and 8 bytes for each phase, to recognise its
-answer. So one step counts what many clients do at once.
+For each client, a run stores the number of the client's ``ClientHistory`` (clients with equal
+histories share one), one bit per round for each kind of event that the client releases, and 8 bytes
+per phase, to recognise the client's answer. So one array operation can count the releases of many
+clients.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ _FEW_HISTORIES = 1000
 """How many histories may be stored before unused ones are dropped."""
 
 _PART = 2**16
-"""The number of a record's clients that are checked at once."""
+"""How many clients of a record are checked at once."""
 
 _DAMAGE = (ConfigError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 
 History = tuple[tuple[Event, int], ...]
-"""What a client released in a run: events, each with the number of times."""
+"""What a client released in a run: events, each with its number of releases."""
 
 
 class MemoryLedger:
@@ -69,11 +70,12 @@ class MemoryLedger:
 
     It stores who took part in which round, with which event, but no bytes: a simulated client's
     answer follows from its seed and the request. If the same request comes again, ``check`` lets
-    the client train, and ``release`` makes the answer again at no cost, but refuses it if it
-    differs from the old one. It is not thread-safe.
+    the client train, and ``release`` makes the answer again at no cost, but refuses an answer that
+    differs from the earlier one. The class is not thread-safe.
 
     Args:
-        budget: the budget of each client, or several budgets of different units. None: only count.
+        budget: the budget of each client, or several budgets with different units. None: count, but
+            refuse nothing.
         keeps_answers: whether to store bytes too, as a site's ledger does, and to answer a repeated
             request with them. This is for clients whose answers do not follow from a seed. The
             bytes last only as long as this object, and ``extract`` leaves them out.
@@ -87,7 +89,7 @@ class MemoryLedger:
         self._runs: dict[str, RunHistory] = {}
 
     def count_downlink(self, run: str, round: int, event: Event) -> None:
-        """Count that the broadcast of ``round`` releases ``event``; repeating changes nothing."""
+        """Count ``event`` for the broadcast of ``round``; a repeated call changes nothing."""
         check_round(round)
         price(event, "pure")  # raises if the event is unknown
         server = self._run(run).server
@@ -122,7 +124,7 @@ class MemoryLedger:
         """Return who released what in each round of a run, in the form that statements need.
 
         Raises:
-            ConfigError: a client released two events with a price in one round, which no statement
+            ConfigError: a client released two priced events in the same round, which no statement
                 can express. Count them as one event.
         """
         known = self._runs.get(run, RunHistory())
@@ -136,7 +138,7 @@ class MemoryLedger:
             for (event, one), (other, two) in itertools.combinations(costly, 2):
                 if any((one[word] & two[word]).any() for word in one.keys() & two):
                     raise ConfigError(
-                        f"run {run}: a client released {event} and {other} in one round; "
+                        f"run {run}: a client released {event} and {other} in the same round; "
                         "count them as one event"
                     )
             for event, rounds in costly:
@@ -177,9 +179,9 @@ class MemoryLedger:
     ) -> Released:
         """Charge ``event`` to each client, and return the rows of ``make``: see ``Ledgers``.
 
-        The same request again calls ``make`` again, and costs nothing. If a client's new answer
-        differs from its earlier one, its row holds the stored bytes, or a NoLongerKept if no bytes
-        are stored, because sending the new answer would be a second release.
+        A repeated request calls ``make`` again, and costs nothing. If a client's new answer differs
+        from its earlier one, its row holds the stored bytes, or a NoLongerKept if no bytes are
+        stored, because sending the new answer would be a second release.
 
         Raises:
             ConfigError: ``make`` did not return a row of bytes for each client; nothing was
@@ -215,7 +217,7 @@ class MemoryLedger:
         ]
 
     def extract(self, clients: Iterable[int]) -> MemoryLedger:
-        """Return a ledger of only these clients, for another process to continue."""
+        """Return a ledger with only these clients, which another process can continue."""
         small, chosen = MemoryLedger(self.budgets), indices_of(list(dict.fromkeys(clients)))
         small._runs = {name: run.extract(chosen) for name, run in self._runs.items()}
         return small
@@ -240,10 +242,10 @@ class MemoryLedger:
     def from_record(
         cls, record: Mapping[str, Any], budget: Budget | Iterable[Budget] | None = None
     ) -> MemoryLedger:
-        """Return the ledger of a record, under ``budget``.
+        """Return the ledger that a record describes, under ``budget``.
 
-        It refuses to repeat earlier answers, because it can no longer check that they would be the
-        same.
+        The ledger refuses to repeat earlier answers, because it can no longer check that the
+        repeated bytes would be the same.
 
         Raises:
             ConfigError: the record is damaged.
@@ -266,7 +268,7 @@ class MemoryLedger:
         max_rounds: int | None,
         holds: Holds,
     ) -> bool:
-        """Return whether every client may release ``event`` now, and none did already."""
+        """Return whether every client may release ``event`` now and none has done so yet."""
         if clients.size == 1:
             return False  # checking a single client with ``_admit`` is quicker
         known = self._runs.get(place.run) or RunHistory()
@@ -322,7 +324,7 @@ class MemoryLedger:
             raise lost_draws(run)
         if known != event:
             before = [event for event, _ in kept.client_history(row).kinds]
-            price(event, "pure", before)  # raises if the event is unknown, or another was drawn
+            price(event, "pure", before)  # raises if the event is unknown, or if another was drawn
             spent = [self._spent(client, budget) for budget in self.budgets]
             admit_by_all(self.budgets, event, spent, before)
         return known is not None
@@ -346,8 +348,8 @@ class MemoryLedger:
                 digests = kept.answers.get(phase)
                 if digests is None or not digests[row]:
                     raise NoLongerKept(
-                        f"run {run} round {round} phase {phase} was released before a resume, and "
-                        "its bytes are no longer stored"
+                        f"run {run} round {round} phase {phase} was released before the "
+                        "run was resumed, and its bytes are no longer stored"
                     )
                 return event
         return None
@@ -383,16 +385,16 @@ class MemoryLedger:
 
 
 def _checked(place: Place, clients: Clients) -> Places:
-    """Return indices of clients; raise ConfigError unless these and the place are valid."""
+    """Return the clients' indices; raise ConfigError unless they and ``place`` are valid."""
     check_place(place)
     if place.round > LARGEST_ROUND:
-        raise ConfigError(f"round = {place.round}: a simulation has at most {LARGEST_ROUND:,}")
+        raise ConfigError(f"round = {place.round}: give at most {LARGEST_ROUND:,} in a simulation")
     return indices_of(clients)
 
 
 def _check_rows(made: Rows, count: int) -> None:
     """Raise ConfigError unless ``made`` has one row of bytes for each of ``count`` clients."""
-    found = f"{len(made)} of them"
+    found = f"{len(made)} rows"
     if isinstance(made, np.ndarray):
         found = f"{made.dtype} of shape {made.shape}"
         sound = made.dtype == np.uint8 and made.ndim == 2 and len(made) == count
@@ -400,7 +402,7 @@ def _check_rows(made: Rows, count: int) -> None:
         sound = len(made) == count and all(isinstance(row, bytes) for row in made)
     if not sound:
         raise ConfigError(
-            f"answers: {found}; give a row of bytes for each of {count} clients; nothing was "
+            f"answers: {found}; give one row of bytes for each of {count} clients; nothing was "
             "released"
         )
 
@@ -442,11 +444,11 @@ class ClientHistory(NamedTuple):
     def after(
         self, round: int, phase: int, request: bytes, event: Event
     ) -> tuple[ClientHistory, int]:
-        """Return the history after one more answer, and the place of its kind among ``kinds``.
+        """Return the history after one more answer, and the index in ``kinds`` of its kind.
 
         Args:
             round: the latest round, or a later one.
-            phase: a phase of that round that is not answered yet.
+            phase: a phase of that round that has not been answered yet.
             request: the answered request.
             event: what the answer releases.
         """
@@ -459,11 +461,11 @@ class ClientHistory(NamedTuple):
         return ClientHistory(round, answered, kinds), kinds.index((event, phase))
 
     def merged(self, other: ClientHistory) -> tuple[ClientHistory, list[int]]:
-        """Return the joint history of a client that two ledgers know, and the places of its kinds.
+        """Return the joint history of a client that two ledgers know, and the indices of its kinds.
 
         Returns:
-            The joint history, whose kinds begin with this history's kinds, and the place of each
-            kind of ``other`` among them.
+            The joint history, which lists this history's kinds first, and the index in it of each
+            kind in ``other``.
 
         Raises:
             AskedOtherwise: the two histories answer a phase of their latest round differently.
@@ -500,7 +502,7 @@ class KindGroup(NamedTuple):
     Attributes:
         kinds: pairs (event, phase).
         clients: their indices, ascending.
-        words: the rounds of each kind.
+        words: for each kind, the rounds in which these clients released it.
     """
 
     kinds: tuple[tuple[Event, int], ...]
@@ -511,17 +513,17 @@ class KindGroup(NamedTuple):
 class RunHistory:
     """What was released in one run.
 
-    A client has the row of its own index, or, in a result of ``extract``, the next free row.
+    A client's row is its index or, in a result of ``extract``, the next free row.
 
     Attributes:
-        server: the rounds whose broadcasts released an event, as the bits of an integer.
-        histories: the clients' histories, and perhaps some that no client has; ``NOTHING`` comes
-            first.
-        history_of: the number of each row's history.
-        words: the rounds in which a kind was released, by row, for each place among the kinds of a
-            client's history.
-        answers: the beginning of a digest of what was sent in the latest round, by phase and row; 0
-            if nothing was sent or the digest is no longer known.
+        server: for each event, the rounds whose broadcasts released it, as the bits of an integer.
+        histories: the clients' histories, and perhaps some that no client has any more; ``NOTHING``
+            comes first.
+        history_of: for each row, the index of its history in ``histories``.
+        words: for each index in the ``kinds`` of a client's history, the rounds in which the kind
+            at that index was released, by row.
+        answers: the first 64 bits of the digest of what was sent in the latest round, by phase and
+            row; 0 if nothing was sent or the digest is no longer known.
     """
 
     def __init__(self) -> None:
@@ -532,18 +534,19 @@ class RunHistory:
         self.answers: dict[int, NDArray[np.uint64]] = {}
         self._numbers: dict[ClientHistory, int] = {NOTHING: 0}
         self._many = _FEW_HISTORIES
-        # The last history that an answer was added to, the answer, and the resulting numbers.
+        # The number of the last history that got an answer, the answer, the number of the resulting
+        # history, and the index of the answer's kind.
         self._last: tuple[int, AnswerRecord | None, int, int] = (0, None, 0, 0)
         self._rows: dict[int, int] | None = None  # row by client; None if rows equal clients
 
     def row(self, client: int) -> int:
-        """Return the row of a client; a new client gets one."""
+        """Return the row of a client; a new client gets a new row."""
         row = client if self._rows is None else self._rows.setdefault(client, len(self._rows))
         self._reserve(row + 1)
         return row
 
     def rows(self, clients: Places) -> Places:
-        """Return the rows of clients; new clients get one."""
+        """Return the rows of clients; new clients get new rows."""
         if self._rows is None:
             self._reserve(int(clients.max(initial=-1)) + 1)
             return clients
@@ -589,7 +592,7 @@ class RunHistory:
         return counted
 
     def history(self, row: int) -> tuple[tuple[Event, int], ...]:
-        """Return the events that the client of a row released, each with the number of times."""
+        """Return the events that the client of a row released, each with its number of releases."""
         pairs = zip(self.client_history(row).kinds, self.rounds(row), strict=True)
         return tuple((event, rounds.bit_count()) for (event, _), rounds in pairs)
 
@@ -611,12 +614,12 @@ class RunHistory:
         return [kinds[place], *counts]
 
     def count(self, clients: Places, answer: AnswerRecord, digests: Sequence[int]) -> None:
-        """Count an answer of each of these clients, all of which await it.
+        """Count an answer from each of these clients; the answer must be new for all of them.
 
         Args:
-            clients: without repeats.
+            clients: without duplicates.
             answer: the answer, in the latest round of each client or a later one.
-            digests: the beginning of a digest of what each client sends, above 0.
+            digests: the first 64 bits of the digest of what each client sends, above 0.
         """
         if clients.size == 1:
             self.count_group(self.row(int(clients[0])), answer, digests[0])
@@ -629,7 +632,7 @@ class RunHistory:
             self.count_group(rows[there], answer, all_digests[there])
 
     def count_group(self, rows: Places | int, answer: AnswerRecord, digests: Any) -> None:
-        """Count an answer of clients with one history, or of one client: see ``count``."""
+        """Count an answer from one client, or from clients that share a history: see ``count``."""
         self._forget_histories()
         old = int(self.history_of[rows if isinstance(rows, int) else rows[0]])
         if self._last[:2] != (old, answer):
@@ -710,7 +713,7 @@ class RunHistory:
             self.server[event] = self.server.get(event, 0) | rounds
 
     def words_of(self, kind: int, rows: Places) -> RoundWords:
-        """Return the rounds in which clients released one kind, given by its place."""
+        """Return the rounds in which clients released one kind, given by its index."""
         if kind >= len(self.words):
             return {}
         found = {word: bits[rows] for word, bits in sorted(self.words[kind].items())}
@@ -816,7 +819,7 @@ def all_covered(
     Clients with equal histories are checked once.
 
     Args:
-        budgets: the budgets of each client, for all runs together.
+        budgets: the budgets of each client, which cover all runs.
         event: the event to release.
         clients: their indices.
         run: the run of the release.
@@ -849,7 +852,7 @@ def _covered(
 
 
 def _unlike(columns: Sequence[NDArray[np.integer]]) -> list[int]:
-    """Return the place of one row for each combination of column values."""
+    """Return the index of one row for each combination of column values."""
     code = np.zeros(columns[0].size, np.int64)
     first = code[:1]
     for column in columns:
@@ -863,12 +866,14 @@ def _unlike(columns: Sequence[NDArray[np.integer]]) -> list[int]:
 
 
 def indices_of(clients: NDArray[np.integer] | Sequence[int]) -> Places:
-    """Return indices of clients; raise ConfigError unless they are valid and without repeats."""
+    """Return the clients' indices; raise ConfigError unless they are valid and distinct."""
     if len(clients) == 1 and type(clients[0]) is int and 0 <= clients[0] <= LARGEST_CLIENT:
-        return np.array(clients, np.int64)  # a quick path
+        return np.array(clients, np.int64)  # a fast path
     found = np.asarray(clients) if len(clients) else np.zeros(0, np.int64)
     if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer):
-        raise ConfigError(f"clients: {found.dtype} of shape {found.shape}; give indices")
+        raise ConfigError(
+            f"clients: {found.dtype} array of shape {found.shape}; give a list of indices"
+        )
     indices = found.astype(np.int64)
     if indices.min(initial=0) < 0 or indices.max(initial=0) > LARGEST_CLIENT:
         raise ConfigError(f"clients: give indices from 0 to {LARGEST_CLIENT:,}")
@@ -881,20 +886,20 @@ def check_client(client: int) -> None:
     """Raise ConfigError unless ``client`` is a valid index of a simulation's client."""
     check_count("client", client)
     if client > LARGEST_CLIENT:
-        raise ConfigError(f"client = {client}: a simulation has at most {LARGEST_CLIENT + 1:,}")
+        raise ConfigError(f"client = {client}: give an index of at most {LARGEST_CLIENT:,}")
 
 
 def check_round(round: int) -> None:
     """Raise ConfigError if ``round`` is larger than a simulation's largest round."""
     if round > LARGEST_ROUND:
-        raise ConfigError(f"round = {round}: a simulation has at most {LARGEST_ROUND:,}")
+        raise ConfigError(f"round = {round}: give at most {LARGEST_ROUND:,} in a simulation")
 
 
 # To a JSON-ready record and back
 
 
 def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
-    """Return a JSON-ready record, which refers to an event by its place in ``events``."""
+    """Return a JSON-ready record, which refers to an event by its index in ``events``."""
 
     def place(event: Event) -> int:
         return events.setdefault(event, len(events))
@@ -902,7 +907,7 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
     clients, rows = run.known()
     numbers = run.history_of[rows]
     first = np.full(len(run.histories), numbers.size, np.int32)
-    first[numbers[::-1]] = np.arange(numbers.size, dtype=np.int32)[::-1]  # the last write counts
+    first[numbers[::-1]] = np.arange(numbers.size, dtype=np.int32)[::-1]  # the last write wins
     order = np.argsort(first, kind="stable")[: np.count_nonzero(first < numbers.size)]
     histories = [run.histories[number] for number in order.tolist()]
     to = np.zeros(len(run.histories), np.int32)
@@ -1049,7 +1054,7 @@ def unpack_indices(packed: list[int] | Mapping[str, Any]) -> Places:
 
 
 def _pack(column: NDArray[Any]) -> list[int | str]:
-    """Return the bytes per integer and the integers as text; one integer if all are equal."""
+    """Return the bytes per integer and the integers as a string; one integer if all are equal."""
     width = next(n for n in (1, 2, 4, 8) if int(column.max(initial=0)) < 256**n)
     alike = column.size > 0 and bool((column == column[0]).all())
     return [width, _text((column[:1] if alike else column).astype(f"<u{width}"))]

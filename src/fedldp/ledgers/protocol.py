@@ -25,7 +25,7 @@ LARGEST_ROUND = 2**63 - 1  # SQLite's largest integer; a phase has the same limi
 
 
 class Place(NamedTuple):
-    """The place of an answer: the request, and the run, round and phase of the request.
+    """Identifies an answer by its request, and by the run, round and phase of the request.
 
     Attributes:
         run: identifies the run; 1 to 200 printable characters.
@@ -41,19 +41,19 @@ class Place(NamedTuple):
 
 
 Clients: TypeAlias = "Sequence[int] | NDArray[np.integer]"
-"""Indices of clients, without repeats."""
+"""Client indices, without duplicates."""
 
 Rows: TypeAlias = "Sequence[bytes] | NDArray[np.uint8]"
-"""What clients send, one row for each client; one array if all rows have the same length."""
+"""What clients send, one row per client; a single array if all rows have the same length."""
 
 Verdict: TypeAlias = "bytes | PrivacyError | None"
-"""Whether a client may answer. None: it may. Otherwise its earlier answer, or its refusal."""
+"""None if a client may answer; otherwise its earlier answer, or its refusal."""
 
 Released: TypeAlias = "Sequence[bytes | PrivacyError] | NDArray[np.uint8]"
-"""What leaves, one row for each client; an error takes the row of a client that refuses."""
+"""What clients release, one row per client; a client that refuses has an error as its row."""
 
 Holds = Callable[[int], bool]
-"""Whether a client still has what it drew once in the run."""
+"""Whether a client still has the values that it drew once in the run."""
 
 
 def always(client: int) -> bool:
@@ -64,14 +64,14 @@ def always(client: int) -> bool:
 class Ledgers(Protocol):
     """The ledgers of one client, or of many.
 
-    Guarantee: whatever ``release`` has returned for a client is counted, and the sum of its costs
-    never exceeds the client's budget. For one (run, round, phase) it returns the same bytes
-    every time.
+    Guarantee: everything that ``release`` has returned for a client is charged, and the total cost
+    never exceeds the client's budget. For one (run, round, phase) it returns the same bytes every
+    time.
 
     A request belongs to a (run, round, phase) and is identified by the SHA-256 digest of its bytes.
     The rounds of a run only move forward: only the answers of the latest round are stored, for all
-    its phases, and a request of an earlier round is refused. What is drawn once (``Memoized``)
-    costs once in each run.
+    its phases, and a request of an earlier round is refused. A value that is drawn once
+    (``Memoized``) costs once per run.
 
     Both methods raise ``ConfigError`` for a malformed argument; nothing is released in that case.
     """
@@ -84,7 +84,7 @@ class Ledgers(Protocol):
         max_rounds: int | None = None,
         holds: Holds = always,
     ) -> Sequence[Verdict]:
-        """Return for each client whether it may release ``event``, before it trains in vain.
+        """Return whether each client may release ``event``, so that none trains in vain.
 
         Args:
             place: the place of the answer.
@@ -94,15 +94,15 @@ class Ledgers(Protocol):
             holds: see ``Holds``; called for events that are drawn once.
 
         Returns:
-            One verdict for each client, in their order. None: it may release. This is also the
-            verdict on an earlier release in a store without bytes; ``release`` then makes the bytes
-            again and checks that they are the same. Bytes: its earlier answer to the same request.
-            Otherwise, the first of these errors that applies. AskedOtherwise: the place was
-            released for another request, or the run drew another event under the same identity.
-            NoLongerKept: the round is before the run's latest one, or the client has lost the bytes
-            or what it drew once.
-            OutOfTurn: ``max_rounds`` earlier rounds were answered. OverBudget: the budget does not
-            cover the event. LedgerUnusable: the store cannot be used.
+            One verdict for each client, in the order of ``clients``. None: the client may release.
+            This is also the verdict on an earlier release if the store holds no bytes; ``release``
+            then makes the bytes again and checks that they are the same. Bytes: the client's
+            earlier answer to the same request. Otherwise, the first of these errors that applies.
+            AskedOtherwise: this round and phase were released for another request, or the run drew
+            another event under the same identity. NoLongerKept: the run has released a later round,
+            or the client has lost the bytes or the values that it drew once. OutOfTurn:
+            ``max_rounds`` earlier rounds were answered. OverBudget: the budget does not cover the
+            event. LedgerUnusable: the store cannot be used.
         """
 
     def release(
@@ -113,9 +113,9 @@ class Ledgers(Protocol):
         make: Callable[[], Rows],
         max_rounds: int | None = None,
     ) -> Released:
-        """Charge ``event`` to each client, and return the rows to send once all are synced.
+        """Charge ``event`` to each client, and return the rows to send once all charges are synced.
 
-        A repeated request gets the same bytes, at no further cost.
+        A repeated request gets the same bytes, at no additional cost.
 
         Args:
             place: the place of the answer.
@@ -152,19 +152,19 @@ def check_run(run: str) -> None:
 def went_back(run: str, round: int, latest: int) -> NoLongerKept:
     """Return the error for a round before the run's latest one."""
     return NoLongerKept(
-        f"run {run} round {round}: round {latest} was released since, and answers of earlier "
+        f"run {run} round {round}: round {latest} was released since, and answers from earlier "
         "rounds are not stored; nothing was released"
     )
 
 
 def lost_draws(run: str) -> NoLongerKept:
     """Return the error for a client that no longer has what it drew once in a run."""
-    return NoLongerKept(f"run {run}: what was drawn once for it is gone; nothing was released")
+    return NoLongerKept(f"run {run}: the values that it drew once are gone; nothing was released")
 
 
 def check_turn(rounds_before: int, max_rounds: int | None) -> None:
-    """Raise OutOfTurn if ``rounds_before`` rounds were answered and no more may be."""
+    """Raise OutOfTurn if the answered rounds, ``rounds_before``, have reached ``max_rounds``."""
     if max_rounds is not None and rounds_before >= max_rounds:
         raise OutOfTurn(
-            f"{rounds_before} rounds were answered, which is the maximum of {max_rounds}"
+            f"{rounds_before} rounds of this run were answered already; the maximum is {max_rounds}"
         )

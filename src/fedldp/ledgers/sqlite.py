@@ -43,12 +43,11 @@ from fedldp.ledgers.protocol import (
 )
 
 _OF_CLIENTS, _OF_UNITS = 2, 3
-"""Versions of the file: with one budget, of the client's whole input, or with budgets of other
-units.
+"""File versions: 2 has one budget, for the client's whole input; 3 has any other budgets.
 
-The first version is older than units, and is still written for a single budget of the whole input.
-In the second, a row of ``budget`` names its unit, and ``cost`` is a JSON list: what a release added
-to each budget.
+Version 2 is older than units, and is still written for a single budget for the whole input. In
+version 3, a row of ``budget`` names its unit, and ``cost`` is a JSON list: what a release added to
+each budget.
 """
 
 _COLUMNS = {
@@ -80,11 +79,11 @@ _ENTRY = "number, run, round, exchange, question, event, cost, payload_sha256, h
 
 
 LOST = hashlib.sha256(b"questions that were lost with a ledger").digest()
-"""Stands for the unknown request of a possible release that no ledger has."""
+"""Stands for the unknown request of a possible release that no ledger records."""
 
 RENEWED = hashlib.sha256(b"the owner of this ledger has renewed its budget").digest()
-"""Stands for the request in an entry that renews the budget. No message has this digest, and no run
-has the entry's name, which is empty."""
+"""Stands for the request in an entry that renews the budget. No message has this digest, and the
+entry's run is "", which is not a valid name of a run."""
 
 
 @dataclass(frozen=True)
@@ -163,27 +162,28 @@ def known_release(past: list[Release], place: Place) -> Release | None:
 
 
 def place_of(entry: Release) -> str:
-    """Return the place of an entry's release, for people."""
+    """Return the run, round and phase of an entry, in words."""
     return f"run {entry.run} round {entry.round} phase {entry.phase}"
 
 
 class SqliteLedger:
     """A client's releases in an SQLite file: the ``Ledgers`` of one client, whatever its index.
 
-    Guarantee: whatever ``release`` has returned is in the file. So the sum of its costs never
-    under-counts, even if the process is killed at any point, the machine loses power, the disk is
-    full, or several processes release at once. Nothing is released that would push the sum since
-    the owner's last renewal beyond the budget. For one (run, round, phase) it returns the same
-    bytes every time. If any of this is in doubt, it refuses. It also refuses events that are
+    Guarantee: whatever ``release`` has returned is in the file. So the sum of the costs in the file
+    never under-counts, even if the process is killed at any point, the machine loses power, the
+    disk is full, or several processes release at once. Nothing is released that would push the sum
+    since the owner's last renewal beyond the budget. For one (run, round, phase) it returns the
+    same bytes every time. If any of this is in doubt, it refuses. It also refuses events that are
     private only for real numbers.
 
     It cannot detect that the whole file was deleted or replaced by an older copy. Every entry holds
     a hash of all entries before it, so a change or removal in the middle is detected. Removal of
-    the newest entries, or a recomputed chain, shows only if the last hash is compared with a copy
-    stored elsewhere.
+    the newest entries, or a recomputed chain, is detected only if the last hash is compared with a
+    copy stored elsewhere.
 
     Args:
-        path: the file; created, readable by its owner only, if a budget is given.
+        path: the file. If a budget is given and the file does not exist, it is created, readable
+            only by its owner.
         budget: the limit on all releases together, or several limits of different units. It is
             stored and must stay the same. None: use the budget of an existing file.
         timeout_seconds: how long to wait for another process.
@@ -259,9 +259,9 @@ class SqliteLedger:
     ) -> list[bytes]:
         """Charge ``event``, and return the bytes to send once the charge is synced to the disk.
 
-        See ``Ledgers``. The bytes of a run's latest round are stored. If sending fails or the
-        process is killed, call this again for the same release: it returns the same bytes, at no
-        further cost. Randomising again would be a second release.
+        See ``Ledgers``. The bytes released in a run's latest round are stored. If sending fails or
+        the process is killed, call this again for the same release: it returns the same bytes, at
+        no additional cost. Randomising again would be a second release.
         """
         check_place(place)
         _only(clients)
@@ -283,10 +283,10 @@ class SqliteLedger:
         return [payload]
 
     def charge_lost(self, run: str, round: int, phase: int, event: Event) -> None:
-        """Charge a possible release that no ledger has: see ``LOST``.
+        """Charge a release that may have happened but that no ledger records: see ``LOST``.
 
-        It is charged even beyond the budget, because it may have left already. Beyond the budget,
-        nothing more is released.
+        The charge may exceed the budget, because the bytes may have left already. Once the budget
+        is exceeded, nothing more is released.
         """
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -296,12 +296,12 @@ class SqliteLedger:
             self._add(db, past, Place(run, round, phase, LOST), event, costs, b"")
 
     def renew(self) -> Release:
-        """Let the whole budget be spent once more from now on; return the entry of this renewal.
+        """Make the whole budget available again; return the entry that records this renewal.
 
         Only the owner of the ledger can do this, for the owner's own data; nothing else renews a
         budget, not even time. Earlier releases are not undone: after n renewals, all releases of
-        the ledger together cost at most n + 1 times the limit. An earlier fedldp treats the entry
-        as free, and continues to refuse.
+        the ledger together cost at most n + 1 times the limit. Earlier versions of fedldp treat the
+        entry as a free release, and continue to refuse.
 
         Raises:
             LedgerUnusable: the file cannot be used, or nothing was released since the last renewal.
@@ -311,7 +311,7 @@ class SqliteLedger:
             past = self._releases(db)
             if not since_renewal(past):
                 raise LedgerUnusable(
-                    f"ledger {self.path}: nothing was released since it was begun or renewed, so "
+                    f"ledger {self.path}: nothing was released since it was created or renewed, so "
                     "there is nothing to renew"
                 )
             event = NoRelease(what="the owner has renewed the budget")
@@ -422,7 +422,8 @@ class SqliteLedger:
         """Yield a connection for one use, so that threads and forked processes never share one.
 
         EXTRA also syncs the folder after the deletion of the rollback journal, which is the commit.
-        Without it, a power cut could bring the journal back and undo a release that has left.
+        Without it, a power cut could bring the journal back and undo a release whose bytes have
+        left.
         """
         try:
             with closing(
@@ -458,7 +459,7 @@ class SqliteLedger:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version == 1:
             raise self._damaged(
-                "it is of version 1, written by an earlier fedldp; keep it, and begin a new "
+                "it is a version 1 ledger, written by an earlier fedldp; keep it, and begin a new "
                 "ledger with the remaining budget that the earlier fedldp shows"
             )
         if version not in _COLUMNS:
@@ -608,9 +609,9 @@ _WORDS = {
     "SQLITE_ERROR": "this is not a ledger, or an incomplete one; check the path",
     "SQLITE_CORRUPT": "the file is damaged; do not use an older copy, which would lack releases",
     "SQLITE_BUSY": "another process is using it; try again once that process has ended",
-    "SQLITE_CANTOPEN": "it cannot be opened; check the path and who may read and write it",
-    "SQLITE_READONLY": "it cannot be written; check who may write it and its folder",
-    "SQLITE_FULL": "the disk is full; make room",
+    "SQLITE_CANTOPEN": "it cannot be opened; check the path and the file's permissions",
+    "SQLITE_READONLY": "it cannot be written; check the permissions of the file and its folder",
+    "SQLITE_FULL": "the disk is full; free some space",
     "SQLITE_IOERR": "the disk cannot be read or written; check the disk",
 }
 
