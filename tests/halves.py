@@ -1,7 +1,7 @@
 """The client half of any system at work, in this process or in another that only gets its terms.
 
 A site is told what a client of a real run is told, as text, and makes its runtime from that. The
-questions to a site come from a conversation of the system's own server with its clients.
+requests to a site come from a conversation of the system's own server with its clients.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Repeatable:
 class TalkingKeys(SecretKeys):
     """The keys of a real client, except that the secrets of a sum repeat in every instance.
 
-    The other clients' answers to these secrets are part of the questions that tests repeat.
+    The other clients' answers to these secrets are part of the requests that tests repeat.
     """
 
     def fresh(self, round: int, phase: int, purpose: str) -> Stream:
@@ -210,35 +210,35 @@ def runtime_of(
     )
 
 
-def at_site(told: Told, folder: Path, questions: Sequence[bytes], *, on_disk: bool) -> Any:
-    """Answer questions in a separate process; if it refuses to start, return the refusal."""
+def at_site(told: Told, folder: Path, requests: Sequence[bytes], *, on_disk: bool) -> Any:
+    """Answer requests in a separate process; if it refuses to start, return the refusal."""
     ledger: Ledgers = SqliteLedger(folder / "ledger", PLENTY) if on_disk else MemoryLedger()
     try:
         runtime = told.runtime(folder, ledger)
     except PrivacyError as error:
         return str(error)
     with one_thread():
-        return [runtime.answer(question) for question in questions]
+        return [runtime.answer(request) for request in requests]
 
 
 @dataclass(frozen=True)
 class Talk:
-    """The questions to one client in some rounds, and its answers.
+    """The requests to one client in some rounds, and its answers.
 
     Attributes:
         index: the client's index.
-        questions: the questions, packed, in order.
+        requests: the requests, packed, in order.
         answers: the answers, packed.
     """
 
     index: int
-    questions: list[bytes]
+    requests: list[bytes]
     answers: list[bytes]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration, ready for questions: its data, its server, and its clients.
+    """One configuration, ready for requests: its data, its server, and its clients.
 
     Attributes:
         config: the server's configuration, with what is drawn before the run.
@@ -319,15 +319,15 @@ class Case:
         def ask(
             phase: int, broadcast: Broadcast, clients: Iterable[int], own: Any = None
         ) -> Iterator[Report]:
-            question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast, own=own or {})
+            request = RoundRequest(run=RUN, phase=phase, broadcast=broadcast, own=own or {})
             for client in clients:
-                message = pack_request(question.to(client))
+                message = pack_request(request.to(client))
                 if client not in runtimes:
                     runtimes[client] = self.start(client, keys(client), folder / str(client))
                 talk = said.setdefault(client, Talk(client, [], []))
-                talk.questions.append(message)
+                talk.requests.append(message)
                 talk.answers.append(runtimes[client].answer(message))
-                found = read_reply_to(question, talk.answers[-1])
+                found = read_reply_to(request, talk.answers[-1])
                 if isinstance(found, Report):
                     yield found
 
@@ -339,7 +339,7 @@ class Case:
                 there = participants(self.config, round, draws)
                 list(server.dialogue(ask, broadcast, there, draws(round)))
             state = state.next(state.weights * np.float32(0.75))
-        return max(reversed(said.values()), key=lambda talk: len(talk.questions))
+        return max(reversed(said.values()), key=lambda talk: len(talk.requests))
 
 
 def simulation_keys(client: int) -> SimulationKeys:

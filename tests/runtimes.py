@@ -164,7 +164,7 @@ class Site:
         return [(e.round, e.phase, e.event, e.payload_sha256) for e in ledger.releases()]
 
 
-def question(
+def packed_request(
     round: int = 1,
     phase: int = 0,
     *,
@@ -173,7 +173,7 @@ def question(
     ranges: Ranges | None = None,
     public: Any = None,
 ) -> bytes:
-    """Return a packed question; ``weights`` may be one number for all weights."""
+    """Return a packed request; ``weights`` may be one number for all weights."""
     vector = np.full(LAYOUT.size, weights, np.float32) if np.isscalar(weights) else weights
     broadcast = Broadcast(round=round, weights=vector, ranges=ranges, public=public or {})
     return pack_request(RoundRequest(run=run, phase=phase, broadcast=broadcast))

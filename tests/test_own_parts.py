@@ -169,7 +169,7 @@ def test_a_site_imports_no_system_that_its_policy_does_not_name(folder: Path) ->
     [{"system": PRESET}, {"system": "composed", "mechanism": "own_mechanism:TwoPointSubset"}],
 )
 def test_a_demos_sites_may_read_what_is_of_ones_own(folder: Path, changes: dict[str, Any]) -> None:
-    """Otherwise they would refuse every question, and the server would wait for them forever."""
+    """Otherwise they would refuse every request, and the server would wait for them forever."""
     if "mechanism" in changes:
         source = guides.files()["mechanisms", "two_point_subset.py"]
         (folder / "own_mechanism.py").write_text(source)

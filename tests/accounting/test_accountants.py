@@ -171,7 +171,7 @@ def test_an_unknown_event_raises_whatever_is_asked_of_it() -> None:
 
     event = Weaker(epsilon=1.0)
     once = Memoized(drawn=event, identity="all")
-    questions = [
+    queries = [
         accountant, drawn_once, releases_nothing, real_arithmetic_only, sent_in_clear,
         protects_in_training,
         lambda event: on_side(event, "record"), lambda event: cost(event, "pure"),
@@ -179,12 +179,12 @@ def test_an_unknown_event_raises_whatever_is_asked_of_it() -> None:
         lambda event: local_guarantees(Counter([event]), "client-run", 0.0),
         lambda event: shuffled_guarantees(event, 1, anonymity_set=9, chunk=1, delta=1e-5),
     ]  # fmt: skip
-    for question in questions:
+    for query in queries:
         with pytest.raises(UnknownEvent, match="event Weaker: no accountant knows it"):
-            question(event)
-    for question in (real_arithmetic_only, sent_in_clear, lambda event: cost(event, "pure")):
+            query(event)
+    for query in (real_arithmetic_only, sent_in_clear, lambda event: cost(event, "pure")):
         with pytest.raises(UnknownEvent, match="event Weaker: no accountant knows it"):
-            question(once)
+            query(once)
     with pytest.raises(ConfigError, match="this version knows TwoValuedBits"):
         from_record(to_record(event))
 
@@ -269,9 +269,9 @@ def test_a_new_event_is_audited(loaded: Any) -> None:
             return module.Subset(epsilon=size * self.epsilon_per_weight, chosen=size)
 
     found = planned_games(Stating, QUICK)
-    games = [question.game for question in found if hasattr(question, "game")]
+    games = [query.game for query in found if hasattr(query, "game")]
     assert {game.unit for game in games if hasattr(game, "unit")} >= {"client-round", "weight"}
-    assert all(proven is not None for question in found for proven in question.proven)
+    assert all(proven is not None for query in found for proven in query.proven)
     assert audit("", [Stating], effort=QUICK, trials=500).verdict == "ok"
 
 

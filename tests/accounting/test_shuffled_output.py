@@ -26,7 +26,7 @@ class Given:
     def __init__(self, reports: Sequence[Report]) -> None:
         self.reports = reports
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         yield from zip(clients, self.reports, strict=True)
 
 
@@ -45,9 +45,9 @@ def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
     ]
     delays = made.config.composition.channel.delays
     assert delays is not None
-    question = RoundRequest(run="run", phase=0, broadcast=broadcast)
+    request = RoundRequest(run="run", phase=0, broadcast=broadcast)
     shuffler = Shuffler(Given(reports), delays, len(reports), stream)
-    delivered = shuffler.exchange(question, range(len(reports)))
+    delivered = shuffler.exchange(request, range(len(reports)))
     return [content for _, content in delivered if isinstance(content, Shuffled)]
 
 

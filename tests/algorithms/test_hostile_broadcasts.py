@@ -166,8 +166,8 @@ def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Repo
         store=FolderStore(folder, "run"),
         ledgers=MemoryLedger(),
     )
-    question = RoundRequest(run="run", phase=0, broadcast=replace(both.broadcast, weights=weights))
-    return read_reply_to(question, runtime.answer(pack_request(question)))
+    request = RoundRequest(run="run", phase=0, broadcast=replace(both.broadcast, weights=weights))
+    return read_reply_to(request, runtime.answer(pack_request(request)))
 
 
 def never(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Any]:

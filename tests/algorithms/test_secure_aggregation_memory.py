@@ -87,8 +87,8 @@ class Sites:
         )  # fmt: skip
 
     def answer(self, index: int, phase: int, broadcast: Broadcast) -> Report | Refusal:
-        question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast)
-        found = read_reply_to(question, self.start(index).answer(pack_request(question)))
+        request = RoundRequest(run=RUN, phase=phase, broadcast=broadcast)
+        found = read_reply_to(request, self.start(index).answer(pack_request(request)))
         assert isinstance(found, Report | Refusal)
         return found
 
@@ -99,10 +99,10 @@ class Sites:
         def ask(
             phase: int, broadcast: Broadcast, clients: Sequence[int], own: Any
         ) -> Iterator[Report]:
-            question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast, own=own)
-            told[Phase(phase)] = question.to(0).broadcast
+            request = RoundRequest(run=RUN, phase=phase, broadcast=broadcast, own=own)
+            told[Phase(phase)] = request.to(0).broadcast
             for index in clients if phase <= last else ():
-                found = self.answer(index, phase, question.to(index).broadcast)
+                found = self.answer(index, phase, request.to(index).broadcast)
                 assert isinstance(found, Report)
                 yield found
 

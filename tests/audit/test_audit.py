@@ -58,11 +58,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("cls", mechanisms().values(), ids=lambda cls: cls.name)
 def test_every_mechanism_has_games_with_figures(cls: Any) -> None:
-    questions = planned_games(cls, ONE)
-    assert questions
-    for question in questions:
-        assert len(question.deltas) == len(question.claimed) == len(question.proven)
-        assert all(proven is not None for proven in question.proven)
+    games = planned_games(cls, ONE)
+    assert games
+    for game in games:
+        assert len(game.deltas) == len(game.claimed) == len(game.proven)
+        assert all(proven is not None for proven in game.proven)
 
 
 def test_what_is_proven_comes_from_the_event_by_the_accountants() -> None:

@@ -127,18 +127,18 @@ def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
     """Return a round's messages as the shuffler delivers them, and the sender of each."""
 
     class Inner:
-        def exchange(self, question: RoundRequest, clients: object) -> Iterator[Delivery]:
+        def exchange(self, request: RoundRequest, clients: object) -> Iterator[Delivery]:
             for client in range(CLIENTS):
                 yield client, Report(round=1, size=2, payload=b"\x00", chunk=1)
 
     def stream(round: int, client: int, purpose: str) -> Stream:
         return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
 
-    question = RoundRequest(
+    request = RoundRequest(
         run="run", phase=0, broadcast=Broadcast(round=1, weights=np.zeros(2, np.float32))
     )
     shuffler = Shuffler(Inner(), delays, CLIENTS, stream)
-    (messages,) = [m for _, m in shuffler.exchange(question, range(CLIENTS)) if m]
+    (messages,) = [m for _, m in shuffler.exchange(request, range(CLIENTS)) if m]
     assert isinstance(messages, Shuffled)
     schedule = draw_schedule(
         delays,

@@ -103,9 +103,9 @@ def test_what_is_no_count_is_refused(
 
 def whole(recipe: str, unit: str) -> list[float]:
     config = fedldp.recipe(recipe)
-    questions = _whole_runs(config, problem_of(config, None))
-    (question,) = [each for each in questions if each.game.unit == unit]
-    return [row.lower for row in question.rows(AuditKeys(0), 0.999, None)]
+    games = _whole_runs(config, problem_of(config, None))
+    (game,) = [each for each in games if each.game.unit == unit]
+    return [row.lower for row in game.rows(AuditKeys(0), 0.999, None)]
 
 
 @pytest.mark.slow

@@ -98,14 +98,14 @@ def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
     agreement = SimpleNamespace(channel="named", config=config, problem=DIGITS, budgets=())
     draws = draws_of_seed(0)
     checks = ReportChecker(cast(Agreement, agreement), halves.server, draws, halves.first)
-    question = RoundRequest(run="run", phase=0, broadcast=halves.broadcast)
+    request = RoundRequest(run="run", phase=0, broadcast=halves.broadcast)
     client = 0
     encoder = halves.encoder(client)
     honest = halves.encode(None, halves.broadcast, sender_of(9, client))
     towards = np.random.default_rng(0).normal(size=650)
     forged = Forger(encoder, 0.5, 64).forge(honest, towards, sender_of(9, client), 1)
     assert forged.payload != honest.payload
-    checks.check(question, forged, client)  # raises if it refuses
+    checks.check(request, forged, client)  # raises if it refuses
     assert accepts_report(halves.server, halves.first, draws(1), forged, honest)
     beyond = np.full(650, 2 * LARGEST_WEIGHT, "<f4").tobytes()
     if made_of(encoder) is None:

@@ -28,7 +28,7 @@ from fedldp.simulation.plan import plan, problem_of
 CONFIDENCE = 0.999
 
 
-def questions(config: RunConfig, chosen: Callable[[Any], bool]) -> list[Any]:
+def games_of(config: RunConfig, chosen: Callable[[Any], bool]) -> list[Any]:
     found = planned_games(config, problem_of(config, None), QUICK)
     return [each for each in found if isinstance(each, PlannedSystemGame) and chosen(each)]
 
@@ -43,9 +43,9 @@ def small(unit: str, how: str = "") -> Callable[[Any], bool]:
 
 
 def audited(config: RunConfig, chosen: Callable[[Any], bool]) -> Any:
-    asked = questions(config, chosen)
-    assert asked
-    return play("", asked, confidence=CONFIDENCE, trials=None, seed=0)
+    games = games_of(config, chosen)
+    assert games
+    return play("", games, confidence=CONFIDENCE, trials=None, seed=0)
 
 
 # Where each mistake shows.
@@ -96,8 +96,8 @@ def test_it_passes_in_several_rounds() -> None:
 
 def of_statistics(cls: type[RunConfig], seed: int, trials: int) -> Any:
     few = replace(QUICK, system_explore=40)
-    asked = [replace(each, effort=few) for each in questions(cls(), small("client-round"))]
-    return play("", asked, confidence=CONFIDENCE, trials=trials, seed=seed)
+    games = [replace(each, effort=few) for each in games_of(cls(), small("client-round"))]
+    return play("", games, confidence=CONFIDENCE, trials=trials, seed=seed)
 
 
 @pytest.mark.slow
@@ -117,8 +117,8 @@ def test_statistics_that_are_clipped_pass(seed: int) -> None:
 
 def several_rounds(cls: type[RunConfig], seed: int, trials: int) -> Any:
     few = replace(QUICK, system_explore=40)
-    asked = [replace(each, effort=few) for each in questions(cls(), small("client-run"))]
-    return play("", asked, confidence=CONFIDENCE, trials=trials, seed=seed)
+    games = [replace(each, effort=few) for each in games_of(cls(), small("client-run"))]
+    return play("", games, confidence=CONFIDENCE, trials=trials, seed=seed)
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ class Forgetful:
 
 
 @pytest.mark.slow
-def test_a_question_that_is_answered_twice_with_fresh_noise_is_found(
+def test_a_request_that_is_answered_twice_with_fresh_noise_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(harness, "MemoryLedger", lambda **_: Forgetful())
@@ -163,8 +163,8 @@ def test_a_question_that_is_answered_twice_with_fresh_noise_is_found(
 def test_the_budget_of_one_weight_is_none_of_a_whole_report() -> None:
     config = fedldp.recipe("ldp-fl-digits")
 
-    def chosen(question: Any) -> bool:
-        return bool(question.setting == "as given" and question.unit == "client-round")
+    def chosen(planned: Any) -> bool:
+        return bool(planned.setting == "as given" and planned.unit == "client-round")
 
     for row in audited(config, chosen).rows:
         assert (row.claimed, row.claim_unit, row.verdict) == (1.0, "weight", "claim-broken")
@@ -175,8 +175,8 @@ def test_the_budget_of_one_weight_is_none_of_a_whole_report() -> None:
 def test_ldpfl_s_theorem_2_is_broken_for_a_record() -> None:
     config = fedldp.recipe("ldpfl-digits-public")
 
-    def chosen(question: Any) -> bool:
-        return bool(question.unit == "record" and question.game.swap == "record")
+    def chosen(planned: Any) -> bool:
+        return bool(planned.unit == "record" and planned.game.swap == "record")
 
     rows = audited(config, chosen).rows
     broken = [row for row in rows if row.claimed == 0.5 and row.verdict == "claim-broken"]
@@ -188,21 +188,21 @@ def test_ldpfl_s_theorem_2_is_broken_for_a_record() -> None:
 
 
 @pytest.fixture(scope="module")
-def all_questions() -> dict[str, list[Any]]:
+def all_games() -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for config in representatives():
-        asked = planned_games(config, problem_of(config, None), QUICK)
-        own = [each for each in asked if isinstance(each, PlannedSystemGame)]
+        games = planned_games(config, problem_of(config, None), QUICK)
+        own = [each for each in games if isinstance(each, PlannedSystemGame)]
         found.setdefault(config.name(), []).append(own)
     return found
 
 
 @pytest.mark.slow
 def test_every_system_has_a_game_for_each_line_against_its_server(
-    all_questions: dict[str, list[Any]],
+    all_games: dict[str, list[Any]],
 ) -> None:
-    assert set(all_questions) == set(systems())
-    for variants in all_questions.values():
+    assert set(all_games) == set(systems())
+    for variants in all_games.values():
         for found in variants:
             game = found[0].game
             assert found[0].setting.startswith("as given")
@@ -224,11 +224,11 @@ def test_every_system_has_a_game_for_each_line_against_its_server(
 
 @pytest.mark.slow
 def test_other_adversaries_are_played_where_a_system_has_them(
-    all_questions: dict[str, list[Any]],
+    all_games: dict[str, list[Any]],
 ) -> None:
     against = {
         name: {each.game.adversary for found in variants for each in found}
-        for name, variants in all_questions.items()
+        for name, variants in all_games.items()
     }
     assert "summing-server" in against["distributed_gaussian"]
     assert "shuffled-server" in against["ldp_fl"]
@@ -236,25 +236,25 @@ def test_other_adversaries_are_played_where_a_system_has_them(
 
 
 @pytest.mark.slow
-def test_figures_are_those_of_the_statement(all_questions: dict[str, list[Any]]) -> None:
-    (question,) = [
+def test_figures_are_those_of_the_statement(all_games: dict[str, list[Any]]) -> None:
+    (planned,) = [
         each
-        for each in all_questions["ldp_fl"][0]
+        for each in all_games["ldp_fl"][0]
         if (each.setting, each.unit) == ("as given", "client-round")
     ]
-    assert question.deltas == (0.0, 1e-5)
-    assert question.proven == pytest.approx((650.0, 393.1976081019369))
-    assert question.claimed == (1.0, 1.0)
-    assert pickle.loads(pickle.dumps(question)) == question
+    assert planned.deltas == (0.0, 1e-5)
+    assert planned.proven == pytest.approx((650.0, 393.1976081019369))
+    assert planned.claimed == (1.0, 1.0)
+    assert pickle.loads(pickle.dumps(planned)) == planned
 
 
 @pytest.mark.slow
 def test_the_seed_decides_and_the_number_of_processes_does_not() -> None:
     config = fedldp.recipe("fedavg-digits")
-    asked = questions(config, lambda q: q.unit == "client-round")
+    games = games_of(config, lambda q: q.unit == "client-round")
 
     def bounds(seed: int) -> list[float]:
-        return [row.lower for row in play("", asked, confidence=0.9, trials=40, seed=seed).rows]
+        return [row.lower for row in play("", games, confidence=0.9, trials=40, seed=seed).rows]
 
     assert bounds(1) == bounds(1)
     assert bounds(1)[0] > 0
@@ -278,16 +278,16 @@ def test_a_client_that_answers_once_is_audited_behind_a_shuffler(unit: str) -> N
         "system": "ldp_fl", "dataset": "digits", "model": "linear", "num_clients": 43,
         "rounds": 4, "epsilon": 1.0, "learning_rate": 0.1, "participation": "once",
     })  # fmt: skip
-    asked = questions(once, lambda q: small(unit)(q) and q.game.adversary == "shuffled-server")
-    assert asked
-    for each in asked:
+    games = games_of(once, lambda q: small(unit)(q) and q.game.adversary == "shuffled-server")
+    assert games
+    for each in games:
         assert each.game.attacked.config.fewest_in_round == 2
-    assert play("", asked, confidence=CONFIDENCE, trials=200, seed=0).verdict != "bug"
+    assert play("", games, confidence=CONFIDENCE, trials=200, seed=0).verdict != "bug"
 
 
 def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
     """If they refused, both inputs would look alike, and every system would pass."""
-    chosen = questions(fedldp.recipe("secure-aggregation-digits"), lambda game: True)
+    chosen = games_of(fedldp.recipe("secure-aggregation-digits"), lambda game: True)
     for game in {each.game.attacked: each.game for each in chosen}.values():
         attacked, keys = game.attacked, TrialKeys(bytes(32), game.attacked.real_arithmetic_only)
         dialogue, clients = attacked.server.dialogue, range(game.config.num_clients)
@@ -300,7 +300,7 @@ def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
 
 @pytest.mark.slow
 def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None:
-    (game, *_) = questions(fedldp.recipe("ldp-fl-digits"), small("client-round"))
+    (game, *_) = games_of(fedldp.recipe("ldp-fl-digits"), small("client-round"))
     view = game.game.view
     view._requests[1] = game.game.attacked.request(game.game.config.rounds + 1)
     pair = game.game.pairs()[0]
@@ -312,7 +312,7 @@ def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None
 @pytest.mark.parametrize(("error", "fails"), [(TypeError, True), (ConfigError, False)])
 def test_a_game_whose_server_step_fails_is_no_pass(error: type[Exception], fails: bool) -> None:
     """A step may refuse a report that comes alone; a step that breaks has a mistake."""
-    (game, *_) = questions(fedldp.recipe("ldp-fl-digits"), small("client-round"))
+    (game, *_) = games_of(fedldp.recipe("ldp-fl-digits"), small("client-round"))
     view, pair = game.game.view, game.game.pairs()[0]
 
     def step(*given: Any) -> Any:

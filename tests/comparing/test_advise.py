@@ -63,13 +63,13 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def question(path: Path, **named: Any) -> AdviceRequest:
+def advice_request(path: Path, **named: Any) -> AdviceRequest:
     settings = {**DECLARED, **named.pop("settings", {})}
     return read_request(path, settings=settings, **{**NAMED, **named})
 
 
 def asked(path: Path, **named: Any) -> tuple[AdviceRequest, Any]:
-    found = question(path, **named)
+    found = advice_request(path, **named)
     data = found.load(None)
     check_data(data, found.settings)
     return found, data

@@ -1,4 +1,4 @@
-"""What is stated of a budget holds over many rounds, restarts, losses, and questions at once."""
+"""What is stated of a budget holds over many rounds, restarts, losses, and requests at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from halves import RUN, SEED, Case, configs, secret_keys
 from numpy.typing import NDArray
-from runtimes import MeanStep, Site, answer_of, examples_of, question
+from runtimes import MeanStep, Site, answer_of, examples_of, packed_request
 
 import fedldp
 from fedldp.accounting.guarantees import local_guarantees
@@ -95,10 +95,10 @@ def start(
     )
 
 
-# Questions at once, and what was lost
+# Requests at once, and what was lost
 
 
-def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_path: Path) -> None:
+def test_requests_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_path: Path) -> None:
     base = configs()["personalized-sound-digits"]
     half = base.num_clients // 2
     config = base.changed(
@@ -158,7 +158,7 @@ def test_a_real_client_answers_where_its_training_fails(tmp_path: Path) -> None:
         folder = tmp_path / str(value)
         folder.mkdir()
         site = Site(folder, local_update=MeanStep(fail), examples=examples_of(value))
-        return answer_of(site.ask(question()))
+        return answer_of(site.ask(packed_request()))
 
     assert isinstance(answer(0.4), Report)
     assert isinstance(answer(0.6), Report)

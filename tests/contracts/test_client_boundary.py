@@ -154,11 +154,11 @@ def failing(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Upd
 
 @dataclass
 class Watch:
-    """Answers of one client to the same questions, whatever its examples are.
+    """Answers of one client to the same requests, whatever its examples are.
 
     Attributes:
         case: the configuration.
-        talk: gives the questions.
+        talk: gives the requests.
         folder: for stores, a new one for every data set.
     """
 
@@ -196,7 +196,7 @@ class Watch:
                 failed=lambda error: None,
             )
             with np.errstate(all="ignore"):
-                return [runtime.answer(message) for message in self.talk.questions], held, in_step
+                return [runtime.answer(message) for message in self.talk.requests], held, in_step
 
 
 @pytest.mark.sampled(17)
@@ -208,7 +208,7 @@ def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomi
     case, events = Case.of(config), events_of(config)
     keys = FixedKeys(0, not deploys(config))
     talk = case.talk(lambda client: replace(keys, index=client), tmp_path / "talk", change)
-    cleared = [in_clear(events[read_request(asked).phase]) for asked in talk.questions]
+    cleared = [in_clear(events[read_request(asked).phase]) for asked in talk.requests]
     watch = Watch(case, talk, tmp_path / "watch")
     base, held, in_step = watch.answers(watch.own)
     for make in OTHERS.values():

@@ -95,7 +95,7 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
     talk = case.talk(keys, tmp_path / "talk")
     told = Told.of(case.config, case.problem, talk.index, case.own(talk.index))
     (tmp_path / "site").mkdir()
-    sent = elsewhere.submit(at_site, told, tmp_path / "site", talk.questions, on_disk=True)
+    sent = elsewhere.submit(at_site, told, tmp_path / "site", talk.requests, on_disk=True)
     if not deploys(config):
         with pytest.raises(PrivacyError, match="private for real numbers only") as refused:
             case.start(talk.index, secret_keys(talk.index), tmp_path / "here")
@@ -104,7 +104,7 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
         return
     ledger = MemoryLedger(PLENTY)
     here = case.start(talk.index, secret_keys(talk.index), tmp_path / "here", ledger=ledger)
-    answers = [here.answer(message) for message in talk.questions]
+    answers = [here.answer(message) for message in talk.requests]
     assert sent.result() == answers
     assert len(answers) == 2 * config.composition.channel.phases
     payable = [cost(event, PLENTY.kind) < np.inf for event in events] * 2
@@ -141,10 +141,10 @@ def test_with_the_keys_of_a_simulation_it_answers_what_the_simulator_does(
     talk = case.talk(simulation_keys, tmp_path / "talk")
     told = Told.of(case.config, case.problem, talk.index, case.own(talk.index))
     told = replace(told, seed=config.seed)
-    sent = elsewhere.submit(at_site, told, tmp_path / "site", talk.questions, on_disk=False)
+    sent = elsewhere.submit(at_site, told, tmp_path / "site", talk.requests, on_disk=False)
     population = population_of(case, tmp_path / "simulation")
     ledger = MemoryLedger()
-    answers = [answered(population, message, talk.index, ledger) for message in talk.questions]
+    answers = [answered(population, message, talk.index, ledger) for message in talk.requests]
     assert answers == talk.answers
     assert sent.result() == answers
 
@@ -269,11 +269,11 @@ def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
     recording = Recording(memory, [])
     spied = Spied(monkeypatch, type(population.encoders[talk.index]))
     runtime = replace(population.runtime(memory), ledgers=recording)
-    for message in talk.questions:
+    for message in talk.requests:
         list(runtime.answers(message, [talk.index]))
     most = case.role(talk.index).max_participations  # this client's, of the two rounds
     rounds = (1, 2) if most is None else range(1, min(2, most) + 1)
-    assert len(spied.made) * 2 == len(talk.questions) * len(rounds)
+    assert len(spied.made) * 2 == len(talk.requests) * len(rounds)
     for (encoder, phase, made), (event, left) in zip(spied.made, recording.charged, strict=True):
         assert event == encoder.event(phase)
         assert left == made

@@ -131,7 +131,7 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
         folder.mkdir()
         start(folder)
         killed, answers, unpaid = False, 0, set[int]()
-        for number, message in enumerate(talk.questions):
+        for number, message in enumerate(talk.requests):
             left: set[bytes] = set()
             with pytest.MonkeyPatch.context() as patch, suppress(Killed):
                 dying(patch, role)
@@ -142,11 +142,11 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
             assert len(left) == 1, (stage, number)
             (answer,) = left
             if isinstance(read_reply(answer)[2], Refusal):
-                question = read_request(message)
-                if cost(role.encoder.event(question.phase), "zcdp") == np.inf:
-                    unpaid.add(question.broadcast.round)  # no later phase of it is answered either
+                request = read_request(message)
+                if cost(role.encoder.event(request.phase), "zcdp") == np.inf:
+                    unpaid.add(request.broadcast.round)  # no later phase of it is answered either
                 over = answers == (role.max_participations or 0) * role.phases
-                assert over or question.broadcast.round in unpaid
+                assert over or request.broadcast.round in unpaid
                 continue
             answers += 1
             ledger = SqliteLedger(folder / "ledger").verify()
@@ -163,7 +163,7 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
 
 @pytest.mark.sampled(6)
 @every_config
-def test_what_a_client_keeps_for_its_round_outlives_questions_that_it_refuses(
+def test_what_a_client_keeps_for_its_round_outlives_requests_that_it_refuses(
     config: RunConfig, tmp_path: Path
 ) -> None:
     """Else a server could make it forget what it was asked, and ask otherwise."""
@@ -178,8 +178,8 @@ def test_what_a_client_keeps_for_its_round_outlives_questions_that_it_refuses(
         return {path: path.read_bytes() for path in found if path.is_file()}
 
     first, second = (
-        talk.questions[: config.composition.channel.phases],
-        talk.questions[config.composition.channel.phases :],
+        talk.requests[: config.composition.channel.phases],
+        talk.requests[config.composition.channel.phases :],
     )
     for message in first:
         runtime.answer(message)

@@ -240,8 +240,8 @@ def check_boundary(config: RunConfig, folder: Path) -> None:
         if len(examples) != len(watch.own) and watch.role.most_examples is not None:
             continue  # its price counts examples: a client has as many as it says
         found, _, _ = watch.answers(examples)
-        for question, one, two in zip(talk.questions, base, found, strict=True):
-            clear = in_clear(events[read_request(question).phase])
+        for request, one, two in zip(talk.requests, base, found, strict=True):
+            clear = in_clear(events[read_request(request).phase])
             more = "payload" if len(examples) != len(watch.own) and clear else None
             assert_alike(one, two, clear, watch.own, examples, more)
 

@@ -267,9 +267,9 @@ def reports_of(halves: Halves, update: Any, folder: Path) -> list[Report]:
     def ask(
         phase: int, broadcast: Broadcast, clients: Sequence[int], own: Any = None
     ) -> Iterator[Report]:
-        question = RoundRequest(run="run", phase=phase, broadcast=broadcast, own=own or {})
+        request = RoundRequest(run="run", phase=phase, broadcast=broadcast, own=own or {})
         for client in clients:
-            told = question.to(client).broadcast
+            told = request.to(client).broadcast
             sender = sender_of(
                 20, client, seed=config.seed, phase=phase, folder=folder / str(client)
             )

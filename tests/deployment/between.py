@@ -84,7 +84,7 @@ class Cable:
 class Meddler:
     """Ends TLS with the server's own key, and forwards requests: some not at all, and some twice.
 
-    A third of all questions and answers are lost, on their way to the server or back, and pass when
+    A third of all requests and answers are lost, on their way to the server or back, and pass when
     they are sent again. Answers that pass are delivered twice. Each takes a time of its own, so
     that those of different sites change their order.
 
@@ -219,11 +219,11 @@ GARBAGE = [
     _response("401 Unauthorized", "content-length: 0"),
     _response("200 OK", "x: " + "a" * (1 << 17)),
 ]
-"""What a site may receive in place of a question; no question has the number 999999."""
+"""What a site may receive in place of a request; no request has the number 999999."""
 
 
 class Garbler(Meddler):
-    """Sends sites garbage in place of every other question, each kind in turn.
+    """Sends sites garbage in place of every other request, each kind in turn.
 
     Attributes:
         given: how often.

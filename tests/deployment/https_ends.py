@@ -69,7 +69,7 @@ class Ends:
 
     @contextmanager
     def link(self, site: int = 0, **given: Any) -> Iterator[HttpsLink]:
-        """Run a site's end, which answers with the question's bytes reversed."""
+        """Run a site's end, which answers with the request's bytes reversed."""
         terms = {
             "url": self.url,
             "ca": self.folder / "ca.pem",

@@ -113,7 +113,7 @@ class Stage:
         self.assert_sound()
 
     def assert_sound(self) -> None:
-        """Check that nobody gave two answers to a question, or failed in an unexpected way."""
+        """Check that nobody gave two answers to a request, or failed in an unexpected way."""
         text = "".join(log.read_text() for log in self.folder.glob("*.log"))
         assert RELEASED_TWICE not in text
         assert "Traceback" not in text

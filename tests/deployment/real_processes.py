@@ -350,7 +350,7 @@ class ClockJumps:
 
 @dataclass
 class Passed:
-    """One question to an agent, and the bytes that came back: a part of them if it died."""
+    """One request to an agent, and the bytes that came back: a part of them if it died."""
 
     asked: bytes
     frame: bytes
@@ -372,7 +372,7 @@ class Proxy:
     Attributes:
         target: the agent's socket.
         passed: everything that passed.
-        meddle: gets the question and a function that calls the agent, and returns what the pipe
+        meddle: gets the request and a function that calls the agent, and returns what the pipe
             gets; None hangs up.
     """
 
@@ -424,12 +424,12 @@ class Proxy:
 
 
 def place_of(asked: bytes) -> Place | None:
-    """Return a server's question; None for a greeting, or for anything else."""
+    """Return a server's request; None for a greeting, or for anything else."""
     with contextlib.suppress(WireError):
         message = read_by_site(asked)
         if isinstance(message, Ask):
-            question = read_request(message.request)
-            return question.broadcast.round, question.phase
+            request = read_request(message.request)
+            return request.broadcast.round, request.phase
     return None
 
 
@@ -455,7 +455,7 @@ class Courier:
     Attributes:
         server: the server's socket.
         sites: the sockets of the agents, or of what stands before them.
-        deliver: gets a site, a question and an answer, and returns what arrives; None for Flower's
+        deliver: gets a site, a request and an answer, and returns what arrives; None for Flower's
             error.
         patience: seconds for an agent to come back.
     """

@@ -134,7 +134,7 @@ def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_s
 
 def _reach(world: World, node: int) -> Meddle:
     """Return a meddler that answers a node's greeting, and ends everything at the first
-    question."""
+    request."""
 
     def meddle(there: int, asked: bytes, answer: Body) -> list[Body]:
         if there != node:
@@ -154,7 +154,7 @@ def once(change: Meddle) -> Meddle:
     seen: set[tuple[int, bytes]] = set()
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
-        message = read_by_site(asked)  # greetings always differ, and questions never do
+        message = read_by_site(asked)  # greetings always differ, and requests never do
         place = node, message.request if isinstance(message, Ask) else b""
         if place in seen:
             return [answer]

@@ -113,7 +113,7 @@ def say_too_much(connection: socket.socket) -> None:
     connection.sendall(struct.pack(">Q", (1 << 30) + 1))
 
 
-def question(body: Any, ttl: float = 60.0) -> Message:
+def request(body: Any, ttl: float = 60.0) -> Message:
     """Return a message as it arrives at a ClientApp."""
     metadata = Metadata(1, "id", 1, NODE, "", "", time.time(), ttl, "query")
     content = RecordDict({"fedldp": ConfigRecord({"body": body})})
@@ -122,12 +122,12 @@ def question(body: Any, ttl: float = 60.0) -> Message:
 
 def passed_on(path: Path, body: Any, ttl: float = 60.0, **config: Any) -> Any:
     context = Context(1, NODE, {"socket": str(path), **config}, RecordDict(), {})
-    reply = client_app.app(question(body, ttl), context)
+    reply = client_app.app(request(body, ttl), context)
     assert reply.metadata.reply_to_message_id == "id"
     return reply.content["fedldp"]["body"]
 
 
-@pytest.mark.parametrize("body", [b"", b"question", b"x" * 2_000_000])
+@pytest.mark.parametrize("body", [b"", b"request", b"x" * 2_000_000])
 def test_the_agents_answer_is_handed_back(tmp_path: Path, body: bytes) -> None:
     path = tmp_path / "run" / "agent.sock"
     with Agent(path, echo):
@@ -255,7 +255,7 @@ def take(pipe: FlowerPipe, count: int) -> dict[int, bytes | None]:
     return dict(found)
 
 
-def test_nodes_questions_answers_and_errors_reach_the_server(pipe: FlowerPipe, grid: Grid) -> None:
+def test_nodes_requests_answers_and_errors_reach_the_server(pipe: FlowerPipe, grid: Grid) -> None:
     assert pipe.nodes(5) == [7, NODE]
     assert grid.pulls == 0  # there was nothing to wait for
     bodies = [b"one", b"two" * 1_000_000, b"", b"four"]
@@ -301,7 +301,7 @@ def test_what_flower_does_not_take_fails_at_once(pipe: FlowerPipe) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_questions_are_pulled_in_turn(pipe: FlowerPipe, grid: Grid) -> None:
+def test_a_hundred_requests_are_pulled_in_turn(pipe: FlowerPipe, grid: Grid) -> None:
     tags = [pipe.ask(NODE, b"x", 99) for _ in range(100)]
     eventually(lambda: len(grid.pushed) == 100)
     for number in (100, 50):  # the first ones do not delay the last ones

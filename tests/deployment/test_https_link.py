@@ -39,7 +39,7 @@ def pipe(ends: Ends) -> Iterator[HttpsPipe]:
         yield pipe
 
 
-def test_questions_go_out_and_answers_come_back(ends: Ends, pipe: HttpsPipe) -> None:
+def test_requests_go_out_and_answers_come_back(ends: Ends, pipe: HttpsPipe) -> None:
     assert not pipe.connected
     with ends.link(0), ends.link(1):
         eventually(lambda: pipe.nodes(0.0) == [0, 1])
@@ -50,7 +50,7 @@ def test_questions_go_out_and_answers_come_back(ends: Ends, pipe: HttpsPipe) -> 
         assert taken(pipe, pipe.ask(1, large, 30)) == large[::-1]
 
 
-def test_a_long_question_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> None:
+def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> None:
     alike = bytes(range(256)) * 2000
     asked = [b"%d" % node * 100 + alike for node in (0, 1)]
     tags = [pipe.ask(node, body, 30) for node, body in enumerate(asked)]
@@ -61,24 +61,24 @@ def test_a_long_question_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> Non
         assert all_taken(pipe, *tags) == expected
 
 
-def test_what_questions_of_a_secure_sum_end_alike_with_is_held_twice_at_most(
+def test_what_requests_of_a_secure_sum_end_alike_with_is_held_twice_at_most(
     ends: Ends, pipe: HttpsPipe
 ) -> None:
-    """Before the weights, a question has what others sealed for that site only."""
+    """Before the weights, a request has what others sealed for that site only."""
     boxes, weights = [bytes([n]) * 5000 for n in range(6)], bytes(range(256)) * 400
     bodies = [box + weights for box in boxes]
     tags = [pipe.ask(0, body, 30) for body in bodies]
     again = [pipe.ask(0, body, 30) for body in bodies]  # nobody has answered yet
     asked = list(pipe._sites[0].pending)
-    assert [b"".join(question.parts) for question in asked] == bodies
-    assert len({id(question.parts[1]) for question in asked}) == 2
+    assert [b"".join(request.parts) for request in asked] == bodies
+    assert len({id(request.parts[1]) for request in asked}) == 2
     with ends.link(0):
         expected = {tag: body[::-1] for tag, body in zip(tags + again, bodies * 2, strict=True)}
         assert all_taken(pipe, *tags, *again) == expected
 
 
 @slow
-def test_a_question_that_nobody_answers_is_given_up(ends: Ends, pipe: HttpsPipe) -> None:
+def test_a_request_that_nobody_answers_is_given_up(ends: Ends, pipe: HttpsPipe) -> None:
     tag = pipe.ask(0, b"asked", 0)
     assert taken(pipe, tag) is None
     with ends.link(0):
@@ -251,7 +251,7 @@ def test_garbage_on_the_port_harms_nobody(
 
 
 @slow
-def test_a_site_keeps_its_connection_from_question_to_question(
+def test_a_site_keeps_its_connection_from_request_to_request(
     ends: Ends, pipe: HttpsPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while nothing is asked: a new connection would wait behind all strangers."""
@@ -326,7 +326,7 @@ def test_a_site_finds_a_server_that_was_started_again(ends: Ends) -> None:
 
 
 @slow
-def test_a_question_that_was_lost_is_handed_out_again_and_counts_once(
+def test_a_request_that_was_lost_is_handed_out_again_and_counts_once(
     ends: Ends, pipe: HttpsPipe
 ) -> None:
     with ends.client() as client:
@@ -398,13 +398,13 @@ def test_where_it_cannot_listen_is_said(ends: Ends, pipe: HttpsPipe) -> None:
 
 
 @slow
-def test_a_long_question_is_copied_no_further_than_its_site_reads(
+def test_a_long_request_is_copied_no_further_than_its_site_reads(
     ends: Ends, pipe: HttpsPipe
 ) -> None:
-    question = bytes(1 << 26)
+    request = bytes(1 << 26)
     with ends.client() as client:
         shown = ends.token(client)
-    pipe.ask(0, question, 30)
+    pipe.ask(0, request, 30)
     tracemalloc.start()
     try:
         with ends.secured() as raw:
@@ -413,12 +413,12 @@ def test_a_long_question_is_copied_no_further_than_its_site_reads(
             raw.sendall("\r\n".join([*lines, "", ""]).encode())
             assert raw.recv(1 << 10).startswith(b"HTTP/1.1 200")
             time.sleep(1)
-            assert tracemalloc.get_traced_memory()[1] < len(question) // 8
+            assert tracemalloc.get_traced_memory()[1] < len(request) // 8
             read = 0
-            while read < len(question):
+            while read < len(request):
                 part = raw.recv(1 << 20)
                 assert part
                 read += len(part)
-            assert tracemalloc.get_traced_memory()[1] < len(question) // 4
+            assert tracemalloc.get_traced_memory()[1] < len(request) // 4
     finally:
         tracemalloc.stop()

@@ -66,7 +66,7 @@ def test_a_server_that_dies_at_every_file_comes_back_and_the_run_goes_on(
 ) -> None:
     """Nobody touches an agent meanwhile: each finds the server again by itself.
 
-    A sum also dies at its further files, in one round: questions and answers of its phases.
+    A sum also dies at its further files, in one round: requests and answers of its phases.
     """
     with playing(tmp_path, channel) as stage:
         for agent in stage.agents:
@@ -200,7 +200,7 @@ def test_full_disks_stop_nothing_but_what_needs_them(tmp_path: Path) -> None:
 def test_clocks_and_a_second_server_of_the_same_key_change_nothing(tmp_path: Path) -> None:
     """All clocks are wrong by years, whenever they are read.
 
-    The other server asks a different question in the same round, to sites that have paid for their
+    The other server asks a different request in the same round, to sites that have paid for their
     answers.
     """
     with playing(tmp_path, "named") as stage:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from worlds import World, ask, bits, content, make_world, question_of
+from worlds import World, ask, bits, content, make_world, request_of
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment import sites
@@ -92,11 +92,11 @@ def test_a_site_refuses_to_begin_with_others_and_pays_nothing(
     )
     agent, right = world.agent(0), np.full(world.agreement.layout.size, 0.25, np.float32)
     wrong = np.nextafter(right, np.float32(1))
-    said = content(ask(agent, world, question_of(world, weights=wrong, ranges=None)))
+    said = content(ask(agent, world, request_of(world, weights=wrong, ranges=None)))
     assert said == Refusal(1, Reason.OTHER_WEIGHTS)
     assert world.releases(0) == []
-    assert not isinstance(content(ask(agent, world, question_of(world, weights=right))), Refusal)
-    later = question_of(world, round=2, weights=wrong)  # later weights are the server's own
+    assert not isinstance(content(ask(agent, world, request_of(world, weights=right))), Refusal)
+    later = request_of(world, round=2, weights=wrong)  # later weights are the server's own
     assert not isinstance(content(ask(agent, world, later)), Refusal)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from worlds import World, ask, content, make_world, question_of, write_policy
+from worlds import World, ask, content, make_world, request_of, write_policy
 
 from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError, RunError
 from fedldp.deployment import key_changes, sites
@@ -85,7 +85,7 @@ def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) ->
     shown = receipts.last(0)
     agent = later.agent(0)
     assert agent._run(world.agreement.digest) is None
-    answered = ask(agent, later, question_of(later), shown)
+    answered = ask(agent, later, request_of(later), shown)
     assert isinstance(content(answered), Report)
     assert later.ledger(0).spent() == pytest.approx(1.5 * spent)
     receipts.keep(0, answered.receipt)
@@ -95,7 +95,7 @@ def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) ->
     with pytest.raises(LedgerUnusable, match="it lacks release 3"):
         SiteLedger(policy, look=True).check()
     SiteLedger(policy, look=True).restored(Mark())
-    refused = ask(later.agent(0), later, question_of(later), shown)
+    refused = ask(later.agent(0), later, request_of(later), shown)
     assert content(refused) == Refusal(1, Reason.LEDGER)
 
 
@@ -162,7 +162,7 @@ def test_a_ledger_that_was_set_back_gets_no_other_key(tmp_path: Path) -> None:
     policy = world.policies[0]
     world.agent(0)
     shutil.copy(policy.ledger, tmp_path / "copy")
-    assert isinstance(content(ask(world.agent(0), world, question_of(world))), Report)
+    assert isinstance(content(ask(world.agent(0), world, request_of(world))), Report)
     shutil.copy(tmp_path / "copy", policy.ledger)
     before = public(policy)
     with pytest.raises(LedgerUnusable, match="it lacks release 1"):

@@ -25,7 +25,7 @@ PATIENCE = 600.0
 
 
 class Echo:
-    """An agent that answers with its name and the question."""
+    """An agent that answers with its name and the request."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

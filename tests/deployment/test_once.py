@@ -71,9 +71,9 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
         body = next(body for to, body, _ in pipe.seen if to == node and asks(body, round=own))
         message = read_by_site(body)
         assert isinstance(message, Ask)
-        question = read_request(message.request)
-        told = replace(question.broadcast, round=3 - own)
-        forged = pack(replace(message, request=pack_request(replace(question, broadcast=told))))
+        request = read_request(message.request)
+        told = replace(request.broadcast, round=3 - own)
+        forged = pack(replace(message, request=pack_request(replace(request, broadcast=told))))
         before = world.releases(index)
         for agent in (pipe.agents[node], world.agent(index).answer):  # also after a restart
             assert agent is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from worlds import World, ask, asks, bits, content, make_world, question_of, write_policy
+from worlds import World, ask, asks, bits, content, make_world, request_of, write_policy
 
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
@@ -242,30 +242,30 @@ def test_it_allows_no_other_epsilon_that_is_one_for_all(tmp_path: Path) -> None:
 
 def test_a_site_whose_policy_changed_answers_no_more(tmp_path: Path) -> None:
     world = own_world(tmp_path)
-    question = question_of(world)
-    answer = content(ask(world.agent(1), world, question))
+    request = request_of(world)
+    answer = content(ask(world.agent(1), world, request))
     assert isinstance(answer, Report)
-    again = content(ask(world.agent(1), world, question))
+    again = content(ask(world.agent(1), world, request))
     assert (again.payload, again.client) == (answer.payload, 1)
     world.policies[1] = write_policy(tmp_path / "site-1", own={"epsilon": 3.0})
     with pytest.raises(PrivacyError):
         accepted_agreement(world.policies[1], world.agreement.digest)
     with pytest.raises(AssertionError):  # the site answers that it knows no such run
-        ask(world.agent(1), world, question)
+        ask(world.agent(1), world, request)
     assert world.releases(1) == [(1, 0)]
 
 
 def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
     """A label decides how bits are read: a site may not take another site's label."""
     world = own_world(tmp_path, "epsilon=[1.0,2.0,4.0]", "shuffle=false", recipe="quickstart")
-    server, question = world.server(), question_of(world)
+    server, request = world.server(), request_of(world)
     reports = ReportChecker(world.agreement, server._role, server._draws, server._state)
     for site, epsilon in enumerate([1.0, 2.0, 4.0]):
-        report = content(ask(world.agent(site), world, question))
+        report = content(ask(world.agent(site), world, request))
         assert report.epsilon == epsilon
-        reports.check(read_request(question), report, site)
+        reports.check(read_request(request), report, site)
         with pytest.raises(WireError, match=f"its epsilon is {epsilon}"):
-            reports.check(read_request(question), report, (site + 1) % 3)
+            reports.check(read_request(request), report, (site + 1) % 3)
 
 
 def test_a_ledger_that_is_restored_is_charged_with_the_sites_own_cost(world: World) -> None:

@@ -205,7 +205,7 @@ def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_questions_that_come_together_do_not_tell_how_long_each_took(tmp_path: Path) -> None:
+def test_requests_that_come_together_do_not_tell_how_long_each_took(tmp_path: Path) -> None:
     fixed = 0.4
     policy = {"answer_after_seconds": fixed}
     world = make_world(tmp_path, "rounds=1", seeded=False, policy=policy)

@@ -49,7 +49,7 @@ def take(pipe: FlowerPipe, count: int) -> dict[int, bytes | None]:
     return dict(found)
 
 
-def test_a_question_and_its_answer_keep_their_tag(pipe: FlowerPipe) -> None:
+def test_a_request_and_its_answer_keep_their_tag(pipe: FlowerPipe) -> None:
     with connect(pipe) as app:
         first = pipe.ask(2**64 - 1, b"to the last", 30)
         second = pipe.ask(7, b"", 2**32 - 1)
@@ -71,7 +71,7 @@ def test_an_answer_counts_once_and_a_stranger_not_at_all(pipe: FlowerPipe) -> No
         assert take(pipe, 2) == {tag: b"first", other: b""}
 
 
-def test_a_hundred_long_questions_and_answers_at_once(pipe: FlowerPipe) -> None:
+def test_a_hundred_long_requests_and_answers_at_once(pipe: FlowerPipe) -> None:
     body = os.urandom(2_000_000)
 
     def echo(app: socket.socket) -> None:
@@ -125,7 +125,7 @@ def test_a_server_app_that_dies_fails_what_is_under_way_and_another_may_come(
         tag = pipe.ask(1, b"again", 30)
         assert asked(app)[0] == tag
         assert tag not in tags
-        # An answer to a question of the dead ServerApp belongs to nobody.
+        # An answer to a request of the dead ServerApp belongs to nobody.
         write_frame(app, b"R" + struct.pack(">Q", tags[0]) + b"late")
         write_frame(app, b"R" + struct.pack(">Q", tag) + b"new")
         assert take(pipe, 1) == {tag: b"new"}

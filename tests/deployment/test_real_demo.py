@@ -60,7 +60,7 @@ def test_a_demo_in_which_all_are_killed_ends_as_its_simulation(
 def test_ctrl_c_ends_all_that_it_started(
     fedldp_process: Start, short_path: Path, link: str, processes: int
 ) -> None:
-    """In the middle of a run: its server has asked a question."""
+    """In the middle of a run: its server has asked a request."""
     long = ("deploy", "demo", "--link", link, *SMALL[:4], "--rounds", "500")
     command = fedldp_process(*long, folder=short_path)
     command.wait_until(lambda: list(short_path.glob("fedldp-*/server/journal/*")) != [])

@@ -98,7 +98,7 @@ def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
 
 
 class Holds:
-    """Withholds one question from an agent until it is released."""
+    """Withholds one request from an agent until it is released."""
 
     def __init__(self, round: int, phase: int = 0) -> None:
         self.place = round, phase

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worlds import World, ask, make_world, question_of
+from worlds import World, ask, make_world, request_of
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.agreement import Agreement
@@ -143,7 +143,7 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
     other = another_run(world)
     write_accepted(policy, other)
     later = replace(world, agreement=other, folder=tmp_path / "a new server")
-    ask(later.agent(0), later, question_of(later))
+    ask(later.agent(0), later, request_of(later))
     shutil.copy(copy, policy.ledger)
     policy.accepted_as(other.digest).unlink()
     world.ledger(0).renew()

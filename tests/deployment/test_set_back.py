@@ -14,7 +14,7 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
-from worlds import World, ask, content, make_world, question_of, write_policy
+from worlds import World, ask, content, make_world, request_of, write_policy
 
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, RunError
 from fedldp.deployment import site_ledger, sites
@@ -43,7 +43,7 @@ def next_run(world: World, letter: str = "f") -> World:
 
 def release(world: World, round: int = 1, receipt: bytes = NO_RECEIPT) -> bytes:
     """Let site 0 release in a round, and return its receipt."""
-    answer = ask(world.agent(0), world, question_of(world, round), receipt)
+    answer = ask(world.agent(0), world, request_of(world, round), receipt)
     assert isinstance(content(answer), Report)
     return answer.receipt
 
@@ -51,7 +51,7 @@ def release(world: World, round: int = 1, receipt: bytes = NO_RECEIPT) -> bytes:
 def refuses(world: World, receipt: bytes = NO_RECEIPT) -> None:
     """Check that site 0 releases nothing, and that ``--check`` says so."""
     before = world.ledger(0).releases()
-    answer = ask(world.agent(0), world, question_of(world), receipt)
+    answer = ask(world.agent(0), world, request_of(world), receipt)
     assert content(answer) == Refusal(1, Reason.LEDGER)
     assert answer.receipt == receipt  # the server goes on to show it
     assert world.ledger(0).releases() == before
@@ -234,10 +234,10 @@ def test_what_cannot_be_marked_does_not_leave_and_costs_once(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
-        answer = ask(agent, world, question_of(world))
+        answer = ask(agent, world, request_of(world))
         assert content(answer) == Refusal(1, Reason.LEDGER)
     assert len(world.ledger(0).releases()) == 1
-    assert isinstance(content(ask(agent, world, question_of(world))), Report)
+    assert isinstance(content(ask(agent, world, request_of(world))), Report)
     assert len(world.ledger(0).releases()) == 1
     mark, amiss_with_it = read_mark(world.policies[0].mark)
     assert mark is not None
@@ -304,27 +304,27 @@ def test_a_server_cannot_shut_a_site_out_by_what_it_invents(
     turned = bytes([given[0] ^ 1]) + given[1:]
     before = world.policies[0].mark.read_bytes()
     for invented in (b"\x01" * 32, turned, given[::-1]):
-        answer = ask(agent, other, question_of(other), invented)
+        answer = ask(agent, other, request_of(other), invented)
         assert content(answer) == Refusal(1, Reason.LEDGER)
         assert answer.receipt == invented
     assert "a receipt that this site's key never made" in caplog.text
     assert world.policies[0].mark.read_bytes() == before
     assert amiss(world) == []
     # Others are answered, and so is this one once it shows a genuine receipt, or none.
-    assert isinstance(content(ask(agent, other, question_of(other), given)), Report)
-    assert isinstance(content(ask(agent, other, question_of(other, 2), NO_RECEIPT)), Report)
+    assert isinstance(content(ask(agent, other, request_of(other), given)), Report)
+    assert isinstance(content(ask(agent, other, request_of(other, 2), NO_RECEIPT)), Report)
 
 
 @pytest.mark.slow
 def test_a_receipt_tells_a_server_nothing_of_other_runs(tmp_path: Path) -> None:
     world = make_world(tmp_path, "rounds=3", seeded=False)
     agent, other = world.agent(0), next_run(world)
-    first = ask(agent, world, question_of(world)).receipt
-    ask(agent, other, question_of(other))
-    again = ask(agent, world, question_of(world), first)
+    first = ask(agent, world, request_of(world)).receipt
+    ask(agent, other, request_of(other))
+    again = ask(agent, world, request_of(world), first)
     assert again.receipt == first  # though the ledger grew
-    assert ask(agent, other, question_of(other, 9), first).receipt != first  # the later is kept
-    assert len({first, ask(agent, world, question_of(world, 2), first).receipt}) == 2
+    assert ask(agent, other, request_of(other, 9), first).receipt != first  # the later is kept
+    assert len({first, ask(agent, world, request_of(world, 2), first).receipt}) == 2
 
 
 @pytest.mark.slow
@@ -340,7 +340,7 @@ def test_each_restore_ends_what_was_given_before_it_and_no_more(tmp_path: Path) 
     second = release(world, 2, first)
     set_back_with_all(world, later)
     # Releases from before the declared restore may be missing; later ones may not.
-    answer = ask(world.agent(0), world, question_of(world, 2), first)
+    answer = ask(world.agent(0), world, request_of(world, 2), first)
     assert isinstance(content(answer), Report)
     set_back_with_all(world, later)
     refuses(world, second)
@@ -357,10 +357,10 @@ def test_of_parallel_runs_the_server_keeps_the_later_receipt(tmp_path: Path) -> 
     world = make_world(tmp_path, seeded=False)
     other = next_run(world)
     agent = world.agent(0)
-    first = ask(agent, world, question_of(world)).receipt
-    second = ask(agent, other, question_of(other), first).receipt
+    first = ask(agent, world, request_of(world)).receipt
+    second = ask(agent, other, request_of(other), first).receipt
     # Asked again in the first run, it does not return the earlier receipt.
-    assert ask(agent, world, question_of(world), second).receipt == second
+    assert ask(agent, world, request_of(world), second).receipt == second
 
 
 @pytest.mark.slow
@@ -500,8 +500,8 @@ def test_a_witness_that_cannot_be_written_lets_nothing_leave(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        assert content(ask(agent, world, question_of(world))) == Refusal(1, Reason.LEDGER)
-    assert isinstance(content(ask(agent, world, question_of(world))), Report)
+        assert content(ask(agent, world, request_of(world))) == Refusal(1, Reason.LEDGER)
+    assert isinstance(content(ask(agent, world, request_of(world))), Report)
     assert len(world.ledger(0).releases()) == 1
 
 
@@ -594,7 +594,7 @@ def answers(world: World) -> bool:
     except FedldpError:
         return False
     try:
-        return isinstance(content(ask(agent, world, question_of(world, 2))), Report)
+        return isinstance(content(ask(agent, world, request_of(world, 2))), Report)
     except AssertionError:
         return False  # a stranger
 

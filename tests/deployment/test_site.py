@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import World, ask, ask_bytes, bits, content, make_world, question_of
+from worlds import World, ask, ask_bytes, bits, content, make_world, request_of
 
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable
@@ -59,12 +59,12 @@ def world(tmp_path: Path) -> World:
 
 def test_it_answers_what_was_agreed_and_again_the_same_at_no_cost(world: World) -> None:
     agent = world.agent(0)
-    first = ask(agent, world, question_of(world))
+    first = ask(agent, world, request_of(world))
     spent = world.ledger(0).spent()
     assert isinstance(content(first), Report)
     assert spent > 0
-    assert ask(agent, world, question_of(world)).answer == first.answer
-    assert ask(world.agent(0), world, question_of(world)).answer == first.answer
+    assert ask(agent, world, request_of(world)).answer == first.answer
+    assert ask(world.agent(0), world, request_of(world)).answer == first.answer
     assert world.ledger(0).spent() == spent
 
 
@@ -90,14 +90,14 @@ def test_what_was_not_agreed_is_refused_and_nothing_is_paid(
     world: World, changes: dict[str, Any], reason: Reason
 ) -> None:
     agent = world.agent(0)
-    refusal = content(ask(agent, world, question_of(world, **changes)))
+    refusal = content(ask(agent, world, request_of(world, **changes)))
     assert isinstance(refusal, Refusal)
     assert refusal.reason == reason
     assert world.releases(0) == []
 
 
-def test_questions_that_no_server_packs_are_refused(world: World) -> None:
-    agent, good = world.agent(0), question_of(world)
+def test_requests_that_no_server_packs_are_refused(world: World) -> None:
+    agent, good = world.agent(0), request_of(world)
     nan = np.frombuffer(good, np.uint8).copy()
     at = good.index(np.zeros(100, np.float32).tobytes())
     nan[at : at + 4] = np.frombuffer(np.float32(np.nan).tobytes(), np.uint8)
@@ -109,13 +109,13 @@ def test_questions_that_no_server_packs_are_refused(world: World) -> None:
 
 def test_there_is_one_broadcast_for_a_round_and_no_way_back(world: World) -> None:
     agent = world.agent(0)
-    ask(agent, world, question_of(world))
+    ask(agent, world, request_of(world))
     other = np.ones(world.agreement.layout.size, np.float32)
-    again = content(ask(agent, world, question_of(world, weights=other)))
+    again = content(ask(agent, world, request_of(world, weights=other)))
     assert again.reason == Reason.ASKED_OTHERWISE
-    ask(agent, world, question_of(world, 2))
-    assert content(ask(agent, world, question_of(world))).reason in Reason
-    assert isinstance(content(ask(agent, world, question_of(world))), Refusal)
+    ask(agent, world, request_of(world, 2))
+    assert content(ask(agent, world, request_of(world))).reason in Reason
+    assert isinstance(content(ask(agent, world, request_of(world))), Refusal)
     assert world.releases(0) == [(1, 0), (2, 0)]
 
 
@@ -125,7 +125,7 @@ def test_other_agreements_are_strangers_also_of_the_same_run(world: World) -> No
     other = replace(world.agreement, config=config)
     assert other.digest != world.agreement.digest
     for digest in (other.digest, bytes(32)):
-        for body in (Ask(digest, NO_RECEIPT, question_of(world)), Challenge(digest, bytes(32))):
+        for body in (Ask(digest, NO_RECEIPT, request_of(world)), Challenge(digest, bytes(32))):
             assert isinstance(read_by_server(agent.answer(pack(body))), Stranger)
     for body in (b"", b"x", bytes(10_000), pack(Stranger()), agent.answer(b"")):
         assert isinstance(read_by_server(agent.answer(body)), Stranger)
@@ -137,13 +137,13 @@ def test_what_is_agreed_on_for_one_link_is_unknown_over_another(world: World) ->
     agent = world.agent(0)
     other: Link = "https" if world.agreement.link == "flower" else "flower"
     for body in (
-        ask_bytes(world, question_of(world)),
+        ask_bytes(world, request_of(world)),
         pack(Challenge(world.agreement.digest, bytes(32))),
     ):
         assert isinstance(read_by_server(agent.answer(body, other)), Stranger)
     assert world.releases(0) == []
     assert not isinstance(
-        read_by_server(agent.answer(ask_bytes(world, question_of(world)), world.agreement.link)),
+        read_by_server(agent.answer(ask_bytes(world, request_of(world)), world.agreement.link)),
         Stranger,
     )
 
@@ -151,8 +151,8 @@ def test_what_is_agreed_on_for_one_link_is_unknown_over_another(world: World) ->
 def test_it_never_pays_more_than_its_budget(tmp_path: Path) -> None:
     world = make_world(tmp_path, policy={"budget": {"kind": "zcdp", "limit": 400.0}})
     agent = world.agent(0)
-    assert isinstance(content(ask(agent, world, question_of(world))), Report)
-    refusal = content(ask(agent, world, question_of(world, 2)))
+    assert isinstance(content(ask(agent, world, request_of(world))), Report)
+    refusal = content(ask(agent, world, request_of(world, 2)))
     assert refusal == Refusal(2, Reason.OVER_BUDGET)
     assert world.releases(0) == [(1, 0)]
 
@@ -162,7 +162,7 @@ def test_agreements_from_a_seed_are_for_the_demo_alone(
 ) -> None:
     world = make_world(tmp_path)
     agent = Agent(world.policies[0])
-    body = pack(Ask(world.agreement.digest, NO_RECEIPT, question_of(world)))
+    body = pack(Ask(world.agreement.digest, NO_RECEIPT, request_of(world)))
     assert isinstance(read_by_server(agent.answer(body)), Stranger)
     assert "which protects nothing" in caplog.text
     assert world.releases(0) == []
@@ -184,20 +184,20 @@ def test_a_full_disk_releases_nothing_and_the_ledger_stays_whole(
 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", lambda *a, **n: connect(*a, factory=Full, **n))
-        refused = ask(agent, world, question_of(world))
+        refused = ask(agent, world, request_of(world))
     assert content(refused) == Refusal(1, Reason.LEDGER)
     assert world.releases(0) == []
-    assert isinstance(content(ask(agent, world, question_of(world))), Report)
+    assert isinstance(content(ask(agent, world, request_of(world))), Report)
 
 
 def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = world.agent(0)
-    receipt = ask(agent, world, question_of(world)).receipt
+    receipt = ask(agent, world, request_of(world)).receipt
     world.policies[0].ledger.write_bytes(b"not a database, for a hundred bytes and more" * 9)
     for _ in range(20):
-        answer = ask(agent, world, question_of(world, 2), receipt)
+        answer = ask(agent, world, request_of(world, 2), receipt)
         assert content(answer) == Refusal(2, Reason.LEDGER)
         assert answer.receipt == receipt
     # A greeting does not read it: the time that takes would reveal that it is being written.
@@ -217,11 +217,11 @@ def test_an_older_ledger_is_refused_until_told_and_then_charged(
     for round in (1, 2):
         if round == before + 1:
             shutil.copy(ledger, copy)
-        receipt = ask(agent, world, question_of(world, round), receipt).receipt
+        receipt = ask(agent, world, request_of(world, round), receipt).receipt
     shutil.copy(copy, ledger)
     agent = world.agent(0)
     for round in (3, 3, 4):  # and the server goes on to show what it saw
-        answer = ask(agent, world, question_of(world, round), receipt)
+        answer = ask(agent, world, request_of(world, round), receipt)
         assert content(answer) == Refusal(round, Reason.LEDGER)
         receipt = answer.receipt
     assert len(world.releases(0)) == before
@@ -231,7 +231,7 @@ def test_an_older_ledger_is_refused_until_told_and_then_charged(
     cost = world.policies[0].costs(world.agreement)[0]
     assert world.ledger(0).spent() == pytest.approx(turns * cost)
     # What was given before the restore is charged.
-    answer = ask(world.agent(0), world, question_of(world, 3), receipt)
+    answer = ask(world.agent(0), world, request_of(world, 3), receipt)
     assert isinstance(content(answer), Report)
     # One known, those that may be lost, and one since: never fewer than were released.
     assert world.ledger(0).spent() == pytest.approx((turns + 1) * cost)
@@ -239,7 +239,7 @@ def test_an_older_ledger_is_refused_until_told_and_then_charged(
 
 def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
     world = make_world(tmp_path)
-    ask(world.agent(0), world, question_of(world))
+    ask(world.agent(0), world, request_of(world))
     world.policies[0].ledger.unlink()
     with pytest.raises(LedgerUnusable, match="is gone; restore it"):
         world.agent(0)
@@ -248,9 +248,9 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
 def test_an_agreement_that_is_taken_back_is_answered_no_more(tmp_path: Path) -> None:
     world = make_world(tmp_path)
     agent = world.agent(0)
-    ask(agent, world, question_of(world))
+    ask(agent, world, request_of(world))
     world.policies[0].accepted_as(world.agreement.digest).unlink()
-    answer = agent.answer(ask_bytes(world, question_of(world, 2)))
+    answer = agent.answer(ask_bytes(world, request_of(world, 2)))
     assert isinstance(read_by_server(answer), Stranger)
     assert len(world.releases(0)) == 1
 
@@ -270,7 +270,7 @@ def test_what_an_agent_makes_is_its_owners_only(
 ) -> None:
     before = os.umask(0o077)  # as ``running`` sets it
     try:
-        ask(world.agent(0), world, question_of(world))
+        ask(world.agent(0), world, request_of(world))
     finally:
         os.umask(before)
     policy = world.policies[0]
@@ -298,7 +298,7 @@ def test_examples_of_no_agreed_class_are_left_out(
 ) -> None:
     features, labels = np.zeros((5, 1, 8, 8), np.float32), np.array([0, 1, 10, 3, 4])
     np.savez(world.policies[0].data, features=features, labels=labels)
-    assert isinstance(content(ask(world.agent(0), world, question_of(world))), Report)
+    assert isinstance(content(ask(world.agent(0), world, request_of(world))), Report)
     assert "1 of 5 examples are left out" in caplog.text
 
 
@@ -342,10 +342,10 @@ def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
         while not stop.wait(0.02):
             sent[0] += 1
             odd = [
-                pack(Ask(digest, NO_RECEIPT, question_of(world, 2, ranges=None))),
+                pack(Ask(digest, NO_RECEIPT, request_of(world, 2, ranges=None))),
                 rng.bytes(100),
                 pack(Challenge(rng.bytes(32), bytes(32))),
-                pack(Ask(digest, NO_RECEIPT, question_of(world, 10 + sent[0]))),
+                pack(Ask(digest, NO_RECEIPT, request_of(world, 10 + sent[0]))),
                 pack(Ask(digest, NO_RECEIPT, rng.bytes(300))),
             ][sent[0] % 5]
             say(listening, odd)
@@ -357,7 +357,7 @@ def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
             until = time.monotonic() + 300
             while sent[0] < 10 * round and time.monotonic() < until:
                 time.sleep(0.02)
-            body = pack(Ask(digest, NO_RECEIPT, question_of(world, round)))
+            body = pack(Ask(digest, NO_RECEIPT, request_of(world, round)))
             answer = read_by_server(say(listening, body))
             assert isinstance(answer, Answered)
             assert isinstance(content(answer), Report)

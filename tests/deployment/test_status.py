@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from https_ends import Ends, eventually, write_tls
-from worlds import World, ask, content, make_world, question_of, write_policy
+from worlds import World, ask, content, make_world, request_of, write_policy
 
 from fedldp.cli import main
 from fedldp.cli.deploy_status import _budget, logged
@@ -146,7 +146,7 @@ def test_a_site_whose_budget_does_not_cover_the_next_round_says_so(tmp_path: Pat
     limit = 1.5 * cost.policies[0].costs(cost.agreement)[0]
     policy = {"budget": {"kind": "zcdp", "limit": limit}}
     world = make_world(tmp_path / "limited", policy=policy)
-    ask(world.agent(0), world, question_of(world))
+    ask(world.agent(0), world, request_of(world))
     stopped, short = status_of_site(world.policies[0])["warnings"]
     assert stopped == "the agent is not running"
     assert "its next round costs" in short
@@ -168,7 +168,7 @@ def test_a_site_whose_ledger_was_set_back_says_so_and_tells_no_budget(tmp_path: 
     policy = world.policies[0]
     world.agent(0)
     before = policy.ledger.read_bytes()
-    ask(world.agent(0), world, question_of(world))
+    ask(world.agent(0), world, request_of(world))
     policy.ledger.write_bytes(before)
     agent = world.agent(0)
     found = status_of_site(policy)
@@ -258,7 +258,7 @@ def test_a_retired_agreement_is_loaded_no_more_and_still_charged_after_a_restore
     assert not any(each.what.startswith("accepted") for each in check_site(policy))
     write_accepted(policy, world.agreement)
     assert is_served(agent, world)
-    assert isinstance(content(ask(agent, world, question_of(world))), Report)
+    assert isinstance(content(ask(agent, world, request_of(world))), Report)
     retire(policy, world.agreement.digest)
     (lost,) = charge_lost(policy, [])
     assert (lost.run, lost.rounds) == (world.agreement.run, 1)
@@ -426,7 +426,7 @@ def test_metrics_tell_of_a_release_once_it_has_left(tmp_path: Path) -> None:
     """Reading the ledger while an answer waits for its time would reveal when training ended."""
     world = make_world(tmp_path, seeded=False, policy={"answer_after_seconds": 1.5})
     agent = world.agent(0)
-    asking = threading.Thread(target=ask, args=(agent, world, question_of(world)))
+    asking = threading.Thread(target=ask, args=(agent, world, request_of(world)))
     asking.start()
     eventually(lambda: world.releases(0))
     assert agent.shown == []

@@ -16,7 +16,7 @@ from worlds import (
     assert_each_once,
     bits,
     make_world,
-    question_of,
+    request_of,
     whole,
 )
 
@@ -65,7 +65,7 @@ def knowing(world: World) -> Knowing:
 
 
 def places(pipe: FakePipe) -> list[tuple[int, int]]:
-    """Return the round and the phase of every question."""
+    """Return the round and the phase of every request."""
     found = [read_by_site(asked) for _node, asked, _answer in pipe.seen]
     asked = [read_request(each.request) for each in found if isinstance(each, Ask)]
     return [(each.broadcast.round, each.phase) for each in asked]
@@ -81,7 +81,7 @@ def status(world: World) -> dict[str, str]:
 def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
     tmp_path: Path, channel: str, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At every question one site is away for longer than the deadline: nobody releases twice."""
+    """At every request one site is away for longer than the deadline: nobody releases twice."""
     world = make_world(tmp_path, channel=channel, deadline=1.0)
     pipe, lost = world.pipe(), Counter[tuple[int, int]]()
 
@@ -89,8 +89,8 @@ def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
         message = read_by_site(asked)
         if node != 101 or not isinstance(message, Ask):
             return [answer]
-        question = read_request(message.request)
-        place = question.broadcast.round, question.phase
+        request = read_request(message.request)
+        place = request.broadcast.round, request.phase
         if lost[place] == 0:
             lost[place] += 1
             pipe.agents[101] = None  # until the round is tried again
@@ -220,7 +220,7 @@ def test_a_site_that_lost_its_ledger_is_started_again_by_a_person_alone(
     monkeypatch.setattr(running, "_log_to_stderr", lambda as_json: None)
     monkeypatch.setattr(running.os, "umask", lambda mask: mask)
     world = make_world(tmp_path, sites=1)
-    ask(world.agent(0), world, question_of(world))
+    ask(world.agent(0), world, request_of(world))
     (world.policies[0].key.parent / lost).unlink()
     outcome = fedldp_command("deploy", "site", tmp_path / "site-0" / "site.toml", "--log", form)
     assert outcome.status == 78

@@ -55,7 +55,7 @@ class FakePipe:
 
     Attributes:
         agents: by node, looked up at each call; None for one that is gone.
-        meddle: gets a node, a question and an answer, and returns what arrives.
+        meddle: gets a node, a request and an answer, and returns what arrives.
         connected: whether the pipe is there.
         seen: every (node, asked, answered).
     """
@@ -128,8 +128,8 @@ def asks(asked: bytes, round: int = 1, phase: int = 0) -> bool:
     message = read_by_site(asked)
     if not isinstance(message, Ask):
         return False
-    question = read_request(message.request)
-    return (question.broadcast.round, question.phase) == (round, phase)
+    request = read_request(message.request)
+    return (request.broadcast.round, request.phase) == (round, phase)
 
 
 def whole(world: World) -> list[tuple[int, int]]:
@@ -224,23 +224,23 @@ def write_policy(place: Path, **changes: Any) -> SitePolicy:
 # One site, without a server
 
 
-def question_of(world: World, round: int = 1, **changes: Any) -> bytes:
+def request_of(world: World, round: int = 1, **changes: Any) -> bytes:
     layout = world.agreement.layout
     weights, count = np.zeros(layout.size, np.float32), len(layout.sizes)
     ranges = Ranges(np.zeros(count), np.ones(count), layout.sizes)
     found: Any = {"round": round, "weights": weights, "ranges": ranges, "public": {}}
-    question = {"run": world.agreement.run, "phase": 0}
+    request = {"run": world.agreement.run, "phase": 0}
     for name, value in changes.items():
-        (question if name in question else found)[name] = value
-    return pack_request(RoundRequest(**question, broadcast=Broadcast(**found)))
+        (request if name in request else found)[name] = value
+    return pack_request(RoundRequest(**request, broadcast=Broadcast(**found)))
 
 
-def ask_bytes(world: World, question: bytes, receipt: bytes = NO_RECEIPT) -> bytes:
-    return pack(Ask(world.agreement.digest, receipt, question))
+def ask_bytes(world: World, request: bytes, receipt: bytes = NO_RECEIPT) -> bytes:
+    return pack(Ask(world.agreement.digest, receipt, request))
 
 
-def ask(agent: Agent, world: World, question: bytes, receipt: bytes = NO_RECEIPT) -> Answered:
-    answer = read_by_server(agent.answer(ask_bytes(world, question, receipt)))
+def ask(agent: Agent, world: World, request: bytes, receipt: bytes = NO_RECEIPT) -> Answered:
+    answer = read_by_server(agent.answer(ask_bytes(world, request, receipt)))
     assert isinstance(answer, Answered)
     return answer
 

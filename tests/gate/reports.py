@@ -236,8 +236,8 @@ def of_run(name: str) -> dict[str, Any]:
 
     run, config.json, statement: as ``statements.of_recipe`` has them, but from the run.
     planned, released: by event, of each round the clients, before the run and from its ledgers.
-    ledgers: digest of their whole record, with the digests of questions.
-    exchanges: of each in turn the clients, digests of the question and of all answers together, of
+    ledgers: digest of their whole record, with the digests of requests.
+    exchanges: of each in turn the clients, digests of the request and of all answers together, of
         each answer the first 8 digits, lengths of reports, and reasons of refusals.
     rounds: the server's record of each, and its state after it.
     kept: by file which clients keep one, and the digest of all of these together.
@@ -292,15 +292,15 @@ def watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
     made, gone = InProcess.__init__, Loop.go
 
     def watch(self: InProcess, answers: Callable[..., Any]) -> None:
-        def told(question: SentRequest, clients: Sequence[int]) -> Iterator[Any]:
+        def told(request: SentRequest, clients: Sequence[int]) -> Iterator[Any]:
             found: dict[int, bytes] = {}
-            for some, packed in answers(question, clients):
+            for some, packed in answers(request, clients):
                 rows = [bytes(each) for each in packed]
                 found.update(zip(map(int, some), rows, strict=True))
                 yield some, packed
-            if isinstance(question, RoundRequest):  # each client is asked its own
-                question = b"".join(pack_request(question.to(client)) for client in clients)
-            exchanges.append(_exchange(question, found))
+            if isinstance(request, RoundRequest):  # each client is asked its own
+                request = b"".join(pack_request(request.to(client)) for client in clients)
+            exchanges.append(_exchange(request, found))
 
         made(self, told)
 

@@ -170,7 +170,7 @@ def test_what_strategies_average_is_unbiased(tmp_path: Path, mechanism: str) -> 
     assert spread < 0.05
 
 
-def test_the_same_question_has_the_same_bytes_and_another_is_refused(tmp_path: Path) -> None:
+def test_the_same_request_has_the_same_bytes_and_another_is_refused(tmp_path: Path) -> None:
     app = App(mod(tmp_path), changed)
     first = app(asked())
     again = App(mod(tmp_path), changed)  # the process was started anew
@@ -192,7 +192,7 @@ def test_the_same_question_has_the_same_bytes_and_another_is_refused(tmp_path: P
 
 
 def test_a_refusal_after_training_does_not_say_when_that_ended(tmp_path: Path) -> None:
-    """Another process of the node answers another question meanwhile."""
+    """Another process of the node answers another request meanwhile."""
     began: list[float] = []
 
     def overtaken(message: Message) -> RecordDict:
@@ -236,7 +236,7 @@ def test_other_messages_do_not_reach_the_app(tmp_path: Path, kind: str) -> None:
         (asked(more={"arrays2": record(START)}), "2 array records"),
     ],
 )
-def test_a_question_is_refused_before_training(tmp_path: Path, message: Message, why: str) -> None:
+def test_a_request_is_refused_before_training(tmp_path: Path, message: Message, why: str) -> None:
     app = App(mod(tmp_path), changed)
     reply = app(message)
     assert why in reply.error.reason

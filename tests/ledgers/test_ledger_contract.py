@@ -68,7 +68,7 @@ def test_nothing_is_recalled_where_nothing_was_released(store: Store) -> None:
     assert spent() == 0.0
 
 
-def test_the_same_question_gives_the_same_bytes_at_no_cost(store: Store) -> None:
+def test_the_same_request_gives_the_same_bytes_at_no_cost(store: Store) -> None:
     ledger, spent = store(Budget("pure", 1.0))
     sent = ledger.release("run", 1, 0, asked("?"), ONE, lambda: b"answer")
     ledger.recall("run", 1, 0, asked("?"))
@@ -76,7 +76,7 @@ def test_the_same_question_gives_the_same_bytes_at_no_cost(store: Store) -> None
     assert spent() == 1.0
 
 
-def test_another_question_in_the_same_place_is_refused(store: Store) -> None:
+def test_another_request_in_the_same_place_is_refused(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
     ledger.release("run", 1, 4, asked("?"), ONE, fresh)
     with pytest.raises(AskedOtherwise, match=r"run run round 1 phase 4 .* another request"):

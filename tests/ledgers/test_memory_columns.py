@@ -436,7 +436,7 @@ def test_a_client_takes_a_few_bytes() -> None:
     assert grown < 24 * 2**16  # a second kind of release takes another column
 
 
-def test_two_answers_to_one_question_are_not_joined() -> None:
+def test_two_answers_to_one_request_are_not_joined() -> None:
     """For clients that were asked in two places: joining them would hide a second release."""
     here, there = MemoryLedger(), MemoryLedger()
     One(here, 3).release("run", 1, 0, asked("?"), ONE, lambda: b"one")

@@ -61,7 +61,7 @@ def test_nothing_can_be_renewed_in_store(tmp_path: Path) -> None:
     assert ledger.remaining() == 2.0
 
 
-def test_no_server_renews_by_a_question(tmp_path: Path) -> None:
+def test_no_server_renews_by_a_request(tmp_path: Path) -> None:
     """Neither the name of a run nor a request of the server's makes such an entry."""
     ledger = spent(tmp_path / "ledger")
     with pytest.raises(Exception, match="printable"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtimes import Site, question, refusal_of, sending
+from runtimes import Site, packed_request, refusal_of, sending
 
 import fedldp
 from fedldp.accounting.events import (
@@ -140,7 +140,7 @@ def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> No
     site = Site(tmp_path, encoder=sending(mechanism))
     runtime = site.start()
     stated.append(NoRelease(what="nothing"))
-    assert refusal_of(runtime.answer(question())).reason == Reason.POLICY
+    assert refusal_of(runtime.answer(packed_request())).reason == Reason.POLICY
     assert (site.local_update.calls, site.entries()) == (0, [])
 
 

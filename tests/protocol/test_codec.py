@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from wire_values import (
     names,
     peak_bytes,
-    questions,
+    requests,
     refusals,
     refused_or_same,
     reports,
@@ -49,7 +49,7 @@ BROADCAST = Broadcast(
     ranges=Ranges.fixed(0.0, [0.1, 0.2], (2, 1)),
     public={"codes": np.array([1, 2], np.uint8)},
 )
-QUESTION = RoundRequest(run="run 1", phase=2, broadcast=BROADCAST)
+REQUEST = RoundRequest(run="run 1", phase=2, broadcast=BROADCAST)
 REPORT = Report(
     round=3, size=9, payload=b"ab", chunk=2, weight=2.0, epsilon=0.5, client=7
 )  # fmt: skip
@@ -67,7 +67,7 @@ def pack_again(read: tuple[str, int, RoundReply]) -> bytes:
     return pack_reply(answer, run=run, phase=phase)
 
 
-def check_question(message: bytes) -> bool:
+def check_request(message: bytes) -> bool:
     return refused_or_same(read_request, pack_request, message)
 
 
@@ -76,8 +76,8 @@ def check_answer(message: bytes) -> bool:
 
 
 MESSAGES = [
-    (pack_request(QUESTION), check_question),
-    (pack_request(replace(QUESTION, broadcast=replace(BROADCAST, ranges=None))), check_question),
+    (pack_request(REQUEST), check_request),
+    (pack_request(replace(REQUEST, broadcast=replace(BROADCAST, ranges=None))), check_request),
     (packed(REPORT), check_answer),
     (packed(PLAIN), check_answer),
     (packed(REFUSAL), check_answer),
@@ -86,18 +86,18 @@ MESSAGES = [
 every_message = pytest.mark.parametrize(
     ("message", "check"),
     MESSAGES,
-    ids=["question", "no ranges", "report", "plain report", "refusal", "unreadable"],
+    ids=["request", "no ranges", "report", "plain report", "refusal", "unreadable"],
 )
 
 # There and back
 
 
-@given(questions)
-def test_questions(question: RoundRequest) -> None:
-    message = pack_request(question)
+@given(requests)
+def test_requests(request: RoundRequest) -> None:
+    message = pack_request(request)
     found = read_request(message)
-    assert (found.run, found.phase) == (question.run, question.phase)
-    assert same_broadcast(found.broadcast, question.broadcast)
+    assert (found.run, found.phase) == (request.run, request.phase)
+    assert same_broadcast(found.broadcast, request.broadcast)
     assert pack_request(found) == message
 
 
@@ -127,7 +127,7 @@ def test_the_largest_report_is_all_payload() -> None:
 
 
 def test_weights_are_views_that_cannot_be_written() -> None:
-    message = pack_request(QUESTION)
+    message = pack_request(REQUEST)
     weights = read_request(message).broadcast.weights
     assert np.shares_memory(weights, np.frombuffer(message, np.uint8))
     assert weights.flags.aligned
@@ -152,7 +152,7 @@ def test_the_bytes_of_a_refusal() -> None:
     assert list(Reason) == [*reasons.split(), "not-kept", "ledger", "policy", "other-weights"]
 
 
-def test_the_bytes_of_a_question() -> None:
+def test_the_bytes_of_a_request() -> None:
     arrays = pack_arrays(
         {
             "public/codes": BROADCAST.public["codes"],
@@ -163,10 +163,10 @@ def test_the_bytes_of_a_question() -> None:
         }
     )
     rest = struct.pack("<HHIq", 0, 5, 2, 3) + b"run 1\0\0\0" + arrays[16:]
-    assert pack_request(QUESTION) == question_of(rest)
+    assert pack_request(REQUEST) == request_of(rest)
 
 
-def question_of(rest: bytes) -> bytes:
+def request_of(rest: bytes) -> bytes:
     return b"fedldp\x01\x02" + struct.pack("<Q", 16 + len(rest)) + rest
 
 
@@ -175,23 +175,23 @@ def question_of(rest: bytes) -> bytes:
 
 def test_a_server_reads_the_answer_to_what_it_asked() -> None:
     for answer in (REPORT, PLAIN, REFUSAL):
-        assert read_reply_to(QUESTION, packed(answer)) == answer
+        assert read_reply_to(REQUEST, packed(answer)) == answer
 
 
 @pytest.mark.parametrize("answer", [REPORT, REFUSAL])
-def test_an_answer_to_another_question_is_refused(answer: Any) -> None:
+def test_an_answer_to_another_request_is_refused(answer: Any) -> None:
     for message in (
         packed(replace(answer, round=2)),
         pack_reply(answer, run="run 2", phase=2),
         pack_reply(answer, run="run 1", phase=1),
     ):
         with pytest.raises(WireError, match=r"the request was for round 3, phase 2 of 'run 1'"):
-            read_reply_to(QUESTION, message)
+            read_reply_to(REQUEST, message)
 
 
-def test_a_client_that_could_not_read_the_question_can_say_so() -> None:
+def test_a_client_that_could_not_read_the_request_can_say_so() -> None:
     message = pack_reply(UNREADABLE, run="", phase=0)
-    assert read_reply_to(QUESTION, message) == UNREADABLE
+    assert read_reply_to(REQUEST, message) == UNREADABLE
     for other, phase in ((UNREADABLE, 1), (Refusal(1, Reason.MALFORMED), 0), (PLAIN, 0),
                             (Refusal(0, Reason.POLICY), 0)):  # fmt: skip
         with pytest.raises(WireError, match="run"):
@@ -237,7 +237,7 @@ def test_runs_that_cannot_be_packed(run: str, answer: RoundReply) -> None:
     with pytest.raises(WireError, match="its run is not 1 to 200 printable"):
         pack_reply(answer, run=run, phase=0)
     with pytest.raises(WireError, match="its run is not 1 to 200 printable"):
-        pack_request(replace(QUESTION, run=run))
+        pack_request(replace(REQUEST, run=run))
 
 
 @pytest.mark.parametrize("phase", [-1, 2**32, 0.5])
@@ -246,7 +246,7 @@ def test_exchanges_that_cannot_be_packed(phase: Any) -> None:
         with pytest.raises(WireError, match="out of range"):
             pack_reply(answer, run="run 1", phase=phase)
     with pytest.raises(WireError, match="out of range"):
-        pack_request(replace(QUESTION, phase=phase))
+        pack_request(replace(REQUEST, phase=phase))
 
 
 def test_a_reason_of_ones_own_cannot_be_packed() -> None:
@@ -286,7 +286,7 @@ def ranges_of(**arrays: Any) -> Ranges:
 )
 def test_broadcasts_that_cannot_be_packed(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(WireError, match=complaint):
-        pack_request(replace(QUESTION, broadcast=replace(BROADCAST, **change)))
+        pack_request(replace(REQUEST, broadcast=replace(BROADCAST, **change)))
 
 
 # What must not be read
@@ -320,27 +320,27 @@ def arrays_of(message: bytes) -> dict[str, Any]:
         ({"ranges/sizes": np.array([-(2**63), 3])}, "not for the 3 weights"),
     ],
 )
-def test_questions_that_are_not_read(change: dict[str, Any], complaint: str) -> None:
-    message = pack_request(QUESTION)
+def test_requests_that_are_not_read(change: dict[str, Any], complaint: str) -> None:
+    message = pack_request(REQUEST)
     arrays = {k: v for k, v in (arrays_of(message) | change).items() if v is not None}
     with pytest.raises(WireError, match=complaint):
-        read_request(question_of(message[16:40] + pack_arrays(arrays)[16:]))
+        read_request(request_of(message[16:40] + pack_arrays(arrays)[16:]))
 
 
 def test_sizes_that_come_round_to_d_are_not_read() -> None:
     five = Ranges.fixed(0.0, 1.0, (1, 1, 1, 1, 1))
-    question = replace(
-        QUESTION, broadcast=Broadcast(round=1, weights=np.zeros(5, np.float32), ranges=five)
+    request = replace(
+        REQUEST, broadcast=Broadcast(round=1, weights=np.zeros(5, np.float32), ranges=five)
     )
-    message = pack_request(question)
+    message = pack_request(request)
     arrays = arrays_of(message) | {"ranges/sizes": np.array([2**62] * 3 + [2**62 - 1, 6])}
     with pytest.raises(WireError, match="not for the 5 weights"):
-        read_request(question_of(message[16:40] + pack_arrays(arrays)[16:]))
+        read_request(request_of(message[16:40] + pack_arrays(arrays)[16:]))
 
 
 @pytest.mark.parametrize("read", [read_request, read_reply, read_arrays])
 def test_messages_of_another_kind_are_not_read(read: Callable[[bytes], Any]) -> None:
-    kinds = [pack_request(QUESTION), packed(REPORT), packed(REFUSAL), pack_arrays({})]
+    kinds = [pack_request(REQUEST), packed(REPORT), packed(REFUSAL), pack_arrays({})]
     refused = 0
     for message in kinds:
         try:
@@ -351,7 +351,7 @@ def test_messages_of_another_kind_are_not_read(read: Callable[[bytes], Any]) -> 
 
 
 def test_another_version_is_not_read() -> None:
-    for message, read in ((pack_request(QUESTION), read_request), (packed(PLAIN), read_reply)):
+    for message, read in ((pack_request(REQUEST), read_request), (packed(PLAIN), read_reply)):
         newer = message[:6] + b"\x02" + message[7:]
         with pytest.raises(WireError, match="version 2, and this is version 1: install the same"):
             read(newer)  # type: ignore[operator]
@@ -393,7 +393,7 @@ def test_spliced(message: bytes, check: Callable[[bytes], bool], data: st.DataOb
 def test_noise(noise: bytes) -> None:
     for kind in range(6):
         message = b"fedldp\x01" + bytes([kind]) + struct.pack("<Q", 16 + len(noise)) + noise
-        for check in (check_question, check_answer):
+        for check in (check_request, check_answer):
             assert check(noise)
             check(message)
 
@@ -403,7 +403,7 @@ def test_noise(noise: bytes) -> None:
 
 @every_message
 def test_huge_numbers_take_no_memory(message: bytes, check: Callable[[bytes], bool]) -> None:
-    read = read_request if check is check_question else read_reply
+    read = read_request if check is check_request else read_reply
     for place in range(16, len(message) - 8):
         for number in (2**62, 2**32 - 1, 2**40):
             huge = message[:place] + struct.pack("<Q", number) + message[place + 8 :]
@@ -418,10 +418,10 @@ def test_reading_takes_no_more_than_the_message_allows() -> None:
     weights = np.zeros(size, np.float32)
     for ranges, factor in ((each, 4.0), (whole, 0.5)):
         broadcast = Broadcast(round=1, weights=weights, ranges=ranges)
-        message = pack_request(replace(QUESTION, broadcast=broadcast))
+        message = pack_request(replace(REQUEST, broadcast=broadcast))
         assert peak_bytes(read_request, message) < factor * len(message)
     many = {f"{number:x}": np.zeros(0) for number in range(5000)}
-    message = pack_request(replace(QUESTION, broadcast=replace(BROADCAST, public=many)))
+    message = pack_request(replace(REQUEST, broadcast=replace(BROADCAST, public=many)))
     assert peak_bytes(read_request, message) < 12 * len(message)
     message = packed(replace(PLAIN, payload=bytes(size)))
     assert peak_bytes(read_reply, message) < 1.1 * len(message)

@@ -56,11 +56,11 @@ class Script:
     deliveries: dict[tuple[int, int], Iterable[Delivery]] = field(default_factory=dict)
     asked: list[tuple[RoundRequest, list[int]]] = field(default_factory=list)
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        self.asked.append((question, list(clients)))
-        round = question.broadcast.round
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+        self.asked.append((request, list(clients)))
+        round = request.broadcast.round
         default = [(client, report(round, client)) for client in clients]
-        yield from self.deliveries.get((round, question.phase), default)
+        yield from self.deliveries.get((round, request.phase), default)
 
 
 def averaging(**parts: Any) -> ServerRole:
@@ -118,11 +118,11 @@ def test_it_asks_who_takes_part_and_tells_each_round_what_the_last_one_gave() ->
     loop = loop_of(script, rounds=3, participants=lambda round: [round, round + 4])
     last = loop.go(FIRST, records)
     assert [clients for _, clients in script.asked] == [[1, 5], [2, 6], [3, 7]]
-    for place, (question, _) in enumerate(script.asked):
-        assert (question.run, question.phase) == ("run", 0)
-        assert question.broadcast.round == place + 1
+    for place, (request, _) in enumerate(script.asked):
+        assert (request.run, request.phase) == ("run", 0)
+        assert request.broadcast.round == place + 1
         told = (FIRST, *records.states)[place]
-        np.testing.assert_array_equal(question.broadcast.weights, told.weights)
+        np.testing.assert_array_equal(request.broadcast.weights, told.weights)
     assert [state.round for state in records.states] == [2, 3, 4]
     assert last is records.states[-1]
     assert [float(state.weights[0]) for state in records.states] == [3, 4, 5]
@@ -167,8 +167,8 @@ def test_a_system_has_metrics_and_arrays_of_its_own_and_publishes_what_it_wants(
     last = loop_of(script, server=server, rounds=2).go(first, records)
     assert [record.metrics for record in records.rounds] == [{"count": 4.0}] * 2
     assert last.arrays["secret"] == 2
-    for question, _ in script.asked:
-        assert set(question.broadcast.public) == {"public"}
+    for request, _ in script.asked:
+        assert set(request.broadcast.public) == {"public"}
     assert mean_metrics(records.rounds) == {"count": 4.0}
     without = replace(records.rounds[0], metrics={})  # a metric that a round lacks is not 0
     assert mean_metrics([without, *records.rounds[1:]]) == {"count": 4.0}
@@ -334,7 +334,7 @@ def test_a_round_that_ended_can_be_continued_from_what_was_recorded() -> None:
     assert [record.round for record in records.rounds] == [1, 2]
     script, later = Script(), Records()
     last = loop_of(script, rounds=4).go(records.states[-1], later)
-    assert [question.broadcast.round for question, _ in script.asked] == [3, 4]
+    assert [request.broadcast.round for request, _ in script.asked] == [3, 4]
     whole = Records()
     np.testing.assert_array_equal(
         last.weights, loop_of(Script(), rounds=4).go(FIRST, whole).weights
@@ -386,14 +386,14 @@ def two_exchanges(ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: 
 TALKING = averaging(dialogue=two_exchanges)
 
 
-def test_a_dialogue_asks_several_questions_of_one_round() -> None:
+def test_a_dialogue_asks_several_requests_of_one_round() -> None:
     script, records = Script({(1, 0): [(c, report(1, c)) for c in (3, 1, 0)]}), Records()
     state = loop_of(script, server=TALKING).go(FIRST, records)
     assert [(q.phase, clients) for q, clients in script.asked] == [
         (0, [0, 1, 2, 3]),
         (1, [3, 1, 0]),
     ]
-    assert {question.broadcast.round for question, _ in script.asked} == {1}
+    assert {request.broadcast.round for request, _ in script.asked} == {1}
     assert script.asked[1][0].broadcast.public["there"].tolist() == [3, 1, 0]
     assert records.rounds[0].clients == 3
     assert records.rounds[0].uplink_bits_per_client == 2 * 32 * SIZE

@@ -16,7 +16,7 @@ from runtimes import (
     Site,
     answer_of,
     examples_of,
-    question,
+    packed_request,
     refusal_of,
 )
 from samples import some
@@ -40,41 +40,45 @@ def with_nan(message: bytes) -> bytes:
 
 
 OUT_OF_RANGE = {
-    "weights beyond the limit": question(weights=3e38),
-    "one weight just beyond it": question(weights=np.nextafter(np.float32(LARGEST_WEIGHT), np.inf)),
-    "too few weights": question(weights=np.zeros(39, np.float32)),
-    "too many weights": question(weights=np.zeros(41, np.float32)),
-    "ranges of another model": question(ranges=Ranges.fixed(0.0, 1.0, (20, 20))),
-    "a public array beyond the limit": question(public={"more": np.full(3, 1e10)}),
-    "a public array with NaN": question(public={"more": np.full(3, np.nan)}),
-    "a public array with infinity": question(public={"more": np.full(3, -np.inf, np.float32)}),
+    "weights beyond the limit": packed_request(weights=3e38),
+    "one weight just beyond it": packed_request(
+        weights=np.nextafter(np.float32(LARGEST_WEIGHT), np.inf)
+    ),
+    "too few weights": packed_request(weights=np.zeros(39, np.float32)),
+    "too many weights": packed_request(weights=np.zeros(41, np.float32)),
+    "ranges of another model": packed_request(ranges=Ranges.fixed(0.0, 1.0, (20, 20))),
+    "a public array beyond the limit": packed_request(public={"more": np.full(3, 1e10)}),
+    "a public array with NaN": packed_request(public={"more": np.full(3, np.nan)}),
+    "a public array with infinity": packed_request(
+        public={"more": np.full(3, -np.inf, np.float32)}
+    ),
 }
 WRONG_ROUND = {
-    "a round beyond the last": question(6),
-    "an exchange beyond the last": question(1, 1),
-    "a round far beyond it": question(2**62),
+    "a round beyond the last": packed_request(6),
+    "an exchange beyond the last": packed_request(1, 1),
+    "a round far beyond it": packed_request(2**62),
 }
 MALFORMED = {
     "nothing": b"",
     "no message": b"hello",
-    "a message cut short": question()[:-1],
-    "a message with more": question() + b"\0",
-    "NaN among the weights": with_nan(question()),
+    "a message cut short": packed_request()[:-1],
+    "a message with more": packed_request() + b"\0",
+    "NaN among the weights": with_nan(packed_request()),
     "another kind of message": pack_arrays({"weights": np.zeros(40, np.float32)}),
 }
 REFUSED = (
     {name: (message, Reason.OUT_OF_RANGE) for name, message in OUT_OF_RANGE.items()}
     | {name: (message, Reason.WRONG_ROUND) for name, message in WRONG_ROUND.items()}
     | {name: (message, Reason.MALFORMED) for name, message in MALFORMED.items()}
-    | {"another run": (question(run="another"), Reason.UNKNOWN_RUN)}
+    | {"another run": (packed_request(run="another"), Reason.UNKNOWN_RUN)}
 )
-refused_questions = pytest.mark.parametrize(
+refused_requests = pytest.mark.parametrize(
     ("message", "reason"), REFUSED.values(), ids=REFUSED.keys()
 )
 real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real", "simulated"])
 
 
-@refused_questions
+@refused_requests
 @real_and_simulated
 def test_what_is_not_agreed_is_refused_before_training(
     real: bool, message: bytes, reason: Reason, tmp_path: Path
@@ -85,10 +89,10 @@ def test_what_is_not_agreed_is_refused_before_training(
     assert refusal.reason is reason
     assert site.local_update.calls == 0
     assert not site.entries() if real else site.memory.spent(0) == 0
-    assert isinstance(answer_of(runtime.answer(question())), Report), "it goes on"
+    assert isinstance(answer_of(runtime.answer(packed_request())), Report), "it goes on"
 
 
-@refused_questions
+@refused_requests
 def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_path: Path) -> None:
     """A refusal depends neither on the client nor on its keys nor on earlier requests."""
     sites = [
@@ -99,11 +103,11 @@ def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_pat
     ]
     for site in sites:
         site.folder.mkdir()
-    assert isinstance(answer_of(sites[-1].ask(question(5))), Report)
+    assert isinstance(answer_of(sites[-1].ask(packed_request(5))), Report)
     assert len({site.ask(message) for site in sites}) == 1
 
 
-def test_a_refusal_names_the_question_as_far_as_it_could_be_read(tmp_path: Path) -> None:
+def test_a_refusal_names_the_request_as_far_as_it_could_be_read(tmp_path: Path) -> None:
     site = Site(tmp_path)
     for message, (reason, _) in ((m, (r, n)) for n, (m, r) in REFUSED.items()):
         run, phase, refusal = read_reply(site.ask(message))
@@ -116,15 +120,15 @@ def test_a_refusal_names_the_question_as_far_as_it_could_be_read(tmp_path: Path)
         assert run == asked.run
 
 
-def test_a_question_of_another_run_is_answered_so_that_its_server_can_read_it(
+def test_a_request_of_another_run_is_answered_so_that_its_server_can_read_it(
     tmp_path: Path,
 ) -> None:
-    message = question(run="another")
+    message = packed_request(run="another")
     answer = Site(tmp_path).ask(message)
     assert read_reply_to(read_request(message), answer) == Refusal(1, Reason.UNKNOWN_RUN)
 
 
-valid = question(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0, 1.0, LAYOUT.sizes))
+valid = packed_request(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0, 1.0, LAYOUT.sizes))
 
 
 @settings(
@@ -160,7 +164,7 @@ def test_a_ledger_that_cannot_be_used_lets_nothing_out(trouble: str, tmp_path: P
     else:
         path.unlink()
         path.mkdir() if trouble == "a directory" else path.write_bytes(b"no ledger" * 1000)
-    assert refusal_of(runtime.answer(question())) == Refusal(1, Reason.LEDGER)
+    assert refusal_of(runtime.answer(packed_request())) == Refusal(1, Reason.LEDGER)
     assert site.local_update.calls == 0
     if trouble == "locked":
         holder.close()
@@ -169,5 +173,5 @@ def test_a_ledger_that_cannot_be_used_lets_nothing_out(trouble: str, tmp_path: P
 def test_a_ledger_that_breaks_while_the_client_trains_lets_nothing_out(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     site = Site(tmp_path, local_update=MeanStep(lambda *_: path.write_bytes(b"broken" * 2000)))
-    assert refusal_of(site.ask(question())) == Refusal(1, Reason.LEDGER)
+    assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.LEDGER)
     assert site.local_update.calls == 1

@@ -21,7 +21,7 @@ from runtimes import (
     Stating,
     answer_of,
     examples_of,
-    question,
+    packed_request,
     refusal_of,
 )
 
@@ -61,44 +61,42 @@ real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real",
 
 
 @real_and_simulated
-def test_a_question_is_answered_with_a_report_of_its_run_round_and_exchange(
+def test_a_request_is_answered_with_a_report_of_its_run_round_and_exchange(
     real: bool, tmp_path: Path
 ) -> None:
     site = Site(tmp_path, real)
-    message = site.ask(question(2))
+    message = site.ask(packed_request(2))
     run, phase, report = read_reply(message)
     assert (run, phase) == (RUN, 0)
     assert isinstance(report, Report)
     assert report.round == 2
     assert report.size == LAYOUT.size
-    assert read_reply_to(read_request(question(2)), message) == report
+    assert read_reply_to(read_request(packed_request(2)), message) == report
     assert site.local_update.calls == 1
 
 
 @real_and_simulated
-def test_the_same_question_again_is_answered_with_the_same_bytes(
-    real: bool, tmp_path: Path
-) -> None:
+def test_the_same_request_again_is_answered_with_the_same_bytes(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real, releases=1)
     runtime = site.start()
-    first = runtime.answer(question())
-    assert [runtime.answer(question()) for _ in range(2)] == [first, first]
-    assert site.ask(question()) == first, "after a restart"
+    first = runtime.answer(packed_request())
+    assert [runtime.answer(packed_request()) for _ in range(2)] == [first, first]
+    assert site.ask(packed_request()) == first, "after a restart"
 
 
 def test_bytes_that_left_a_disk_ledger_are_not_made_again(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.ask(question())
-    site.ask(question())
+    site.ask(packed_request())
+    site.ask(packed_request())
     assert site.local_update.calls == 1
     assert len(site.entries()) == 1
 
 
-def test_other_bytes_of_the_same_question_are_another_question(tmp_path: Path) -> None:
+def test_other_bytes_of_the_same_request_are_another_request(tmp_path: Path) -> None:
     """The digest is of the bytes; a broadcast's content has exactly one encoding."""
     site = Site(tmp_path)
-    site.ask(question())
-    assert refusal_of(site.ask(question(public={"more": np.zeros(1)}))).reason is (
+    site.ask(packed_request())
+    assert refusal_of(site.ask(packed_request(public={"more": np.zeros(1)}))).reason is (
         Reason.ASKED_OTHERWISE
     )
 
@@ -106,31 +104,31 @@ def test_other_bytes_of_the_same_question_are_another_question(tmp_path: Path) -
 @real_and_simulated
 def test_the_same_round_with_another_broadcast_is_refused(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real)
-    first = site.ask(question(weights=0.0))
+    first = site.ask(packed_request(weights=0.0))
     trained = site.local_update.calls
-    assert refusal_of(site.ask(question(weights=1e-6))) == Refusal(1, Reason.ASKED_OTHERWISE)
+    assert refusal_of(site.ask(packed_request(weights=1e-6))) == Refusal(1, Reason.ASKED_OTHERWISE)
     assert site.local_update.calls == trained
-    assert site.ask(question(weights=0.0)) == first, "the first one still stands"
+    assert site.ask(packed_request(weights=0.0)) == first, "the first one still stands"
 
 
 @real_and_simulated
 def test_an_earlier_round_is_not_answered_any_more(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real)
-    site.ask(question(1))
-    latest = site.ask(question(3))
+    site.ask(packed_request(1))
+    latest = site.ask(packed_request(3))
     trained = site.local_update.calls
     for round in (1, 2):
-        assert refusal_of(site.ask(question(round))) == Refusal(round, Reason.NOT_KEPT)
+        assert refusal_of(site.ask(packed_request(round))) == Refusal(round, Reason.NOT_KEPT)
     assert site.local_update.calls == trained
-    assert site.ask(question(3)) == latest
+    assert site.ask(packed_request(3)) == latest
 
 
 @real_and_simulated
 def test_exchanges_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real, phases=3)
-    answers = [site.ask(question(1, phase)) for phase in range(3)]
+    answers = [site.ask(packed_request(1, phase)) for phase in range(3)]
     assert [read_reply(message)[1] for message in answers] == [0, 1, 2]
-    assert [site.ask(question(1, phase)) for phase in range(3)] == answers
+    assert [site.ask(packed_request(1, phase)) for phase in range(3)] == answers
     payloads = {answer_of(message).payload for message in answers}  # type: ignore[union-attr]
     assert len(payloads) == 3, "each draws its own noise"
 
@@ -138,12 +136,12 @@ def test_exchanges_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path:
 @real_and_simulated
 def test_over_budget_is_refused_before_training(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real, releases=2)
-    answers = [site.ask(question(round)) for round in (1, 2)]
+    answers = [site.ask(packed_request(round)) for round in (1, 2)]
     assert all(isinstance(answer_of(message), Report) for message in answers)
     trained = site.local_update.calls
-    assert refusal_of(site.ask(question(3))) == Refusal(3, Reason.OVER_BUDGET)
+    assert refusal_of(site.ask(packed_request(3))) == Refusal(3, Reason.OVER_BUDGET)
     assert site.local_update.calls == trained
-    assert site.ask(question(2)) == answers[1], "what was paid for is still given"
+    assert site.ask(packed_request(2)) == answers[1], "what was paid for is still given"
 
 
 def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
@@ -155,7 +153,7 @@ def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
         site.ledger().release(another, ENCODER.event(), [0], lambda: [b"spent"])
 
     site.local_update = MeanStep(spend)
-    assert refusal_of(site.ask(question())) == Refusal(1, Reason.OVER_BUDGET)
+    assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.OVER_BUDGET)
     assert len(site.entries()) == 1
 
 
@@ -166,13 +164,15 @@ def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
     inner: list[bytes] = []
 
     def meanwhile(broadcast: Broadcast, client: Client) -> None:
-        inner.append(other.ask(question(1, weights=0.5)))
+        inner.append(other.ask(packed_request(1, weights=0.5)))
 
     site.local_update = MeanStep(meanwhile)
-    assert refusal_of(site.ask(question())) == Refusal(1, Reason.ASKED_OTHERWISE)
+    assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.ASKED_OTHERWISE)
     assert isinstance(answer_of(inner[0]), Report)
-    site.local_update = MeanStep(lambda broadcast, client: inner.append(other.ask(question(2))))
-    assert site.ask(question(2)) == inner[-1], "the same question: the same bytes"
+    site.local_update = MeanStep(
+        lambda broadcast, client: inner.append(other.ask(packed_request(2)))
+    )
+    assert site.ask(packed_request(2)) == inner[-1], "the same request: the same bytes"
 
 
 # What is released, and what that costs
@@ -181,7 +181,9 @@ def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
 def test_all_that_leaves_is_in_the_ledger_byte_for_byte(tmp_path: Path) -> None:
     site = Site(tmp_path, phases=2)
     left = [
-        (round, phase, site.ask(question(round, phase))) for round in (1, 2) for phase in (0, 1)
+        (round, phase, site.ask(packed_request(round, phase)))
+        for round in (1, 2)
+        for phase in (0, 1)
     ]
     assert site.entries() == [
         (round, phase, ENCODER.event(), hashlib.sha256(message).hexdigest())
@@ -199,7 +201,7 @@ def test_weight_epsilon_and_sender_are_within_what_is_hashed(tmp_path: Path) -> 
         )
 
     site = Site(tmp_path, encoder=Stating(PureReport(epsilon=1.0), send))
-    message = site.ask(question())
+    message = site.ask(packed_request())
     report = answer_of(message)
     assert isinstance(report, Report)
     assert (report.weight, report.epsilon, report.client) == (7.0, 2.0, 4)
@@ -260,7 +262,7 @@ def test_a_client_has_as_many_examples_as_it_is_charged_for(real: bool, tmp_path
 
 def test_what_is_in_clear_is_over_every_budget(tmp_path: Path) -> None:
     site = Site(tmp_path, encoder=Stating(InClear(what="weights")), releases=1e300)
-    assert refusal_of(site.ask(question())) == Refusal(1, Reason.OVER_BUDGET)
+    assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.OVER_BUDGET)
     assert site.local_update.calls == 0
 
 
@@ -281,7 +283,7 @@ def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
     site = Site(
         tmp_path, local_update=MeanStep(lambda *given: seen.extend(given)), encoder=Seeing()
     )
-    site.ask(question())
+    site.ask(packed_request())
     tried_out, broadcast, client, sender = seen
     assert not hasattr(tried_out, "examples")
     assert isinstance(broadcast, Broadcast)
@@ -302,10 +304,10 @@ def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) 
         broadcast.weights[0] = 1
 
     with pytest.raises(ValueError, match="read-only"):
-        Site(tmp_path, real=False, local_update=MeanStep(write)).ask(question())
+        Site(tmp_path, real=False, local_update=MeanStep(write)).ask(packed_request())
 
 
-def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
+def test_a_request_is_read_by_its_own_policy(tmp_path: Path) -> None:
     """Reading a request under another client's terms does not count for this client."""
     asked = RoundRequest(
         run=RUN, phase=0, broadcast=Broadcast(round=4, weights=np.zeros(40, np.float32))
@@ -317,7 +319,7 @@ def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
     assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND
 
 
-# Questions that no encoder can answer
+# Requests that no encoder can answer
 
 
 def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> None:
@@ -335,17 +337,17 @@ def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> N
     step = MeanStep(lambda *given: trained.append(given))
     site = Site(tmp_path, local_update=step, encoder=Needing(), failed=lambda error: None)
     for _ in range(3):
-        assert answer_of(site.ask(question())) == Refusal(1, Reason.POLICY)
+        assert answer_of(site.ask(packed_request())) == Refusal(1, Reason.POLICY)
     assert not trained
     assert not site.entries()
 
 
-def test_after_training_for_one_question_another_is_refused(tmp_path: Path) -> None:
+def test_after_training_for_one_request_another_is_refused(tmp_path: Path) -> None:
     """If the first request's answer fails after training, the round allows no second attempt."""
     inner: list[bytes] = []
-    other = question(weights=np.ones(LAYOUT.size, np.float32))
+    other = packed_request(weights=np.ones(LAYOUT.size, np.float32))
     site = Site(tmp_path, local_update=MeanStep(lambda *_: inner.append(runtime.answer(other))))
     runtime = site.start()
-    assert isinstance(answer_of(runtime.answer(question())), Report)
+    assert isinstance(answer_of(runtime.answer(packed_request())), Report)
     assert [answer_of(message) for message in inner] == [Refusal(1, Reason.ASKED_OTHERWISE)]
     assert site.local_update.calls == 1

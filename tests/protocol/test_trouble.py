@@ -21,7 +21,7 @@ from runtimes import (
     Stating,
     answer_of,
     examples_of,
-    question,
+    packed_request,
     refusal_of,
 )
 
@@ -72,20 +72,20 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
     site = Site(
         tmp_path, real, local_update=MeanStep(trouble), encoder=Seeing(), failed=seen.append
     )
-    message = site.ask(question())
+    message = site.ask(packed_request())
     report = answer_of(message)
     assert isinstance(report, Report)
     assert b"42" not in message
     assert given == [True, True][1 - real :]  # a real client first tries the encoder
     assert [type(error) for error in seen] == [Trouble]
-    assert site.ask(question()) == message
+    assert site.ask(packed_request()) == message
 
 
 def test_failed_training_costs_what_training_costs(tmp_path: Path) -> None:
     site = Site(tmp_path, local_update=MeanStep(trouble), failed=lambda error: None, releases=1)
-    site.ask(question())
+    site.ask(packed_request())
     assert [entry[2] for entry in site.entries()] == [ENCODER.event()]
-    assert refusal_of(site.ask(question(2))).reason is Reason.OVER_BUDGET
+    assert refusal_of(site.ask(packed_request(2))).reason is Reason.OVER_BUDGET
 
 
 def test_a_failed_training_and_one_that_did_not_move_give_the_same_bytes(tmp_path: Path) -> None:
@@ -93,16 +93,16 @@ def test_a_failed_training_and_one_that_did_not_move_give_the_same_bytes(tmp_pat
     still = Site(tmp_path, real=False, examples=examples_of(0.0))
     failing = Site(tmp_path, real=False, local_update=MeanStep(trouble), failed=lambda error: None)
     nan = Site(tmp_path, real=False, examples=examples_of(np.nan))
-    assert len({site.ask(question(weights=0.25)) for site in (still, failing, nan)}) == 1
+    assert len({site.ask(packed_request(weights=0.25)) for site in (still, failing, nan)}) == 1
 
 
 def test_a_simulation_shows_its_user_what_failed(tmp_path: Path) -> None:
     site = Site(tmp_path, real=False, local_update=MeanStep(trouble))
     with pytest.raises(Trouble):
-        site.ask(question())
+        site.ask(packed_request())
     assert site.memory.spent(0) == 0
     site.local_update = MeanStep()
-    assert isinstance(answer_of(site.ask(question())), Report)
+    assert isinstance(answer_of(site.ask(packed_request())), Report)
 
 
 def test_a_real_client_whose_training_fails_answers_all_the_same(
@@ -110,12 +110,12 @@ def test_a_real_client_whose_training_fails_answers_all_the_same(
 ) -> None:
     """A missing answer would reveal something; the log gives only the error's type."""
     site = Site(tmp_path, real=True, local_update=MeanStep(trouble))
-    assert isinstance(answer_of(site.ask(question())), Report)
+    assert isinstance(answer_of(site.ask(packed_request())), Report)
     assert caplog.messages == ["training or encoding failed: Trouble"]
 
 
 @pytest.mark.parametrize("error", [ConfigError("no"), PrivacyError("no"), KeyError("importance")])
-def test_an_encoder_that_refuses_a_question_is_a_refusal_and_costs_nothing(
+def test_an_encoder_that_refuses_a_request_is_a_refusal_and_costs_nothing(
     error: Exception, tmp_path: Path
 ) -> None:
     def refuse(broadcast: Broadcast) -> Report:
@@ -124,11 +124,11 @@ def test_an_encoder_that_refuses_a_question_is_a_refusal_and_costs_nothing(
     seen: list[Exception] = []
     encoder = Stating(PureReport(epsilon=1.0), refuse)
     site = Site(tmp_path, encoder=encoder, failed=seen.append)
-    assert refusal_of(site.ask(question())) == Refusal(1, Reason.POLICY)
+    assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.POLICY)
     assert seen == [error]
     assert not site.entries()
     silent = replace(site, failed=None)
-    assert refusal_of(silent.ask(question())) == Refusal(1, Reason.POLICY)
+    assert refusal_of(silent.ask(packed_request())) == Refusal(1, Reason.POLICY)
 
 
 def test_a_report_that_cannot_be_packed_does_not_leave(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_report_that_cannot_be_packed_does_not_leave(tmp_path: Path) -> None:
 
     encoder = Stating(PureReport(epsilon=1.0), send)
     site = Site(tmp_path, encoder=encoder, failed=lambda error: None)
-    assert refusal_of(site.ask(question())).reason is Reason.POLICY
+    assert refusal_of(site.ask(packed_request())).reason is Reason.POLICY
     assert not site.entries()
 
 
@@ -198,25 +198,25 @@ def test_a_process_that_ends_and_is_asked_again_lets_one_string_of_bytes_out(
 ) -> None:
     site = Site(tmp_path, local_update=MeanStep(drawing_once))
     site.start()
-    site.ask(question(1))
+    site.ask(packed_request(1))
 
     def asked() -> None:
         death()
-        site.ask(question(2))
+        site.ask(packed_request(2))
 
     process = FORK.Process(target=asked)
     process.start()
     process.join()
     assert process.exitcode == 7
     charged = site.entries()
-    left = {site.ask(question(2)) for _ in range(2)}
+    left = {site.ask(packed_request(2)) for _ in range(2)}
     assert len(left) == 1
     entries = site.entries()
     assert [entry[:2] for entry in entries] == [(1, 0), (2, 0)]
     assert entries[: len(charged)] == charged
     assert entries[-1][3] == hashlib.sha256(left.pop()).hexdigest()
     assert (len(charged) == 2) == (death is DEATHS["once its ledger has committed"])
-    assert refusal_of(site.ask(question(2, weights=0.5))).reason is Reason.ASKED_OTHERWISE
+    assert refusal_of(site.ask(packed_request(2, weights=0.5))).reason is Reason.ASKED_OTHERWISE
     ledger = site.ledger()
     assert isinstance(ledger, SqliteLedger)
     ledger.verify()
@@ -230,12 +230,12 @@ def test_a_process_that_ended_once_it_had_drawn_draws_nothing_again(tmp_path: Pa
 
     def asked() -> None:
         end_after("link", os)
-        site.ask(question(1))
+        site.ask(packed_request(1))
 
     process = FORK.Process(target=asked)
     process.start()
     process.join()
     store = site.start().members.store(0)
     drawn = store.arrays("once-1", dict)["drawn"].tobytes()
-    site.ask(question(1, weights=0.5))
+    site.ask(packed_request(1, weights=0.5))
     assert store.arrays("once-1", dict)["drawn"].tobytes() == drawn

@@ -49,7 +49,7 @@ def broadcasts(draw: st.DrawFn) -> Broadcast:
     )
 
 
-questions = st.builds(
+requests = st.builds(
     RoundRequest, run=names, phase=st.integers(0, 2**32 - 1), broadcast=broadcasts()
 )
 

@@ -215,13 +215,13 @@ class Clients:
         )
         return alone(encoder_of(client), Sensitive(None), told, sender)
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         for client in reversed(clients):  # any order will do
-            self.asked.append((client, question.phase))
-            if not self.gone(client, question.phase):
-                told = question.to(client).broadcast
-                self.told[client, question.phase] = told
-                yield client, self.answer(client, question.phase, told)
+            self.asked.append((client, request.phase))
+            if not self.gone(client, request.phase):
+                told = request.to(client).broadcast
+                self.told[client, request.phase] = told
+                yield client, self.answer(client, request.phase, told)
 
 
 def held(clients: Clients) -> tuple[list[Counted], list[SumOfRound], Round]:

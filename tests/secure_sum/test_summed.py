@@ -77,7 +77,7 @@ class Channel:
     folder: Path
     roster: Roster | None = None
     secret: bool = False
-    meddle: Meddle = lambda client, question, answer: answer
+    meddle: Meddle = lambda client, request, answer: answer
     heard: list[SumOfRound] = field(default_factory=list)
     records: list[Round] = field(default_factory=list)
     refusals: list[Exception] = field(default_factory=list)
@@ -112,9 +112,9 @@ class Channel:
         policy = replace(made.policy, phases=role.phases, trains_in=role.trains_in)
         return replace(made, policy=policy)
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         for index in clients:
-            own = question.to(index)
+            own = request.to(index)
             answer = read_reply_to(own, self.site(index).answer(pack_request(own)))
             assert isinstance(answer, Report | Refusal)
             passed = self.meddle(index, own, answer)
@@ -197,9 +197,9 @@ def test_who_falls_silent_in_any_exchange_is_left_out(tmp_path: Path) -> None:
     for phase in Phase:
 
         def lose(
-            client: int, question: RoundRequest, answer: Report | Refusal, phase: Phase = phase
+            client: int, request: RoundRequest, answer: Report | Refusal, phase: Phase = phase
         ) -> Report | Refusal | None:
-            return None if client == 2 and question.phase == phase else answer
+            return None if client == 2 and request.phase == phase else answer
 
         channel = Channel(config(rounds=1), tmp_path / phase.name, meddle=lose)
         channel.run()
@@ -234,9 +234,9 @@ def test_a_total_is_the_sum_of_the_reports_of_those_in_it(tmp_path: Path) -> Non
 def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_know(
     lost: Phase, tmp_path: Path
 ) -> None:
-    def lose(client: int, question: RoundRequest, answer: Any) -> Any:
-        first = question.broadcast.round == 1
-        return None if first and client > 2 and question.phase == lost else answer
+    def lose(client: int, request: RoundRequest, answer: Any) -> Any:
+        first = request.broadcast.round == 1
+        return None if first and client > 2 and request.phase == lost else answer
 
     channel = Channel(config(), tmp_path, meddle=lose)
     channel.run()
@@ -248,8 +248,8 @@ def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_kn
 
 
 def test_one_liar_stops_no_round_and_boxes_that_do_not_open_stop_one(tmp_path: Path) -> None:
-    def garbage(client: int, question: RoundRequest, answer: Any) -> Any:
-        if client == 5 and question.phase == Phase.SHARE_KEYS and isinstance(answer, Report):
+    def garbage(client: int, request: RoundRequest, answer: Any) -> Any:
+        if client == 5 and request.phase == Phase.SHARE_KEYS and isinstance(answer, Report):
             return replace(answer, payload=answer.payload[:13] + bytes(len(answer.payload) - 13))
         return answer
 
@@ -262,8 +262,8 @@ def test_one_liar_stops_no_round_and_boxes_that_do_not_open_stop_one(tmp_path: P
 
 
 def test_what_a_liar_adds_stays_within_what_so_many_reports_can_count(tmp_path: Path) -> None:
-    def add(client: int, question: RoundRequest, answer: Any) -> Any:
-        if client == 5 and question.phase == Phase.MASKED_INPUT:
+    def add(client: int, request: RoundRequest, answer: Any) -> Any:
+        if client == 5 and request.phase == Phase.MASKED_INPUT:
             words = np.frombuffer(answer.payload[13:], np.uint8) ^ 7
             return replace(answer, payload=answer.payload[:13] + words.tobytes())
         return answer
@@ -274,7 +274,7 @@ def test_what_a_liar_adds_stays_within_what_so_many_reports_can_count(tmp_path: 
 
 
 def test_a_report_in_another_clients_name_is_no_report(tmp_path: Path) -> None:
-    def rename(client: int, question: RoundRequest, answer: Any) -> Any:
+    def rename(client: int, request: RoundRequest, answer: Any) -> Any:
         return replace(answer, client=None) if client == 4 else answer
 
     channel = Channel(config(rounds=1), tmp_path, meddle=rename)
@@ -284,8 +284,8 @@ def test_a_report_in_another_clients_name_is_no_report(tmp_path: Path) -> None:
 
 
 def test_a_site_that_is_not_certified_is_left_out(tmp_path: Path) -> None:
-    def unsigned(client: int, question: RoundRequest, answer: Any) -> Any:
-        if client == 1 and question.phase == Phase.ADVERTISE:
+    def unsigned(client: int, request: RoundRequest, answer: Any) -> Any:
+        if client == 1 and request.phase == Phase.ADVERTISE:
             return replace(answer, payload=answer.payload[:-1] + bytes([answer.payload[-1] ^ 1]))
         return answer
 
@@ -302,17 +302,17 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
     channel = Channel(config(rounds=1), tmp_path, secret=True)
     asked: list[RoundRequest] = []
 
-    def note(client: int, question: RoundRequest, answer: Any) -> Any:
-        if client == 0 and question.phase == Phase.MASKED_INPUT:
-            asked.append(question)
+    def note(client: int, request: RoundRequest, answer: Any) -> Any:
+        if client == 0 and request.phase == Phase.MASKED_INPUT:
+            asked.append(request)
         return answer
 
     channel.meddle = note
     channel.run()
     runtime = channel.site(0)
     channel.ledger = MemoryLedger()  # the answer was never recorded, so the site trains again
-    (question,) = asked
-    sent = {runtime.answer(pack_request(question))}
+    (request,) = asked
+    sent = {runtime.answer(pack_request(request))}
     given: list[Any] = []
 
     def giving(rows: Any, broadcast: Broadcast, batch: Any, group: int) -> Sensitive[Update]:
@@ -326,7 +326,7 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
         update = np.full((1, channel.summing.size), weights, np.float32)
         role = replace(restarted.members.role, local_update=partial(giving, update))  # type: ignore[arg-type]
         restarted = replace(restarted, members=replace(restarted.members, role=role))
-        sent.add(restarted.answer(pack_request(question)))
+        sent.add(restarted.answer(pack_request(request)))
         assert len(given) == trained + 1
     assert len(sent) == 1
 

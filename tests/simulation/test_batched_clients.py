@@ -66,7 +66,7 @@ def population_of(name: str, folder: Path, **settings: Any) -> Population:
     )
 
 
-def question(population: Population, round: int = 1) -> tuple[bytes, Broadcast]:
+def request(population: Population, round: int = 1) -> tuple[bytes, Broadcast]:
     halves = Halves(population.config, population.problem)
     first = halves.broadcast
     broadcast = Broadcast(
@@ -98,7 +98,7 @@ def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path)
     population = population_of(name, tmp_path)
     step = population.local_update
     assert population.group == GROUP
-    _, broadcast = question(population)
+    _, broadcast = request(population)
     asked = some_of(population)
     clients = population.batch(asked, 1)
     rows = step(broadcast, clients, GROUP).open().rows
@@ -120,7 +120,7 @@ def test_the_fused_adam_is_adam(
     step = population.local_update
     assert isinstance(step, Watched)
     assert isinstance(step.local_update, TrainOnBits)
-    _, broadcast = question(population)
+    _, broadcast = request(population)
     clients = population.batch([0, 1, 4], 1)
     together = step(broadcast, clients, GROUP).open().rows
     alone = [trained(step, broadcast, client) for client in clients]
@@ -144,7 +144,7 @@ def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
     for together in (True, False):
         population = population_of(name, tmp_path / str(together))
         asked = some_of(population)
-        message, _ = question(population)
+        message, _ = request(population)
         ledger = MemoryLedger()
         found.append(
             packed(population, message, asked, ledger)
@@ -167,7 +167,7 @@ def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
 @pytest.mark.parametrize("name", ["quickstart", "ldp-fl-digits", "cldp-fed-digits"])
 def test_encoding_together_gives_the_very_bits_of_encoding_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
-    _, broadcast = question(population)
+    _, broadcast = request(population)
     encoder, clients = population.encoders[3], population.batch([3, 5, 8], 1)
     generator = np.random.default_rng(0)
     change = generator.normal(0, 0.05, (3, broadcast.weights.size)).astype(np.float32)
@@ -192,7 +192,7 @@ def test_each_is_refused_on_its_own(tmp_path: Path) -> None:
     ledger = MemoryLedger(Budget("pure", 1.5))
 
     def answered(round: int, clients: list[int]) -> list[Any]:
-        message, _ = question(population, round)
+        message, _ = request(population, round)
         return [read_reply(each)[2] for each in packed(population, message, clients, ledger)]
 
     assert all(isinstance(answer, Report) for answer in answered(1, [1, 4]))
@@ -204,7 +204,7 @@ def test_each_is_refused_on_its_own(tmp_path: Path) -> None:
 
 def test_who_is_asked_again_gives_the_same_bytes_and_pays_once(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
-    message, _ = question(population)
+    message, _ = request(population)
     ledger = MemoryLedger()
     first = packed(population, message, [0, 1, 2], ledger)
     before = ledger.to_record()
@@ -216,7 +216,7 @@ def test_who_is_asked_again_gives_the_same_bytes_and_pays_once(tmp_path: Path) -
 def test_an_error_names_the_round_and_the_client(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
     population.dataset.train.features[population.members[2]] = 3e38
-    message, _ = question(population)
+    message, _ = request(population)
     assert len(packed(population, message, [0, 1, 3], MemoryLedger())) == 3
     ledger = MemoryLedger()
     with pytest.raises(PrivacyError, match=r"^round 1, client 2: .*NaN"):
@@ -226,7 +226,7 @@ def test_an_error_names_the_round_and_the_client(name: str, tmp_path: Path) -> N
 
 def test_nobody_is_asked_twice_at_once(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
-    message, _ = question(population)
+    message, _ = request(population)
     ledger = MemoryLedger()
     with pytest.raises(RunError, match="asked twice"):
         packed(population, message, [4, 5, 5, 6], ledger)
@@ -235,7 +235,7 @@ def test_nobody_is_asked_twice_at_once(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_refused_by_each(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
-    found = packed(population, b"no question", [0, 1], MemoryLedger())
+    found = packed(population, b"no request", [0, 1], MemoryLedger())
     assert [read_reply(each)[2] for each in found] == [Refusal(0, Reason.MALFORMED)] * 2
 
 
@@ -271,7 +271,7 @@ def test_a_system_without_such_a_step_answers_one_by_one(tmp_path: Path) -> None
     population = population_of("priority-digits", tmp_path)
     assert population.group == 1
     assert isinstance(population.config, RunConfig)
-    message, _ = question(population)
+    message, _ = request(population)
     assert len(packed(population, message, [0, 1], MemoryLedger())) == 2
 
 
@@ -303,7 +303,7 @@ def test_who_refuses_leaves_a_group_and_nobody_takes_the_place(tmp_path: Path) -
     population = population_of("ldp-fl-digits", tmp_path, num_clients=140, **settings)
     step, ledger, asked = counted(population), MemoryLedger(Budget("pure", 1.5)), list(range(135))
     for round, clients in ((1, [3, 70]), (2, asked)):
-        message, _ = question(population, round)
+        message, _ = request(population, round)
         answers = packed(population, message, clients, ledger)
     refused = [
         place for place, one in enumerate(answers) if isinstance(read_reply(one)[2], Refusal)
@@ -321,7 +321,7 @@ def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
     settings = {"mechanism": "two_point", "num_clients": 80, "epsilon": epsilons, "rounds": 2}
     population = population_of("ldp-fl-digits", tmp_path, **TOGETHER["ldp-fl-digits"] | settings)
     step, ledger = counted(population), MemoryLedger()
-    message, broadcast = question(population)
+    message, broadcast = request(population)
     found = packed(population, message, range(80), ledger)
     assert step.groups == [list(range(64)), list(range(64, 80))]
     for index, answer in enumerate(found):
@@ -341,10 +341,10 @@ def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
 def test_what_was_drawn_once_and_is_gone_is_refused_to_that_client_alone(tmp_path: Path) -> None:
     population = population_of("ldpfl-digits-public", tmp_path)
     step, ledger = counted(population), MemoryLedger()
-    first, _ = question(population, 1)
+    first, _ = request(population, 1)
     assert len(packed(population, first, [0, 1, 2], ledger)) == 3
     population.store(1).forget()
-    second, _ = question(population, 2)
+    second, _ = request(population, 2)
     answers = [read_reply(one)[2] for one in packed(population, second, [0, 1, 2, 3], ledger)]
     assert answers[1] == Refusal(2, Reason.NOT_KEPT)
     assert all(isinstance(answers[place], Report) for place in (0, 2, 3))
@@ -353,7 +353,7 @@ def test_what_was_drawn_once_and_is_gone_is_refused_to_that_client_alone(tmp_pat
 
 def test_the_answers_of_a_group_are_charged_before_they_leave(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
-    message, _ = question(population)
+    message, _ = request(population)
     ledger = MemoryLedger()
     (_, rows), *_ = population.runtime(ledger).answers(message, [0, 1])
     assert len(rows) == 2

@@ -40,7 +40,7 @@ class Given:
     def __init__(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries = deliveries
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         yield from self.deliveries
 
 
@@ -48,7 +48,7 @@ def stream(round: int, client: int, purpose: str) -> Stream:
     return Stream.simulation(seed=0, round=round, client=client, purpose=purpose)
 
 
-QUESTION = RoundRequest(
+REQUEST = RoundRequest(
     run="run", phase=0, broadcast=Broadcast(round=1, weights=np.zeros(1, np.float32))
 )
 
@@ -76,7 +76,7 @@ def exchanged(
     kind: type[Any], deliveries: Sequence[Delivery], times: Delays
 ) -> tuple[list[Delivery], dict[str, float] | None]:
     shuffler = kind(Given(deliveries), times, 9, stream)
-    return list(shuffler.exchange(QUESTION, range(len(deliveries)))), shuffler.arrivals()
+    return list(shuffler.exchange(REQUEST, range(len(deliveries)))), shuffler.arrivals()
 
 
 @pytest.mark.parametrize("columns", [{"client": np.arange(5)}, {"weight": np.ones(5)}])

@@ -97,8 +97,8 @@ class Clients:
 
     def ask(self, broadcast: Broadcast, clients: Sequence[int]) -> list[Any]:
         """Return the answers of clients, in order."""
-        question = RoundRequest(run="run", phase=0, broadcast=broadcast)
-        exchanged = InProcess(self.executor.answers).exchange(question, clients)
+        request = RoundRequest(run="run", phase=0, broadcast=broadcast)
+        exchanged = InProcess(self.executor.answers).exchange(request, clients)
         deliveries = list(one_by_one(exchanged))
         assert [client for client, _ in deliveries] == list(clients)
         return [content for _, content in deliveries]

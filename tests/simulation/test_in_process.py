@@ -27,7 +27,7 @@ from fedldp.protocol.wire import (
 )
 from fedldp.simulation.in_process import InProcess, SentRequest
 
-QUESTION = RoundRequest(
+REQUEST = RoundRequest(
     run="run", phase=1, broadcast=Broadcast(round=3, weights=np.zeros(4, np.float32))
 )
 
@@ -36,7 +36,7 @@ def report(round: int = 3) -> Report:
     return Report(round=round, size=4, payload=b"\x05", chunk=4)
 
 
-def test_every_client_gets_the_question_and_its_answer_comes_back_as_it_gave_it() -> None:
+def test_every_client_gets_the_request_and_its_answer_comes_back_as_it_gave_it() -> None:
     asked: list[tuple[bytes, Sequence[int]]] = []
 
     def answers(
@@ -46,32 +46,32 @@ def test_every_client_gets_the_question_and_its_answer_comes_back_as_it_gave_it(
         yield [7], [pack_reply(report(), run="run", phase=1)]
         yield [2], [pack_reply(Refusal(3, Reason.OVER_BUDGET), run="run", phase=1)]
 
-    delivered = list(InProcess(answers).exchange(QUESTION, [2, 5, 7]))
+    delivered = list(InProcess(answers).exchange(REQUEST, [2, 5, 7]))
     assert delivered == [(7, report()), (2, Refusal(3, Reason.OVER_BUDGET))]
     ((message, clients),) = asked
     assert clients == [2, 5, 7]
-    assert message == pack_request(QUESTION)
+    assert message == pack_request(REQUEST)
     assert pack_request(read_request(message)) == message
 
 
-def test_what_one_client_is_told_alone_is_in_its_question_and_in_no_other() -> None:
+def test_what_one_client_is_told_alone_is_in_its_request_and_in_no_other() -> None:
     told = {client: {"own": np.full(2, client, np.uint8)} for client in (2, 5)}
-    question = replace(QUESTION, own=told)
+    request = replace(REQUEST, own=told)
     asked: list[RoundRequest] = []
 
     def answers(
-        question: SentRequest, clients: Sequence[int]
+        request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
-        assert isinstance(question, RoundRequest)
-        asked.extend(map(question.only([*clients]).to, clients))
+        assert isinstance(request, RoundRequest)
+        asked.extend(map(request.only([*clients]).to, clients))
         yield clients, [pack_reply(report(), run="run", phase=1)] * len(clients)
 
-    assert len(list(InProcess(answers).exchange(question, [2, 5, 7]))) == 3
+    assert len(list(InProcess(answers).exchange(request, [2, 5, 7]))) == 3
     found = [read_request(pack_request(each)).broadcast.public for each in asked]
     assert [public["own"].tolist() for public in found[:2]] == [[2, 2], [5, 5]]
     assert found[2] == {}
     with pytest.raises(WireError, match=r"pack request\.to\(client\)"):
-        pack_request(question)
+        pack_request(request)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_what_one_client_is_told_alone_is_in_its_question_and_in_no_other() -> N
     ],
     ids=["nothing", "another run", "another exchange", "another round"],
 )
-def test_what_is_no_answer_to_the_question_is_refused(answer: bytes) -> None:
+def test_what_is_no_answer_to_the_request_is_refused(answer: bytes) -> None:
     transport = InProcess(lambda message, clients: iter([([0], [answer])]))
     with pytest.raises(WireError):
-        list(transport.exchange(QUESTION, [0]))
+        list(transport.exchange(REQUEST, [0]))
 
 
 def test_answers_come_one_by_one_and_an_error_passes_as_it_is() -> None:
@@ -97,7 +97,7 @@ def test_answers_come_one_by_one_and_an_error_passes_as_it_is() -> None:
         yield [0], [pack_reply(report(), run="run", phase=1)]
         raise RunError("a worker process died")
 
-    delivered = InProcess(answers).exchange(QUESTION, [0, 1])
+    delivered = InProcess(answers).exchange(REQUEST, [0, 1])
     assert next(delivered) == (0, report())
     with pytest.raises(RunError, match=r"^a worker process died$"):
         next(delivered)
@@ -110,7 +110,7 @@ def test_rows_of_answers_are_read_as_reports_that_differ_in_their_payloads() -> 
     singles = [pack_reply(each, run="run", phase=1) for each in sent]
     assert [row.tobytes() for row in rows] == singles
     transport = InProcess(lambda message, clients: iter([(clients, rows)]))
-    ((clients, found),) = transport.exchange(QUESTION, [4, 5, 6])
+    ((clients, found),) = transport.exchange(REQUEST, [4, 5, 6])
     assert clients == [4, 5, 6]
     assert isinstance(found, Reports)
     assert list(found) == list(sent)
@@ -125,9 +125,7 @@ def test_rows_that_differ_in_more_than_their_payloads_are_refused(byte: int) -> 
     rows[2, byte] ^= 1
     with pytest.raises(WireError, match="differ in more than"):
         list(
-            InProcess(lambda message, clients: iter([(clients, rows)])).exchange(
-                QUESTION, [0, 1, 2]
-            )
+            InProcess(lambda message, clients: iter([(clients, rows)])).exchange(REQUEST, [0, 1, 2])
         )
 
 
@@ -150,7 +148,7 @@ def rows_of(**columns: Any) -> NDArray[np.uint8]:
 
 def read_rows(rows: NDArray[np.uint8]) -> Reports:
     transport = InProcess(lambda message, clients: iter([(clients, rows)]))
-    ((_, found),) = transport.exchange(QUESTION, range(len(rows)))
+    ((_, found),) = transport.exchange(REQUEST, range(len(rows)))
     assert isinstance(found, Reports)
     return found
 
@@ -159,7 +157,7 @@ def read_rows(rows: NDArray[np.uint8]) -> Reports:
 def test_weights_and_senders_travel_in_columns(columns: dict[str, Any]) -> None:
     rows = rows_of(**columns)
     found = read_rows(rows)
-    answers = [read_reply_to(QUESTION, row.tobytes()) for row in rows]
+    answers = [read_reply_to(REQUEST, row.tobytes()) for row in rows]
     assert list(found) == answers
     assert found.uplink_bits == sum(each.uplink_bits for each in found)
     assert Reports.of(list(found)).payloads.tolist() == found.payloads.tolist()
@@ -204,7 +202,7 @@ def test_answers_are_as_many_as_clients(clients: list[int]) -> None:
     sent = Reports(round=3, size=4, payloads=np.zeros((2, 1), np.uint8), chunk=2)
     rows = pack_reports(sent, run="run", phase=1)
     with pytest.raises(RunError, match=f"2 answers from {len(clients)} clients"):
-        list(InProcess(lambda message, asked: iter([(clients, rows)])).exchange(QUESTION, [0]))
+        list(InProcess(lambda message, asked: iter([(clients, rows)])).exchange(REQUEST, [0]))
 
 
 def test_no_reports_are_no_rows() -> None:

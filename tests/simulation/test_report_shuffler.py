@@ -35,7 +35,7 @@ class Given:
     def __init__(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries = deliveries
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         yield from self.deliveries
 
 

@@ -31,7 +31,7 @@ class Given:
     def __init__(self, contents: Sequence[Any]) -> None:
         self.contents = contents
 
-    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         yield from zip(clients, self.contents, strict=True)
 
 
@@ -45,7 +45,7 @@ def shuffle(
 ) -> tuple[list[Shuffled], Shuffler]:
     shuffler = Shuffler(Given(reports), times or delays(), len(reports), streams(seed))
     clients = list(range(3, 3 + len(reports)))
-    delivered = list(shuffler.exchange(question(reports[0].round), clients))
+    delivered = list(shuffler.exchange(request(reports[0].round), clients))
     took_part, blocks = delivered[: len(clients)], delivered[len(clients) :]
     assert took_part == [(client, None) for client in clients]
     assert {client for client, _ in blocks} == {None}
@@ -60,7 +60,7 @@ def streams(seed: int = 0) -> Callable[[int, int, str], Stream]:
     )
 
 
-def question(round: int = 1) -> RoundRequest:
+def request(round: int = 1) -> RoundRequest:
     broadcast = Broadcast(round=round, weights=np.zeros(1, np.float32))
     return RoundRequest(run="run", phase=0, broadcast=broadcast)
 
@@ -217,7 +217,7 @@ def test_the_delay_is_agreed_by_all_clients_and_for_all_rounds(kind: type[Any]) 
     for round, clients in ((1, 5), (2, 5), (7, 20)):
         reports = [report(row, 1, round=round) for row in random_bits(clients, 8)]
         shuffler = kind(Given(reports), times, 20, streams())
-        list(shuffler.exchange(question(round), range(clients)))
+        list(shuffler.exchange(request(round), range(clients)))
         found.append(times_of(shuffler))
     assert {one["delay"] for one in found} == {agreed}
     assert len({one["response"] for one in found}) == 3
@@ -309,7 +309,7 @@ def test_a_clients_times_do_not_depend_on_its_budget_group() -> None:
 def exchanged(contents: Sequence[Any]) -> tuple[list[Delivery], Shuffler]:
     """Return everything that a shuffler delivers if clients 0, 1, ... answer with ``contents``."""
     shuffler = Shuffler(Given(contents), delays(), 9, streams())
-    return list(shuffler.exchange(question(), range(len(contents)))), shuffler
+    return list(shuffler.exchange(request(), range(len(contents)))), shuffler
 
 
 def test_what_is_shuffled_already_is_refused() -> None:
@@ -356,7 +356,7 @@ def test_every_block_is_recorded_as_it_comes_out() -> None:
         streams(),
         lambda number, block: recorded.append((number, block)),
     )
-    blocks = [content for client, content in shuffler.exchange(question(), range(4))
+    blocks = [content for client, content in shuffler.exchange(request(), range(4))
               if client is None]  # fmt: skip
     assert len(blocks) > 1
     assert [number for number, _ in recorded] == list(range(1, len(blocks) + 1))
