@@ -44,7 +44,7 @@ from fedldp.simulation.settings import to_toml
 
 sys.path.append(str(Path(__file__).parent / "deployment"))
 
-from worlds import make_world
+from environments import make_world
 
 OWN = {
     Path(file).stem: source

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from client_roles import CPU, RUN, runtime_of, secret_keys
 from clients import Halves, sender_of
-from halves import CPU, RUN, runtime_of, secret_keys
 
 import fedldp
 from fedldp.accounting.events import InClear, NoRelease

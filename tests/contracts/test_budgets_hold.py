@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import RUN, SEED, Case, configs, secret_keys
+from client_roles import RUN, SEED, Case, configs, secret_keys
 from numpy.typing import NDArray
 from runtimes import MeanStep, Site, answer_of, examples_of, packed_request
 

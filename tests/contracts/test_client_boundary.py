@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import (
+from client_roles import (
     Case,
     FixedKeys,
     Talk,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import (
+from client_roles import (
     PLENTY,
     Case,
     configs,

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from client_roles import Case, FixedKeys, deploys, events_of, in_clear
 from clients import Halves, sender_of, senders_of
-from halves import Case, FixedKeys, deploys, events_of, in_clear
 from samples import part_of
 from tables import DOWNLINK, table_of
 from test_client_boundary import OTHERS, Watch, assert_alike

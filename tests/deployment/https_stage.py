@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from environments import World, make_world, whole
 from https_ends import write_tls
 from real_processes import Party
 from safetensors.numpy import load_file
 from stages import expected
-from worlds import World, make_world, whole
 
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.loopback import free_ports, is_free

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from environments import World, make_world
 from numpy.typing import NDArray
 from real_processes import Courier, Party, Place, Proxy, proxies_at, reports
 from safetensors.numpy import load_file
-from worlds import World, make_world
 
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.simulation.engine import simulate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from worlds import make_world
+from environments import make_world
 
 from fedldp.accounting.statement import SIMULATED
 from fedldp.core.errors import RunError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import World, bits, make_world
+from environments import World, bits, make_world
 
 from fedldp.mechanisms import gaussian
 from fedldp.mechanisms.discrete import discrete_gaussian

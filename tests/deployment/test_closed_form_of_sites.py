@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from worlds import bits, make_world
+from environments import bits, make_world
 
 from fedldp.simulation.engine import simulate
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import bits, make_world
+from environments import bits, make_world
 
 import fedldp
 from fedldp.core.errors import ConfigError, RunError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import FakePipe, World, asks, assert_each_once, bits, make_world
+from environments import FakePipe, World, asks, assert_each_once, bits, make_world
 
 from fedldp.core.errors import RunError
 from fedldp.deployment import sites

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds import make_world, write_policy
+from environments import make_world, write_policy
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.agreement import parse_agreement

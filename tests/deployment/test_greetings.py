@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from worlds import FakePipe, assert_each_once, bits, make_world
+from environments import FakePipe, assert_each_once, bits, make_world
 
 from fedldp.deployment import sites
 from fedldp.deployment.messages import Ask, read_by_site

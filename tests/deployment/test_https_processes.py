@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from between import GARBAGE, Cable, Garbler, Meddler
+from environments import whole, write_policy
 from https_ends import write_tls
 from https_stage import HOST, Stage, playing
 from real_processes import (
@@ -30,7 +31,6 @@ from real_processes import (
     Party,
     eventually,
 )
-from worlds import whole, write_policy
 
 from fedldp.core.errors import EndedForGood
 from fedldp.deployment.https.site import tls_of_site

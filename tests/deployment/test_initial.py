@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from environments import World, ask, bits, content, make_world, request_of
 from safetensors.numpy import load_file, save_file
-from worlds import World, ask, bits, content, make_world, request_of
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment import sites

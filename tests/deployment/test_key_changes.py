@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from worlds import World, ask, content, make_world, request_of, write_policy
+from environments import World, ask, content, make_world, request_of, write_policy
 
 from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError, RunError
 from fedldp.deployment import key_changes, sites

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import FakePipe, asks, bits, make_world
+from environments import FakePipe, asks, bits, make_world
 
 from fedldp.core.errors import FedldpError, RunError
 from fedldp.deployment import sites

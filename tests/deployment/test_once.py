@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worlds import FakePipe, World, asks, bits, make_world
+from environments import FakePipe, World, asks, bits, make_world
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment import sites

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from worlds import World, ask, asks, bits, content, make_world, request_of, write_policy
+from environments import World, ask, asks, bits, content, make_world, request_of, write_policy
 
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError

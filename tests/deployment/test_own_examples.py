@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from worlds import World, asks, make_world
+from environments import World, asks, make_world
 
 from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples

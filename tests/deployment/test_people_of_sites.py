@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import World, asks, assert_each_once, bits, make_world, write_policy
+from environments import World, asks, assert_each_once, bits, make_world, write_policy
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.checks import check_people_of

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from between import Cable
+from environments import World
 from real_processes import Call, Meddle, Proxy, eventually, place_of, proxies_at, reports
 from stages import Stage, expected, small_world
-from worlds import World
 
 from fedldp.deployment.loopback import HOST, Loopback, free_ports
 

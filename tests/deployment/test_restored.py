@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worlds import World, ask, make_world, request_of
+from environments import World, ask, make_world, request_of
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.agreement import Agreement

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import FakePipe, World, bits, make_world
+from environments import FakePipe, World, bits, make_world
 
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.statement import SIMULATED, SumInPath, spent_by_unit

@@ -14,7 +14,7 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
-from worlds import World, ask, content, make_world, request_of, write_policy
+from environments import World, ask, content, make_world, request_of, write_policy
 
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, RunError
 from fedldp.deployment import site_ledger, sites

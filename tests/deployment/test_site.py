@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import World, ask, ask_bytes, bits, content, make_world, request_of
+from environments import World, ask, ask_bytes, bits, content, make_world, request_of
 
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable

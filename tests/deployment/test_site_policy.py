@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from worlds import World, make_world, write_policy
+from environments import World, make_world, write_policy
 
 from fedldp.accounting.events import Event, GaussianShare, InClear, PerPerson, PerRecord
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError

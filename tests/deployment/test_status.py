@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from environments import World, ask, content, make_world, request_of, write_policy
 from https_ends import Ends, eventually, write_tls
-from worlds import World, ask, content, make_world, request_of, write_policy
 
 from fedldp.cli import main
 from fedldp.cli.deploy_status import _budget, logged

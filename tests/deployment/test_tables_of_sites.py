@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds import make_world
+from environments import make_world
 
 from fedldp import recipe
 from fedldp.algorithms.problem import Problem

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from https_ends import Ends, eventually, taken
-from worlds import (
+from environments import (
     assert_each_once,
     bits,
     make_world,
     write_policy,
 )
+from https_ends import Ends, eventually, taken
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment import sites

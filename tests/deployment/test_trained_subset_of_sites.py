@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import partly_frozen
 import pytest
+from environments import bits, make_world, write_policy
 from safetensors.numpy import load_file, save_file
-from worlds import bits, make_world, write_policy
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment import sites

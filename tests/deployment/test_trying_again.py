@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import (
+from environments import (
     FakePipe,
     World,
     ask,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import World, make_world
 from https_ends import write_tls
-from worlds import World, make_world
 
 from fedldp.deployment import units
 from fedldp.deployment.certificates import fingerprints

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from wire_values import (
     names,
     peak_bytes,
-    requests,
     refusals,
     refused_or_same,
     reports,
+    requests,
     same_broadcast,
 )
 

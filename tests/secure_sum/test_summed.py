@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import CPU, RUN, runtime_of
+from client_roles import CPU, RUN, runtime_of
 from safetensors.numpy import load_file
 from secure_sums import make_roster, private_of
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from client_roles import answered
 from clients import Halves, trained
-from halves import answered
 from workers import forked_workers
 
 import fedldp

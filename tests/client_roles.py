@@ -68,9 +68,9 @@ def configs() -> dict[str, RunConfig]:
     ldp_fl, sound = found["quickstart"], found["ldpfl-sound-digits"]
     for name in mechanisms():
         found[f"ldp-fl, {name}"] = ldp_fl.changed(mechanism=name)
-    found["ldp-fl, deep model"] = ldp_fl.changed(model="halves:deep")
+    found["ldp-fl, deep model"] = ldp_fl.changed(model="client_roles:deep")
     found["ldpfl-sound, laplace"] = sound.changed(mechanism="laplace")
-    found["ldpfl-sound, deep model"] = sound.changed(mechanism="laplace", model="halves:deep")
+    found["ldpfl-sound, deep model"] = sound.changed(mechanism="laplace", model="client_roles:deep")
     found["personalized-sound, sign"] = found["personalized-sound-digits"].changed(report="sign")
     return one_of_a_kind(dict(sorted(found.items(), key=lambda item: (", " in item[0], item[0]))))
 
