@@ -58,9 +58,9 @@ def client_of(
     )
 
 
-def trained(step: LocalUpdate, broadcast: Broadcast, client: Client) -> Any:
+def trained(local_update: LocalUpdate, broadcast: Broadcast, client: Client) -> Any:
     """Return one client's weights after its local update, shape (d,)."""
-    return step(broadcast, Batch.of_one(client)).open().rows[0]
+    return local_update(broadcast, Batch.of_one(client)).open().rows[0]
 
 
 def clients_of(
@@ -135,7 +135,7 @@ class EachAlone:
 
 
 @dataclass(frozen=True)
-class Halves:
+class Roles:
     """Both halves of a system, side by side.
 
     Attributes:
@@ -151,7 +151,7 @@ class Halves:
         return self.config.layout(self.problem)
 
     @cached_property
-    def step(self) -> LocalUpdate:
+    def local_update(self) -> LocalUpdate:
         return self.config.algorithm(self.problem).local_update(torch.device("cpu"))
 
     @cached_property
@@ -184,7 +184,7 @@ class Halves:
             kept=client.kept,
             store=client.store,
         )
-        update = self.step(broadcast, Batch.of_one(client))
+        update = self.local_update(broadcast, Batch.of_one(client))
         return alone(self.encoder(client.index), update, broadcast, sender)
 
     def aggregate(

@@ -179,12 +179,12 @@ def packed_request(
     return pack_request(RoundRequest(run=run, phase=phase, broadcast=broadcast))
 
 
-def answer_of(message: bytes) -> RoundReply:
+def reply_of(message: bytes) -> RoundReply:
     return read_reply(message)[2]
 
 
 def refusal_of(message: bytes) -> Refusal:
-    found = answer_of(message)
+    found = reply_of(message)
     assert isinstance(found, Refusal), found
     return found
 

@@ -140,7 +140,7 @@ class Run:
         return signed(self.server.unmask(self.receive(revealed)), self.setup.bits)
 
 
-class World:
+class ShiftedMasks:
     """Replaces masks, by name, and knows which masks the server has computed.
 
     The masks are the output of a pseudorandom generator: if uniform words replaced them, nobody

@@ -44,7 +44,7 @@ from fedldp.simulation.settings import to_toml
 
 sys.path.append(str(Path(__file__).parent / "deployment"))
 
-from environments import make_world
+from environments import make_environment
 
 OWN = {
     Path(file).stem: source
@@ -125,11 +125,11 @@ def test_a_file_of_ones_own_is_shown_accounted_and_run(
 
 def deployed(folder: Path, recipe: str, **policy: Any) -> None:
     """Run three sites and their server in this process, and check what they paid."""
-    world = make_world(folder / "world", recipe=recipe, policy=policy, quorum=1)
-    served = world.serve()
-    config = world.config
+    env = make_environment(folder / "world", recipe=recipe, policy=policy, quorum=1)
+    served = env.serve()
+    config = env.config
     asked = [Everyone(config).clients(site) for site in range(3)]
-    assert [world.releases(site) for site in range(3)] == asked
+    assert [env.releases(site) for site in range(3)] == asked
     assert all(np.isfinite(weights).all() for weights in served.weights.values())
 
 
@@ -159,9 +159,9 @@ def test_a_file_of_ones_own_is_deployed(address: str, folder: Path) -> None:
 
 def test_a_site_imports_no_system_that_its_policy_does_not_name(folder: Path) -> None:
     (folder / "mine.toml").write_text(to_toml(config_of(PRESET)))
-    world = make_world(folder / "world", recipe="mine.toml")
+    env = make_environment(folder / "world", recipe="mine.toml")
     with pytest.raises(PrivacyError, match=f"the agreement has {PRESET}, which"):
-        world.policies[0].check(world.agreement)
+        env.policies[0].check(env.agreement)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accounting_oracles import two_valued
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 from plans import SIZE, event_of, line, planned
 
 from fedldp.core.bounding import Ranges
@@ -36,11 +36,11 @@ def stream(round: int, client: int, purpose: str) -> Stream:
 
 def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
     """Return a shuffler's output for clients with these weights, shape (n, d)."""
-    halves = Halves(made.config, made.problem)
+    roles = Roles(made.config, made.problem)
     ranges = Ranges.fixed(0.0, 1.0, (values.shape[1],))
     broadcast = Broadcast(round=1, weights=np.zeros(values.shape[1], np.float32), ranges=ranges)
     reports = [
-        halves.encode(row, broadcast, sender_of(0, index))
+        roles.encode(row, broadcast, sender_of(0, index))
         for index, row in enumerate(values.astype(np.float32))
     ]
     delays = made.config.composition.channel.delays

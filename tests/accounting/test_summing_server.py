@@ -136,7 +136,7 @@ def test_there_is_no_pure_line() -> None:
     assert lines(delta=0.0) == {}
 
 
-def test_other_exchanges_release_nothing() -> None:
+def test_other_phases_release_nothing() -> None:
     released = ReleaseHistory({NoRelease(what="public keys"): []})
     path = SumInPath(untrusted_clients=0)
     made = statement(released, claim=None, shuffler=None, summed=path, delta=1e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from clients import Halves
+from clients import Roles
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -33,8 +33,8 @@ def with_another(examples: Examples, place: int) -> Examples:
     return Examples(features, labels)
 
 
-def halves(config: RunConfig) -> Halves:
-    return Halves(config, PROBLEM)
+def roles_of(config: RunConfig) -> Roles:
+    return Roles(config, PROBLEM)
 
 
 def lines(config: RunConfig, unit: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from clients import client_of, trained
-from neighbours import PROBLEM, SMALL, halves, images, lines, with_another
+from neighbours import PROBLEM, SMALL, images, lines, roles_of, with_another
 
 import fedldp
 from fedldp.accounting.events import (
@@ -83,16 +83,16 @@ def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
     config = priority_public(
         **SMALL, epsilon=5.0, clip=0.01, noise_ratio=7.0, noisier_share=0.4, send=send
     )
-    both = halves(config)
-    event = both.encoder().event()
+    roles = roles_of(config)
+    event = roles.encoder().event()
     importance = np.random.default_rng(0).normal(size=64)
     told = Broadcast(
         round=round,
-        weights=both.first.weights,
+        weights=roles.first.weights,
         public={"importance": importance, "precision": np.ones(64)},
     )
     sent = [
-        np.frombuffer(both.report(told, client_of(images(20, seed=seed))).payload, "<i4")
+        np.frombuffer(roles.report(told, client_of(images(20, seed=seed))).payload, "<i4")
         for seed in (0, 1)
     ]
     apart = np.linalg.norm(sent[0].astype(np.float64) - sent[1])
@@ -108,7 +108,7 @@ def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
 def test_how_a_client_samples_does_not_tell_how_many_examples_it_has() -> None:
     config = dp_sgd(**SMALL, noise_multiplier=1.0, partition="power-law:1", local_epochs=3)
     sums = NoisySteps(settings=config).sums(PROBLEM)
-    released = halves(config).encoder().event()
+    released = roles_of(config).encoder().event()
     assert isinstance(released, PerRecord)
     event = released.record
     assert isinstance(event, SampledGaussian)
@@ -164,7 +164,7 @@ def test_the_downlink_counts_no_more_noise_than_there_is_and_no_rarer_samples(
     noise: float, per_round: int | None
 ) -> None:
     config = central_dp(**SMALL, noise_multiplier=noise, clip=0.3, clients_per_round=per_round)
-    event, mechanism = halves(config).server.downlink, gaussian(config, 0.3)
+    event, mechanism = roles_of(config).server.downlink, gaussian(config, 0.3)
     assert isinstance(event, SampledClientsGaussian)
     assert event.noise_multiplier * mechanism.ball.radius < 2.0**mechanism.scale_bits
     # Of three clients, one that was not drawn knows that: it sees a sample of the other two.

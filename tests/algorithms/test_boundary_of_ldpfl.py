@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from clients import client_of
-from neighbours import PROBLEM, SMALL, halves, images
+from neighbours import PROBLEM, SMALL, images, roles_of
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import InClear, Memoized, PerRecord, PureCoordinates
@@ -68,10 +68,10 @@ def test_all_that_a_client_sends_follows_from_its_randomised_bits_and_labels(
     monkeypatch.setattr(
         KRR, "randomise", lambda self, x, stream: labels(self, np.zeros_like(x), stream)
     )
-    both = halves(ldpfl(encoder=encoder, optimizer=optimizer))
-    told = both.broadcast
+    roles = roles_of(ldpfl(encoder=encoder, optimizer=optimizer))
+    told = roles.broadcast
     sent = {
-        both.report(told, client_of(examples, folder=tmp_path / str(run))).payload
+        roles.report(told, client_of(examples, folder=tmp_path / str(run))).payload
         for run, examples in enumerate((images(20), images(20, seed=1)))
     }
     assert len(sent) == 1
@@ -81,7 +81,7 @@ def test_bits_are_drawn_once_whatever_encoder_a_later_broadcast_carries(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public")
-    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
+    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), roles_of(config).broadcast
     drawn: list[int] = []
     bits = RandomisedBits.randomise
 
@@ -104,7 +104,7 @@ def test_what_is_drawn_anew_after_a_loss_is_the_same_or_independent(
     what: str, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public", epsilon=1e-6, label_epsilon=1e-3, randomisation="symmetric")
-    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
+    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), roles_of(config).broadcast
     net = build(bits_of(config).architecture(PROBLEM), Stream(bytes(32), simulated=True))
     other = Broadcast(round=1, weights=first.weights, public=to_public(net))
     keys = SecretKeys(bytes(32), "run")
@@ -137,7 +137,7 @@ def test_a_bit_that_comes_out_otherwise_on_another_machine_is_drawn_with_all_oth
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public", epsilon=1e-6, randomisation="symmetric")
-    codes, told = local_of(config).codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
+    codes, told = local_of(config).codes(PROBLEM, torch.device("cpu")), roles_of(config).broadcast
     keys, features = SecretKeys(bytes(32), "run"), FeatureNet.features
 
     def drawn(life: str, change: float) -> NDArray[np.uint8]:
@@ -168,7 +168,7 @@ def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
     num_clients: int,
 ) -> None:
     config = ldpfl(num_clients=num_clients, encoder="public", evaluation="common")
-    event = halves(config).encoder().event()
+    event = roles_of(config).encoder().event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.client, Memoized)
     assert isinstance(event.client.drawn, PureCoordinates)

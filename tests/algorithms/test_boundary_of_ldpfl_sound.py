@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from clients import client_of, trained
-from neighbours import PROBLEM, SMALL, halves, images, lines, with_another
+from neighbours import PROBLEM, SMALL, images, lines, roles_of, with_another
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import InClear, Memoized, PerRecord, PureReport, SelfComposed
@@ -52,12 +52,12 @@ class Watched:
 
 
 def all_rounds(config: Settings, examples: Examples, folder: Path) -> list[bytes]:
-    both = halves(config)
-    first, payloads = both.broadcast, []
+    roles = roles_of(config)
+    first, payloads = roles.broadcast, []
     for round in range(1, config.rounds + 1):
         client = client_of(examples, round=round, folder=folder)
         told = Broadcast(round=round, weights=first.weights + np.float32(round))
-        payloads.append(both.report(told, client).payload)
+        payloads.append(roles.report(told, client).payload)
     return payloads
 
 
@@ -83,13 +83,13 @@ def test_one_example_moves_one_input_of_the_mechanism_and_nothing_else(
 def test_a_round_that_is_asked_for_again_draws_nothing_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    both, watched = halves(sound()), Watched(monkeypatch)
-    first = both.broadcast
+    roles, watched = roles_of(sound()), Watched(monkeypatch)
+    first = roles.broadcast
     client = client_of(images(20), folder=tmp_path)
-    once = both.report(first, client).payload
+    once = roles.report(first, client).payload
     randomised = len(watched.given)
     other = Broadcast(round=1, weights=first.weights + 1)
-    assert both.report(other, client).payload == once
+    assert roles.report(other, client).payload == once
     assert len(watched.given) == randomised
 
 
@@ -98,10 +98,10 @@ def test_a_round_that_is_none_of_the_run_cannot_use_an_example_twice(
     round: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Counted from the end, round 0 would be the last round under a second name."""
-    both, watched = halves(sound()), Watched(monkeypatch)
-    told = Broadcast(round=round, weights=both.first.weights)
+    roles, watched = roles_of(sound()), Watched(monkeypatch)
+    told = Broadcast(round=round, weights=roles.first.weights)
     with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 4"):
-        both.report(told, client_of(images(20), round=round, folder=tmp_path))
+        roles.report(told, client_of(images(20), round=round, folder=tmp_path))
     assert not watched.given
 
 
@@ -110,7 +110,7 @@ def test_with_fewer_examples_than_rounds_a_client_reports_all_the_same(
     count: int, tmp_path: Path
 ) -> None:
     lengths = {len(payload) for payload in all_rounds(sound(), images(count), tmp_path)}
-    assert lengths == {4 * halves(sound()).layout.size}
+    assert lengths == {4 * roles_of(sound()).layout.size}
 
 
 def test_with_fewer_test_examples_than_clients_a_run_is_tested_all_the_same() -> None:
@@ -173,7 +173,7 @@ def test_where_data_say_whose_they_are_only_examples_have_a_line() -> None:
 def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
     num_clients: int,
 ) -> None:
-    event = halves(sound(num_clients=num_clients, mechanism="laplace")).encoder().event()
+    event = roles_of(sound(num_clients=num_clients, mechanism="laplace")).encoder().event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.client, Memoized)
     assert isinstance(event.client.drawn, SelfComposed)
@@ -204,7 +204,7 @@ def test_a_mechanism_whose_epsilon_is_no_budget_of_the_whole_gradient_is_refused
     mechanism: str,
 ) -> None:
     with pytest.raises(ConfigError, match="epsilon is not a pure budget of a whole vector"):
-        halves(sound(mechanism=mechanism)).encoder()
+        roles_of(sound(mechanism=mechanism)).encoder()
 
 
 @pytest.mark.parametrize("clip", [1e-40, 1e-300, 1e30])
@@ -217,15 +217,15 @@ def test_a_clip_beyond_what_floats_divide_by_is_refused_before_there_are_example
 
 @pytest.mark.parametrize("clip", [1e-9, 1e9])
 def test_no_gradient_is_refused_for_its_size(clip: float, tmp_path: Path) -> None:
-    both = halves(sound(clip=clip))
-    told = Broadcast(round=1, weights=both.first.weights * np.float32(1e6))
-    assert both.report(told, client_of(images(20), folder=tmp_path)).payload
+    roles = roles_of(sound(clip=clip))
+    told = Broadcast(round=1, weights=roles.first.weights * np.float32(1e6))
+    assert roles.report(told, client_of(images(20), folder=tmp_path)).payload
 
 
 def test_a_model_that_takes_no_single_examples_is_refused_in_one_line(tmp_path: Path) -> None:
-    both = halves(sound(model="own_models:branching"))
+    roles = roles_of(sound(model="own_models:branching"))
     with pytest.raises(ConfigError, match=r"torch\.func cannot differentiate it") as refused:
-        both.report(both.broadcast, client_of(images(8), folder=tmp_path))
+        roles.report(roles.broadcast, client_of(images(8), folder=tmp_path))
     assert "\n" not in str(refused.value)
 
 
@@ -247,12 +247,12 @@ def test_no_image_makes_features_that_would_be_refused() -> None:
 
 
 def test_no_broadcast_makes_single_examples_of_sound_ldpfl_refuse(tmp_path: Path) -> None:
-    both = halves(sound(num_clients=4, rounds=1, learning_rate=1.0, epsilon=1.0))
+    roles = roles_of(sound(num_clients=4, rounds=1, learning_rate=1.0, epsilon=1.0))
     # An image without slopes has features 0, and a finite gradient at any weights.
     flat = np.full((6, 1, 8, 8), 0.5, np.float32)
     one = flat.copy()
     one[3, 0, 2:6, 2:4] = 0
-    huge = Broadcast(round=1, weights=np.full(both.layout.size, 3e38, np.float32))
+    huge = Broadcast(round=1, weights=np.full(roles.layout.size, 3e38, np.float32))
     for i, features in enumerate((flat, one)):
         client = client_of(Examples(features, np.arange(6)), folder=tmp_path / f"disk-{i}")
-        assert np.isfinite(trained(both.step, huge, client)).all()
+        assert np.isfinite(trained(roles.local_update, huge, client)).all()

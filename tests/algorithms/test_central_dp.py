@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves
+from clients import Roles
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ def step(config: RunConfig, updates: NDArray[np.float64], *, round: int = 1) -> 
     ]
     state = State(round=round, weights=start)
     there = config.changed(num_clients=max(1, len(reports)), clients_per_round=None)
-    following, _ = Halves(there, PROBLEM).aggregate(reports, state)
+    following, _ = Roles(there, PROBLEM).aggregate(reports, state)
     assert following.round == round + 1
     return following.weights - start.astype(np.float64)
 
@@ -84,18 +84,18 @@ def test_the_noise_has_deviation_sigma_s_over_m(clip: float | None) -> None:
 
 def test_the_noise_is_the_servers_own_and_not_the_configurations() -> None:
     """Anyone who knew the noise's source could subtract it."""
-    halves = Halves(
+    roles = Roles(
         config_of(clip=1.0, noise_multiplier=5.0, num_clients=1, clients_per_round=1), PROBLEM
     )
     state = State(weights=np.zeros(SIZE, np.float32))
     reports = [Report(round=1, size=SIZE, payload=bytes(4 * SIZE), chunk=SIZE)]
     found = [
-        halves.server.aggregate(state, reports, draws_of_secret(bytes([key]) * 32, run)(1))[0]
+        roles.server.aggregate(state, reports, draws_of_secret(bytes([key]) * 32, run)(1))[0]
         for key, run in ((1, "run"), (1, "run"), (2, "run"), (1, "other"))
     ]
     weights = [following.weights for following in found]
     np.testing.assert_array_equal(weights[0], weights[1])
-    for other in (weights[2], weights[3], halves.aggregate(reports, state)[0].weights):
+    for other in (weights[2], weights[3], roles.aggregate(reports, state)[0].weights):
         assert abs(np.corrcoef(weights[0], other)[0, 1]) < 0.2
         assert np.std(other) == pytest.approx(5.0, rel=0.2)
 
@@ -329,7 +329,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 def test_exact_noise_is_on_the_clipped_sum_and_new_for_another_sum() -> None:
     config = discrete_of(clip=1.5, noise_multiplier=1e-3, num_clients=3)
-    halves, state = Halves(config, PROBLEM), State(weights=np.zeros(SIZE, np.float32))
+    roles, state = Roles(config, PROBLEM), State(weights=np.zeros(SIZE, np.float32))
     updates = updates_of([0.5, 3.0, 10.0])
     scaled = updates / np.maximum(1, np.array([0.5, 3.0, 10.0]) / 1.5)[:, None]
     steps = config.algorithm(PROBLEM).release(0).mechanism
@@ -338,7 +338,7 @@ def test_exact_noise_is_on_the_clipped_sum_and_new_for_another_sum() -> None:
         payloads = [(row / steps.ball.step).round().astype("<i8").tobytes() for row in rows]
         reports = [Report(round=1, size=SIZE, payload=each, chunk=SIZE) for each in payloads]
         draw = draws_of_secret(bytes([secret]) * 32, "run")(1)
-        return halves.server.aggregate(state, reports, draw)[0].weights
+        return roles.server.aggregate(state, reports, draw)[0].weights
 
     # A report that arrives singly is clipped again, whatever its sender says.
     np.testing.assert_allclose(following(updates), scaled.mean(axis=0), atol=4e-3)

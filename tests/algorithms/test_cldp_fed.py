@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -19,41 +19,41 @@ PROBLEM = Problem((1, 8, 8), 10, 1437)
 START = State(weights=np.linspace(-1, 1, 650).astype(np.float32))
 
 
-def halves(**settings: Any) -> Halves:
-    return Halves(fedldp.recipe("cldp-fed-digits", **settings), PROBLEM)
+def roles_of(**settings: Any) -> Roles:
+    return Roles(fedldp.recipe("cldp-fed-digits", **settings), PROBLEM)
 
 
-def reports_of(both: Halves, updates: np.ndarray) -> list[Report]:
+def reports_of(roles: Roles, updates: np.ndarray) -> list[Report]:
     told = publish_weights(START)
     return [
-        both.encode((START.weights + update).astype(np.float32), told, sender_of(1, index))
+        roles.encode((START.weights + update).astype(np.float32), told, sender_of(1, index))
         for index, update in enumerate(updates)
     ]
 
 
-def added(both: Halves, updates: np.ndarray) -> np.ndarray:
-    following, _ = both.aggregate(reports_of(both, updates), START)
+def added(roles: Roles, updates: np.ndarray) -> np.ndarray:
+    following, _ = roles.aggregate(reports_of(roles, updates), START)
     return following.weights - START.weights.astype(np.float64)
 
 
 def test_at_the_papers_settings_a_round_adds_the_mean_change_with_next_to_no_noise() -> None:
     """With alpha 1 and ten digits, noise is about 1e-10."""
     updates = np.random.default_rng(0).normal(0, 0.01, (4, 650))
-    both = halves(alpha=1.0, clip=1.0, precision=10)
-    np.testing.assert_allclose(added(both, updates), updates.mean(axis=0), atol=1e-6)
+    roles = roles_of(alpha=1.0, clip=1.0, precision=10)
+    np.testing.assert_allclose(added(roles, updates), updates.mean(axis=0), atol=1e-6)
 
 
 def test_changes_are_clipped_coordinate_by_coordinate() -> None:
     updates = np.random.default_rng(0).normal(0, 1, (4, 650))
-    both = halves(alpha=1.0, clip=0.25, precision=10)
+    roles = roles_of(alpha=1.0, clip=0.25, precision=10)
     expected = np.clip(updates, -0.25, 0.25).mean(axis=0)
-    np.testing.assert_allclose(added(both, updates), expected, atol=1e-6)
+    np.testing.assert_allclose(added(roles, updates), expected, atol=1e-6)
 
 
 def test_numbers_are_replaced_as_by_the_exponential_mechanism() -> None:
     """P(v'|v) = e^(-alpha |v - v'|/2)/(their sum over v'), for v = 1 in steps of 0.1, c = 0.3."""
-    both = halves(alpha=1.0, clip=0.3, precision=1)
-    reports = reports_of(both, np.full((80, 650), 0.1))
+    roles = roles_of(alpha=1.0, clip=0.3, precision=1)
+    reports = reports_of(roles, np.full((80, 650), 0.1))
     numbers = np.concatenate([np.frombuffer(r.payload, np.uint8).astype(int) - 3 for r in reports])
     weights = np.exp(-np.abs(np.arange(-3, 4) - 1) / 2)
     expected = weights / weights.sum() * numbers.size

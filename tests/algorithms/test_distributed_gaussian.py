@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of, senders_of
+from clients import Roles, sender_of, senders_of
 from documents import check_run, document
 
 import fedldp
@@ -42,18 +42,18 @@ def epsilon_of_run(config: Any, adversary: str = "summing-server") -> float:
     return float(lines(config)["client-run", adversary]["epsilon"])
 
 
-def reports_of(both: Halves, updates: np.ndarray, *, start: np.ndarray = START) -> list[Report]:
+def reports_of(roles: Roles, updates: np.ndarray, *, start: np.ndarray = START) -> list[Report]:
     told = publish_weights(State(weights=start))
     return [
-        both.encode((start + update).astype(np.float32), told, sender_of(1, index))
+        roles.encode((start + update).astype(np.float32), told, sender_of(1, index))
         for index, update in enumerate(updates)
     ]
 
 
 def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
     """Return a round's change of the weights, given each client's change."""
-    both = Halves(config_of(num_clients=len(updates), **settings), PROBLEM)
-    following, _ = both.aggregate(reports_of(both, updates), State(weights=START))
+    roles = Roles(config_of(num_clients=len(updates), **settings), PROBLEM)
+    following, _ = roles.aggregate(reports_of(roles, updates), State(weights=START))
     return following.weights - START.astype(np.float64)
 
 
@@ -98,43 +98,43 @@ def test_a_rate_of_the_server_scales_the_mean_change() -> None:
 
 
 def test_a_sum_gives_what_its_reports_give_one_by_one() -> None:
-    both = Halves(config_of(num_clients=6), PROBLEM)
-    summing = both.config.algorithm(PROBLEM).summing()
+    roles = Roles(config_of(num_clients=6), PROBLEM)
+    summing = roles.config.algorithm(PROBLEM).summing()
     assert summing is not None
-    assert both.config.composition.channel.kind == "sum"
-    reports = reports_of(both, some_updates(6, 0.3))
+    assert roles.config.composition.channel.kind == "sum"
+    reports = reports_of(roles, some_updates(6, 0.3))
     words = sum(summing.words(report).astype(np.uint64) for report in reports)
     summed = summing.total(1, np.asarray(words) % 2**summing.bits, 6)
     start = State(weights=START)
     np.testing.assert_array_equal(
-        both.aggregate(reports, start)[0].weights, both.aggregate([summed], start)[0].weights
+        roles.aggregate(reports, start)[0].weights, roles.aggregate([summed], start)[0].weights
     )
     with pytest.raises(RunError, match="no report"):
-        both.aggregate([])
+        roles.aggregate([])
 
 
 def test_many_reports_are_each_that_of_the_client_alone() -> None:
-    both = Halves(config_of(), PROBLEM)
+    roles = Roles(config_of(), PROBLEM)
     told = publish_weights(State(weights=START))
     trained = (START + some_updates(9, 2.0) * np.linspace(0, 1, 9)[:, None]).astype(np.float32)
     trained[4, 17] = np.nan
     trained[5] = 3e38
 
-    together = both.encoder()(  # type: ignore[attr-defined]
+    together = roles.encoder()(  # type: ignore[attr-defined]
         Sensitive(Update(rows=trained.copy())), told, senders_of([1] * 9)
     )
     for index, report in enumerate(together):
-        assert report == both.encode(trained[index], told, sender_of(1, index))
+        assert report == roles.encode(trained[index], told, sender_of(1, index))
 
 
 def test_an_update_that_is_not_finite_is_a_change_of_nothing_with_all_its_noise() -> None:
-    both = Halves(config_of(), PROBLEM)
+    roles = Roles(config_of(), PROBLEM)
     told = publish_weights(State(weights=START))
     spoilt = START.copy()
     spoilt[3] = np.inf
-    reports = [both.encode(each, told, sender_of(1, 0)) for each in (spoilt, None, START)]
+    reports = [roles.encode(each, told, sender_of(1, 0)) for each in (spoilt, None, START)]
     assert reports[0] == reports[1] == reports[2]
-    words = both.encoder().release.mechanism.unpack(reports[0].payload)  # type: ignore[attr-defined]
+    words = roles.encoder().release.mechanism.unpack(reports[0].payload)  # type: ignore[attr-defined]
     assert len(set(words.tolist())) > 500
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, client_of, sender_of, trained
+from clients import Roles, client_of, sender_of, trained
 from neighbours import SMALL
 
 import fedldp
@@ -77,17 +77,17 @@ of_nan = pytest.mark.parametrize("name", [name for name in SETTINGS if name != "
 """DP-SGD ignores gradients that are not finite."""
 
 
-def halves_of(name: str) -> Halves:
+def roles_of(name: str) -> Roles:
     system = name.partition(",")[0]
-    return Halves(from_mapping({**SMALL, "system": system, **SETTINGS[name]}), PROBLEM)
+    return Roles(from_mapping({**SMALL, "system": system, **SETTINGS[name]}), PROBLEM)
 
 
-def told(both: Halves, size: float = 3e38) -> Broadcast:
+def told(roles: Roles, size: float = 3e38) -> Broadcast:
     """Return the hostile broadcast, in which all weights but two are 0."""
-    weights = np.zeros(both.layout.size, np.float32)
-    dense = weights[: both.layout.sizes[0]].reshape(both.layout.shapes[0])
+    weights = np.zeros(roles.layout.size, np.float32)
+    dense = weights[: roles.layout.sizes[0]].reshape(roles.layout.shapes[0])
     dense[CLASS, [FIRST, SECOND]] = size
-    return replace(both.broadcast, weights=weights)
+    return replace(roles.broadcast, weights=weights)
 
 
 def examples_with(pixel: float, *, label: int = CLASS) -> Examples:
@@ -100,9 +100,9 @@ def examples_with(pixel: float, *, label: int = CLASS) -> Examples:
     return Examples(features.reshape(COUNT, 1, 8, 8), labels)
 
 
-def reports(both: Halves, pixels: list[float], *, label: int = CLASS) -> Iterator[Report]:
+def reports(roles: Roles, pixels: list[float], *, label: int = CLASS) -> Iterator[Report]:
     for pixel in pixels:
-        yield both.report(told(both), client_of(examples_with(pixel, label=label)))
+        yield roles.report(told(roles), client_of(examples_with(pixel, label=label)))
 
 
 DARK, BRIGHT = [0.0, 0.05, 0.1], [0.2, 0.6, 1.0]
@@ -115,12 +115,12 @@ def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> 
 
     The accuracy's dependence on a pixel, which priority by sensitivity releases, does change.
     """
-    both = halves_of(name)
+    roles = roles_of(name)
     for pixels, finite in ((DARK, True), (BRIGHT, name == "dp_sgd")):
         for pixel in pixels:
-            found = trained(both.step, told(both), client_of(examples_with(pixel)))
+            found = trained(roles.local_update, told(roles), client_of(examples_with(pixel)))
             assert np.isfinite(found).all() == finite, "or this test shows nothing"
-    sent = list(reports(both, [*DARK, *BRIGHT]))
+    sent = list(reports(roles, [*DARK, *BRIGHT]))
     assert len({report.payload for report in sent}) == 1
     assert all(report == sent[0] for report in sent)
 
@@ -128,26 +128,26 @@ def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> 
 @of_nan
 def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
     """The same holds for any examples, including some of another class."""
-    both = halves_of(name)
-    public = both.encode(None, told(both), sender_of(COUNT))
+    roles = roles_of(name)
+    public = roles.encode(None, told(roles), sender_of(COUNT))
     for label in (CLASS, CLASS + 1):
         for pixel in BRIGHT:
             client = client_of(examples_with(pixel, label=label))
-            assert not np.isfinite(trained(both.step, told(both), client)).all()
-        for report in reports(both, BRIGHT, label=label):
+            assert not np.isfinite(trained(roles.local_update, told(roles), client)).all()
+        for report in reports(roles, BRIGHT, label=label):
             assert report == public
-    same: Any = told(both).weights
-    if isinstance(both.config, priority):
+    same: Any = told(roles).weights
+    if isinstance(roles.config, priority):
         same = Update(rows=same[None], aux={"importance": np.zeros((1, 64))})
-    assert public == both.encode(same, told(both), sender_of(COUNT))
+    assert public == roles.encode(same, told(roles), sender_of(COUNT))
 
 
 @every_system
 def test_an_answer_has_one_length_whatever_training_gives(name: str) -> None:
-    both = halves_of(name)
+    roles = roles_of(name)
     lengths = set()
     for label in (CLASS, CLASS + 1):
-        for report in reports(both, [*DARK, *BRIGHT], label=label):
+        for report in reports(roles, [*DARK, *BRIGHT], label=label):
             lengths.add((len(report.payload), report.num_messages, report.weight, report.client))
     assert len(lengths) == 1
 
@@ -155,18 +155,18 @@ def test_an_answer_has_one_length_whatever_training_gives(name: str) -> None:
 # The client's own policy
 
 
-def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Report | Refusal:
+def answered(roles: Roles, weights: np.ndarray, step: Any, folder: Path) -> Report | Refusal:
     """Return a client's answer, in bytes, to a request with these weights."""
     runtime = ClientRuntime.of_one(
         index=0,
         examples=examples_with(1.0),
-        role=ClientRole(local_update=step, encoder=both.encoder()),
-        policy=Policy(run="run", rounds=both.config.rounds, phases=1, layout=both.layout),
+        role=ClientRole(local_update=step, encoder=roles.encoder()),
+        policy=Policy(run="run", rounds=roles.config.rounds, phases=1, layout=roles.layout),
         keys=SimulationKeys(0, 0),
         store=FolderStore(folder, "run"),
         ledgers=MemoryLedger(),
     )
-    request = RoundRequest(run="run", phase=0, broadcast=replace(both.broadcast, weights=weights))
+    request = RoundRequest(run="run", phase=0, broadcast=replace(roles.broadcast, weights=weights))
     return read_reply_to(request, runtime.answer(pack_request(request)))
 
 
@@ -179,16 +179,16 @@ def never(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Any]:
 def test_a_client_refuses_such_weights_before_it_looks_at_an_example(
     name: str, size: float, tmp_path: Path
 ) -> None:
-    both = halves_of(name)
-    found = answered(both, told(both, size).weights, never, tmp_path)
+    roles = roles_of(name)
+    found = answered(roles, told(roles, size).weights, never, tmp_path)
     assert found == Refusal(round=1, reason=Reason.OUT_OF_RANGE)
 
 
 @every_system
 def test_a_client_answers_the_largest_weights_that_it_agreed_to(name: str, tmp_path: Path) -> None:
-    both = halves_of(name)
-    weights = told(both, LARGEST_WEIGHT).weights
-    assert isinstance(answered(both, weights, both.step, tmp_path), Report)
+    roles = roles_of(name)
+    weights = told(roles, LARGEST_WEIGHT).weights
+    assert isinstance(answered(roles, weights, roles.local_update, tmp_path), Report)
 
 
 # A simulation shows it to its user
@@ -209,8 +209,8 @@ def test_a_simulation_stops_in_one_line_where_training_gives_nan(system: str) ->
 @pytest.mark.parametrize("system", OVERFLOWING)
 def test_at_a_site_nobody_does(system: str, tmp_path: Path) -> None:
     config = fedldp.recipe(f"{system}-digits", model="mlp", learning_rate=1e30, rounds=2)
-    both = Halves(config, Problem((1, 8, 8), 10, 1437))
-    weights = trained(both.step, both.broadcast, client_of(examples_with(1.0)))
+    roles = Roles(config, Problem((1, 8, 8), 10, 1437))
+    weights = trained(roles.local_update, roles.broadcast, client_of(examples_with(1.0)))
     assert not np.isfinite(weights).all()
-    found = answered(both, both.first.weights, both.step, tmp_path)
-    assert found == both.encode(None, both.broadcast, sender_of(COUNT))
+    found = answered(roles, roles.first.weights, roles.local_update, tmp_path)
+    assert found == roles.encode(None, roles.broadcast, sender_of(COUNT))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Halves, client_of, trained
+from clients import Roles, client_of, trained
 from torch.nn import functional
 
 from fedldp.accounting.numerics.bits import bits_epsilon
@@ -58,8 +58,8 @@ def config(**changes: Any) -> RunConfig:
     return ldpfl(**{**settings, **changes})
 
 
-def built(settings: RunConfig) -> tuple[Halves, Codes]:
-    return Halves(settings, PROBLEM), local_of(settings).codes(PROBLEM, CPU)
+def built(settings: RunConfig) -> tuple[Roles, Codes]:
+    return Roles(settings, PROBLEM), local_of(settings).codes(PROBLEM, CPU)
 
 
 def unpacked(settings: RunConfig, packed: np.ndarray) -> np.ndarray:
@@ -83,8 +83,8 @@ def test_bits_are_the_codes_of_the_encoders_features_where_nothing_flips(
 ) -> None:
     # At so large a budget the symmetric variant flips a bit with probability e^-32.
     settings = config(encoder="public", randomisation="symmetric", epsilon=1e9)
-    both, codes = built(settings)
-    broadcast = both.broadcast
+    roles, codes = built(settings)
+    broadcast = roles.broadcast
     kept = codes.for_training(broadcast, client())
     net = from_public(broadcast, bits_of(settings).architecture(PROBLEM))
     expected = bits_of(settings).code.encode(net.features(OWN.features, CPU))
@@ -100,8 +100,8 @@ def test_bits_are_the_codes_of_the_encoders_features_where_nothing_flips(
 def test_bits_flip_as_often_as_theorem_2_says(client: Callable[..., Client], alpha: float) -> None:
     quiet = config(encoder="public", randomisation="symmetric", epsilon=1e9)
     noisy = config(encoder="public", alpha=alpha)
-    both, codes = built(quiet)
-    broadcast, one, other = both.broadcast, client(0), client(1)
+    roles, codes = built(quiet)
+    broadcast, one, other = roles.broadcast, client(0), client(1)
     true = unpacked(quiet, codes.for_training(broadcast, one)["bits"])
     same = replace(one, store=other.store)  # the same client with an empty disk
     found = unpacked(noisy, built(noisy)[1].for_training(broadcast, same)["bits"])
@@ -117,8 +117,8 @@ def test_bits_flip_as_often_as_theorem_2_says(client: Callable[..., Client], alp
 def test_a_client_draws_once_and_trains_an_encoder_of_its_own(
     client: Callable[..., Client], tmp_path: Path
 ) -> None:
-    both, codes = built(config(label_epsilon=2.0))
-    broadcast = both.broadcast
+    roles, codes = built(config(label_epsilon=2.0))
+    broadcast = roles.broadcast
     assert broadcast.public == {}
     first = codes.for_training(broadcast, client(round=1))
     later = codes.for_training(replace(broadcast, round=2), client(round=2))
@@ -141,9 +141,9 @@ def test_the_encoder_is_trained_on_nine_tenths_and_never_on_the_test(
         return train(net, examples, **options)
 
     monkeypatch.setattr("fedldp.training.feature_net.train", watch)
-    both, codes = built(config())
-    codes.for_training(both.broadcast, client())
-    codes.for_test(both.broadcast, client(), DIGITS.test)
+    roles, codes = built(config())
+    codes.for_training(roles.broadcast, client())
+    codes.for_test(roles.broadcast, client(), DIGITS.test)
     (trained,) = seen
     assert len(trained) == 180
     rows = {row.tobytes() for row in trained.features}
@@ -156,15 +156,15 @@ def test_an_own_encoder_that_diverges_gives_features_of_zeros(
 ) -> None:
     """A refusal would reveal something, and so would any output that no other example gives."""
     settings = config(randomisation="symmetric", epsilon=1e9)
-    both, codes = built(settings)
+    roles, codes = built(settings)
     own = client(examples=Examples(OWN.features * np.float32(3e38), OWN.labels))
     for kept in (
-        codes.for_training(both.broadcast, own),
-        codes.for_test(both.broadcast, own, DIGITS.test),
+        codes.for_training(roles.broadcast, own),
+        codes.for_test(roles.broadcast, own, DIGITS.test),
     ):
         assert kept["bits"].size
         assert not unpacked(settings, kept["bits"]).any()
-    assert np.isfinite(trained(both.step, both.broadcast, own)).all()
+    assert np.isfinite(trained(roles.local_update, roles.broadcast, own)).all()
 
 
 def test_labels_are_true_without_a_budget_and_randomised_with_one(
@@ -188,14 +188,14 @@ def test_training_is_that_of_the_optimizer_on_the_kept_bits(
     client: Callable[..., Client], optimizer: str
 ) -> None:
     settings = config(encoder="public", local_epochs=2, optimizer=optimizer)
-    both, codes = built(settings)
-    broadcast = both.broadcast
+    roles, codes = built(settings)
+    broadcast = roles.broadcast
     own = client()
-    found = trained(both.step, broadcast, own)
+    found = trained(roles.local_update, broadcast, own)
     kept = codes.for_training(broadcast, own)
     inputs = torch.from_numpy(unpacked(settings, kept["bits"]).astype(np.float32))
     labels = torch.from_numpy(kept["labels"])
-    weights = [torch.tensor(w) for w in both.layout.split(broadcast.weights).values()]
+    weights = [torch.tensor(w) for w in roles.layout.split(broadcast.weights).values()]
     for weight in weights:
         weight.requires_grad_()
     method = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](weights, lr=0.05)
@@ -214,10 +214,10 @@ def test_training_is_that_of_the_optimizer_on_the_kept_bits(
 def test_a_report_holds_the_global_networks_weights_and_nothing_else(
     client: Callable[..., Client],
 ) -> None:
-    both, _ = built(config())
-    report = both.report(both.broadcast, client())
+    roles, _ = built(config())
+    report = roles.report(roles.broadcast, client())
     size = 240 * 64 + 64 + 640 + 10
-    assert both.layout.size == report.size == size
+    assert roles.layout.size == report.size == size
     assert report.uplink_bits == 32 * size
     assert (report.weight, report.epsilon, report.client) == (None, None, None)
 
@@ -226,8 +226,8 @@ def test_a_report_holds_the_global_networks_weights_and_nothing_else(
 
 
 def scores(settings: RunConfig, client: Callable[..., Client]) -> list[Any]:
-    both, _ = built(settings)
-    broadcast = both.broadcast
+    roles, _ = built(settings)
+    broadcast = roles.broadcast
     tester = settings.algorithm(PROBLEM).tester(CPU)
     return [tester(broadcast, client(index), DIGITS.test) for index in range(settings.num_clients)]
 
@@ -267,9 +267,9 @@ def test_a_client_notes_how_its_own_network_does_and_shows_it_only_with_its_scor
     with torch.no_grad():
         classes = net.eval()(torch.from_numpy(OWN.features[held_out])).argmax(1).numpy()
     assert found == (classes == OWN.labels[held_out]).sum() > 4
-    both, codes = built(config())
+    roles, codes = built(config())
     known = client(7)
-    codes.for_training(both.broadcast, known)
+    codes.for_training(roles.broadcast, known)
     body = dict(known.store.arrays("encoder", dict))
     del body["own right"]  # as in a folder from before it was recorded
     older = client(8)
@@ -324,7 +324,7 @@ def test_a_public_data_set_is_read_from_the_data_folder_of_the_run(tmp_path: Pat
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedldp.training.public_encoder.load_dataset", spy)
-        broadcast = Halves(settings, problem).broadcast
+        broadcast = Roles(settings, problem).broadcast
     assert seen == [tmp_path]
     assert all(name.startswith("encoder.") for name in broadcast.public)
 

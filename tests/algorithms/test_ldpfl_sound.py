@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Halves, client_of
+from clients import Roles, client_of
 from clients import trained as trained_by
 from torch.nn import functional
 
@@ -42,8 +42,8 @@ def config(**changes: Any) -> Settings:
     return ldpfl_sound(**{**settings, **changes})
 
 
-def built(settings: Settings) -> Halves:
-    return Halves(settings, PROBLEM)
+def built(settings: Settings) -> Roles:
+    return Roles(settings, PROBLEM)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def broadcast(settings: Settings, round: int = 1) -> Broadcast:
 
 
 def trained(settings: Settings, own: Client, *, round: int = 1) -> np.ndarray:
-    return trained_by(built(settings).step, broadcast(settings, round), own)
+    return trained_by(built(settings).local_update, broadcast(settings, round), own)
 
 
 def features_of(settings: Settings, examples: Examples) -> np.ndarray:
@@ -115,7 +115,7 @@ def test_every_example_is_randomised_once_in_the_run(
         def aggregate(self, size: int) -> Any:
             return mechanism.aggregate(size)
 
-    step = replace(built(settings).step, mechanism=Watching())
+    step = replace(built(settings).local_update, mechanism=Watching())
     for round in (1, 2, 3):
         trained_by(step, replace(start, round=round), client(round=round))
     assert len(seen) == len(OWN)
@@ -133,7 +133,7 @@ def test_a_round_that_is_asked_for_again_is_answered_the_same(
     client: Callable[..., Client],
 ) -> None:
     settings, own = config(), client()
-    step = built(settings).step
+    step = built(settings).local_update
     first = trained_by(step, broadcast(settings), own)
     other = replace(broadcast(settings), weights=np.zeros(1280, np.float32))
     np.testing.assert_array_equal(trained_by(step, other, own), first)
@@ -180,7 +180,7 @@ def test_an_example_that_is_not_finite_is_used_like_one_without_a_slope(
         settings = config(rounds=1, model=model)
         told = built(settings).broadcast
         found, expected = (
-            trained_by(built(settings).step, told, client(Examples(images, OWN.labels)))
+            trained_by(built(settings).local_update, told, client(Examples(images, OWN.labels)))
             for images in (features, flat)
         )
         assert np.isfinite(found).all()
@@ -190,9 +190,9 @@ def test_an_example_that_is_not_finite_is_used_like_one_without_a_slope(
 
 def test_any_model_of_the_features_can_be_trained(client: Callable[..., Client]) -> None:
     settings = config(model="mlp_64", rounds=1)
-    both = built(settings)
-    report = both.report(both.broadcast, client())
-    assert report.size == both.layout.size == 128 * 64 + 64 + 640 + 10
+    roles = built(settings)
+    report = roles.report(roles.broadcast, client())
+    assert report.size == roles.layout.size == 128 * 64 + 64 + 640 + 10
 
 
 # The test

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 
 import fedldp
 from fedldp.accounting.guarantees import DISCRETE
@@ -36,13 +36,13 @@ def noise_of(config: nbafl) -> NbaflNoise:
     return config.composition.calibration.noise(DIGITS)
 
 
-def halves(config: nbafl) -> Halves:
-    return Halves(config, DIGITS)
+def roles_of(config: nbafl) -> Roles:
+    return Roles(config, DIGITS)
 
 
 def report_of(config: nbafl, weights: np.ndarray, *, index: int = 0) -> Report:
     told = Broadcast(round=1, weights=START)
-    return halves(config).encode(weights.astype(np.float32), told, sender_of(7, index))
+    return roles_of(config).encode(weights.astype(np.float32), told, sender_of(7, index))
 
 
 def values_of(config: nbafl, report: Report) -> np.ndarray:
@@ -79,14 +79,14 @@ def test_the_server_averages_and_adds_its_own_noise() -> None:
     config = config_of(exposures=1, epsilon=1.0, num_clients=3, rounds=10)
     reports = [report_of(config, START * k, index=k) for k in range(3)]
     sent = np.mean([values_of(config, report) for report in reports], axis=0)
-    following, _ = halves(config).aggregate(reports, State(weights=START))
+    following, _ = roles_of(config).aggregate(reports, State(weights=START))
     scale = math.sqrt(2 * math.log(1.25 / 0.01)) * 2 * 2.0 / 479  # 479 = 1437 // 3
     sigma = scale * math.sqrt(100 - 3) / 3
     assert np.std(following.weights - sent) == pytest.approx(sigma, rel=0.1)
     quiet = config.changed(exposures=10)
     reports = [report_of(quiet, START, index=k) for k in range(3)]
     np.testing.assert_allclose(
-        halves(quiet).aggregate(reports, State(weights=START))[0].weights,
+        roles_of(quiet).aggregate(reports, State(weights=START))[0].weights,
         np.mean([values_of(quiet, report) for report in reports], axis=0),
         atol=1e-6,
     )

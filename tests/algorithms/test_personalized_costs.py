@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves
+from clients import Roles
 from hypothesis import given
 from hypothesis import strategies as st
 from personalized_settings import DIGITS, SIZE, config, noise
@@ -50,7 +50,7 @@ def test_the_statement_of_the_randomised_sign() -> None:
 def test_the_event_of_the_gaussian_has_the_sensitivity_of_the_clip() -> None:
     settings = config(clip=[1.0, 2.0, 200.0])
     for client, limit in enumerate((1.0, 2.0, 200.0)):
-        event = Halves(settings, DIGITS).encoder(client).event()
+        event = Roles(settings, DIGITS).encoder(client).event()
         assert isinstance(event, GaussianReport)
         mu = 2 * limit * math.sqrt(SIZE) / noise(settings).sigma(client)
         assert event.mu == pytest.approx(mu, rel=1e-4)
@@ -118,14 +118,14 @@ def test_every_client_pays_for_every_round_whatever_the_server_makes_of_it(
 def test_without_noise_nothing_is_claimed_and_nothing_holds(perturbation: str) -> None:
     settings = config(perturbation=perturbation, epsilon=None)
     assert settings.claim() is None
-    assert isinstance(Halves(settings, DIGITS).encoder().event(), InClear)
+    assert isinstance(Roles(settings, DIGITS).encoder().event(), InClear)
     assert {line["kind"] for line in lines(settings).values()} == {"none"}
 
 
 def test_the_sign_releases_bits_of_the_clients_own_epsilon() -> None:
     settings = config(perturbation="sign", clip=[1.0, 2.0, 4.0])
     for client in range(3):
-        event = Halves(settings, DIGITS).encoder(client).event()
+        event = Roles(settings, DIGITS).encoder(client).event()
         ratio = (1.0, 2.0, 4.0)[client] / noise(settings).sigma(client)
         assert isinstance(event, BinaryRandomizedResponse)
         assert event.epsilon == pytest.approx(math.log(ndtr(ratio) / ndtr(-ratio)), rel=1e-9)

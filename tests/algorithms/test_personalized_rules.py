@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, client_of, sender_of
+from clients import Roles, client_of, sender_of
 from mpmath import mp
 from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
@@ -28,15 +28,15 @@ from fedldp.simulation.plan import plan
 GIVEN = ((np.arange(SIZE) * 37 % 1001 - 500) / 100).astype(np.float32)
 
 
-def halves(settings: personalized) -> Halves:
-    return Halves(settings, DIGITS)
+def roles_of(settings: personalized) -> Roles:
+    return Roles(settings, DIGITS)
 
 
 def encoded(
     settings: personalized, client: int, values: np.ndarray = GIVEN, *, round: int = 1
 ) -> Report:
     told = Broadcast(round=round, weights=np.zeros(SIZE, np.float32))
-    return halves(settings).encode(values, told, sender_of(7, client, round=round))
+    return roles_of(settings).encode(values, told, sender_of(7, client, round=round))
 
 
 def decoded(settings: personalized, report: Report) -> np.ndarray:
@@ -129,7 +129,7 @@ def reports_of(settings: personalized, *, round: int = 1) -> list[Report]:
 
 def next_weights(settings: personalized, round: int = 1) -> tuple[np.ndarray, Any]:
     start = State(round=round, weights=np.full(SIZE, 7, np.float32))
-    following, metrics = halves(settings).aggregate(reports_of(settings, round=round), start)
+    following, metrics = roles_of(settings).aggregate(reports_of(settings, round=round), start)
     assert following.round == round + 1
     return following.weights, metrics
 
@@ -190,13 +190,13 @@ def test_the_sign_of_the_aggregate_is_zero_where_votes_are_even() -> None:
     ]
     start = State(weights=np.zeros(SIZE, np.float32))
     for aggregation, expected in (("mean", [1, 1, -1, -1]), ("weighted", [0, 1, -1, -1])):
-        system = halves(config(**shared, aggregation=aggregation))
+        system = roles_of(config(**shared, aggregation=aggregation))
         following, _ = system.aggregate(reports, start)
         assert following.weights[:4].tolist() == expected
         assert set(following.weights.tolist()) <= {-1.0, 0.0, 1.0}
     even = [replace(reports[0], client=c, payload=bits(votes[0])) for c in (0, 1)]
     against = [replace(reports[0], client=c, payload=bits([-1, -1, -1, 1])) for c in (2, 3)]
-    following, _ = halves(config(**shared)).aggregate(even + against, start)
+    following, _ = roles_of(config(**shared)).aggregate(even + against, start)
     assert following.weights[:4].tolist() == [0, 0, 0, 0]
 
 
@@ -213,7 +213,7 @@ def test_a_run_without_noise_is_algorithm_1_written_out() -> None:
         perturbation="none", epsilon=None, rounds=2, clip=0.4, num_examples=None, batch_size=1000
     )
     result = simulate(settings)
-    step, train = halves(settings).step, load_dataset("digits").train
+    step, train = roles_of(settings).local_update, load_dataset("digits").train
     stream = Stream.simulation(seed=0, round=0, client=SERVER, purpose="partition")
     members = partition(train.labels, 3, "iid", stream.generator())
     weights = np.zeros((10, 65))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
@@ -39,8 +39,8 @@ def config(**changes: Any) -> personalized_sound:
     return personalized_sound(**{**settings, **changes})
 
 
-def halves(settings: personalized_sound) -> Halves:
-    return Halves(settings, DIGITS)
+def roles_of(settings: personalized_sound) -> Roles:
+    return Roles(settings, DIGITS)
 
 
 def noise(settings: personalized_sound) -> PerRun:
@@ -58,7 +58,7 @@ def encoded(
 ) -> Report:
     told = Broadcast(round=round, weights=START)
     own = sender_of(7, client, round=round)
-    return halves(settings).encode(START + change.astype(np.float32), told, own)
+    return roles_of(settings).encode(START + change.astype(np.float32), told, own)
 
 
 def grid_values(settings: personalized_sound, report: Report) -> np.ndarray:
@@ -99,7 +99,7 @@ def test_the_reports_of_a_run_cost_a_client_its_budget_and_hardly_less(
 def test_clients_have_their_own_budget_and_clip() -> None:
     settings = config(client_delta=[1e-3, 1e-4, 1e-5], clip=[1.0, 2.0, 3.0])
     for client, (epsilon, delta) in enumerate([(1.0, 1e-3), (5.0, 1e-4), (10.0, 1e-5)]):
-        event = halves(settings).encoder(client).event()
+        event = roles_of(settings).encoder(client).event()
         assert isinstance(event, GaussianReport)
         spent = gaussian_epsilon(compose_mu([event.mu] * 4), delta)
         assert spent == pytest.approx(epsilon, rel=1e-4)
@@ -153,7 +153,7 @@ def test_the_unselected_send_nothing_and_pay_nothing() -> None:
         sent = [r for r, chosen in enumerate(selected, 1) if client in chosen]
         assert sum(result.ledger.history(result.run, client).values()) == len(sent)
         assert noise(settings).rounds_of(client) == len(sent)
-        event = halves(settings).encoder(client).event()
+        event = roles_of(settings).encoder(client).event()
         assert isinstance(event, GaussianReport)
         spent = gaussian_epsilon(compose_mu([event.mu] * len(sent)), 1e-5)
         assert spent == pytest.approx([1.0, 5.0, 10.0][client], rel=1e-4)
@@ -219,7 +219,7 @@ def test_reports_are_weighed_by_the_inverse_of_their_variance() -> None:
     precision = np.array([noise(settings).sigma(client) ** -2 for client in range(3)])
     values = np.array([grid_values(settings, report) for report in reports])
     expected = START + (precision / precision.sum()) @ values
-    following, _ = halves(settings).aggregate(reports, State(weights=START))
+    following, _ = roles_of(settings).aggregate(reports, State(weights=START))
     np.testing.assert_allclose(following.weights, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -252,7 +252,7 @@ def test_signs_are_post_processing_of_the_gaussian_report() -> None:
         found = np.unpackbits(np.frombuffer(payload, np.uint8), count=SIZE)
         np.testing.assert_array_equal(found, values >= 0)
         assert len(payload) == 82
-        events = [halves(settings).encoder(client).event() for settings in (whole, signs)]
+        events = [roles_of(settings).encoder(client).event() for settings in (whole, signs)]
         assert events[0] == events[1]
 
 
@@ -265,7 +265,7 @@ def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
     total = 0.0
     for round in range(1, rounds + 1):
         report = encoded(settings, 0, change, round=round)
-        following, _ = halves(settings).aggregate([report], State(round=round, weights=START))
+        following, _ = roles_of(settings).aggregate([report], State(round=round, weights=START))
         total += float((following.weights - START).mean())
     each = sigma * math.sqrt(math.pi / 2)
     expected = each * (2 * ndtr(change[0] / sigma) - 1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Halves, client_of, sender_of, trained
+from clients import Roles, client_of, sender_of, trained
 
 import fedldp
 from fedldp.algorithms.nbafl_noise import NbaflNoise
@@ -53,11 +53,11 @@ class Sent:
     """Return the noise on each weight that many clients with equal weights and importance send."""
 
     def __init__(self, config: priority, change: np.ndarray, count: int = 30) -> None:
-        halves = Halves(config, DIGITS)
-        encoder = halves.encoder()
+        roles = Roles(config, DIGITS)
+        encoder = roles.encoder()
         assert isinstance(encoder, Encoder)
         assert isinstance(encoder.release, UnevenRelease)
-        self.start = halves.broadcast
+        self.start = roles.broadcast
         self.layer = encoder.release.noisier.first_layer
         self.weights = self.start.weights + change.astype(np.float32)
         self.importance = variance_importance(
@@ -65,13 +65,11 @@ class Sent:
         )
         self.least = noise_of(config).mechanism(config.epsilon_high)
         ranked = Update(rows=self.weights[None], aux={"importance": self.importance[None]})
-        reports = [
-            halves.encode(ranked, self.start, sender_of(60, index)) for index in range(count)
-        ]
+        reports = [roles.encode(ranked, self.start, sender_of(60, index)) for index in range(count)]
         self.values = np.array(
             [np.frombuffer(report.payload, "<i4") * self.least.ball.step for report in reports]
         )
-        self.hidden = halves.layout.shapes[0][0]
+        self.hidden = roles.layout.shapes[0][0]
 
     def feature_deviations(self) -> np.ndarray:
         """Return the standard deviation of the noise on each feature's weights, shape (64,)."""
@@ -136,8 +134,8 @@ def ranked(step: RankingSgd, start: Broadcast, client: Client) -> tuple[np.ndarr
 def test_importance_comes_from_the_clients_own_weights_and_examples() -> None:
     for importance in ("variance", "sensitivity"):
         config = config_of(model="mlp", importance=importance)
-        halves = Halves(config, DIGITS)
-        step, start = halves.step, halves.broadcast
+        roles = Roles(config, DIGITS)
+        step, start = roles.local_update, roles.broadcast
         assert isinstance(step, RankingSgd)
         weights, found = ranked(step, start, client_of(examples()))
         own = trained(step.training, start, client_of(examples()))
@@ -151,7 +149,7 @@ def test_importance_comes_from_the_clients_own_weights_and_examples() -> None:
             noise = np.abs(np.random.default_rng(1).normal(size=10**6)).mean()
             shift = noise_of(config).uplink_sigma(config.epsilon_low) * noise
             model = step.training.model
-            load_weights(model, halves.layout, weights)
+            load_weights(model, roles.layout, weights)
             cpu = torch.device("cpu")
             expected = sensitivity_importance(model, examples(), shift, cpu)
             flipped = Examples(examples().features[::-1].copy(), examples().labels)
@@ -236,13 +234,13 @@ def test_nonsense_is_refused_in_one_line(settings: dict[str, Any], match: str) -
 
 def test_clients_rank_after_the_sgd_that_the_settings_say() -> None:
     config = config_of(rounds=4, rate_schedule="linear", gradient_clip=0.1)
-    halves, plain = Halves(config, DIGITS), Halves(config_of(rounds=4), DIGITS)
-    start, client = replace(halves.broadcast, round=3), client_of(examples(), round=3)
-    assert isinstance(halves.step, RankingSgd)
-    assert isinstance(plain.step, RankingSgd)
-    weights, _ = ranked(halves.step, start, client)
-    np.testing.assert_array_equal(weights, trained(halves.step.training, start, client))
-    others, _ = ranked(plain.step, start, client)
+    roles, plain = Roles(config, DIGITS), Roles(config_of(rounds=4), DIGITS)
+    start, client = replace(roles.broadcast, round=3), client_of(examples(), round=3)
+    assert isinstance(roles.local_update, RankingSgd)
+    assert isinstance(plain.local_update, RankingSgd)
+    weights, _ = ranked(roles.local_update, start, client)
+    np.testing.assert_array_equal(weights, trained(roles.local_update.training, start, client))
+    others, _ = ranked(plain.local_update, start, client)
     moved = [np.linalg.norm(found - start.weights) for found in (weights, others)]
     assert 0 < moved[0] < moved[1] / 2  # half the rate in round 3 of 4, and shorter slopes
 
@@ -254,14 +252,14 @@ def convolution(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
 
 
 def test_the_first_layer_is_that_of_the_model_that_trains() -> None:
-    halves = Halves(config_of(model="mlp"), DIGITS)
-    encoder, step = halves.encoder(), halves.step
+    roles = Roles(config_of(model="mlp"), DIGITS)
+    encoder, step = roles.encoder(), roles.local_update
     assert isinstance(encoder, Encoder)
     assert isinstance(encoder.release, UnevenRelease)
     assert isinstance(step, RankingSgd)
     layer = encoder.release.noisier.first_layer
     assert isinstance(layer, FirstLayer)
     assert layer == step.first_layer
-    assert layer.layout == halves.layout
-    assert halves.broadcast.weights.size == layer.layout.size
+    assert layer.layout == roles.layout
+    assert roles.broadcast.weights.size == layer.layout.size
     assert read_weights(step.training.model).size == layer.layout.size

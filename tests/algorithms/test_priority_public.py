@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,8 +35,8 @@ def config_of(**changes: Any) -> priority_public:
     return config
 
 
-def halves(config: priority_public) -> Halves:
-    return Halves(config, DIGITS)
+def roles_of(config: priority_public) -> Roles:
+    return Roles(config, DIGITS)
 
 
 def known(round: int = 4, *, seed: int = 0) -> State:
@@ -60,10 +60,10 @@ def noise_of(
     config: priority_public, state: State, weights: np.ndarray, count: int = 40
 ) -> np.ndarray:
     """Return the deviation of each feature's noise, shape (64,), over the reports of clients."""
-    both, step = halves(config), config.algorithm(DIGITS).release(0).mechanism.ball.step
-    told = both.server.publish(state)
+    roles, step = roles_of(config), config.algorithm(DIGITS).release(0).mechanism.ball.step
+    told = roles.server.publish(state)
     sent = [
-        np.frombuffer(both.encode(weights, told, sender_of(7, index)).payload, "<i4") * step
+        np.frombuffer(roles.encode(weights, told, sender_of(7, index)).payload, "<i4") * step
         for index in range(count)
     ]
     first = np.array(sent)[:, : HIDDEN * FEATURES].reshape(count, HIDDEN, FEATURES)
@@ -81,7 +81,7 @@ def test_a_whole_run_keeps_its_budget(
     epsilon: float, delta: float, rounds: int, clip: float
 ) -> None:
     config = config_of(epsilon=epsilon, delta=delta, rounds=rounds, clip=clip, num_clients=2)
-    event = halves(config).encoder().event()
+    event = roles_of(config).encoder().event()
     assert isinstance(event, GaussianReport)
     spent = gaussian_epsilon(event.mu * math.sqrt(rounds), delta)
     assert spent <= epsilon
@@ -133,7 +133,7 @@ def test_the_mask_is_the_broadcasts_and_no_clients(noisier: str) -> None:
 
 def test_in_the_first_round_nobody_gets_more() -> None:
     config = config_of(noisier_share=1.0, noise_ratio=5.0)
-    first = halves(config).first
+    first = roles_of(config).first
     assert not picked_in(config, first).any()
     assert picked_in(config, replace(first, round=2)).all()
 
@@ -142,10 +142,10 @@ def test_the_servers_step_uses_public_values_only() -> None:
     """The server reads reports and its own state: equal ones give an equal next broadcast."""
     config = config_of()
     first, second = (
-        halves(config).aggregate(reports_of(config, known(), np.zeros(SIZE), 3), known())[0]
+        roles_of(config).aggregate(reports_of(config, known(), np.zeros(SIZE), 3), known())[0]
         for _ in range(2)
     )
-    told = halves(config).server.publish(first)
+    told = roles_of(config).server.publish(first)
     assert set(told.public) == {"importance", "precision"}
     for name in ("importance", "precision"):
         np.testing.assert_array_equal(first.arrays[name], second.arrays[name])
@@ -162,11 +162,11 @@ def reports_of(
     count: int,
     seed: int = 0,
 ) -> list[Report]:
-    both = halves(config)
-    told = both.server.publish(state)
+    roles = roles_of(config)
+    told = roles.server.publish(state)
     weights = (told.weights + change).astype(np.float32)
     return [
-        both.encode(weights, told, sender_of(7, index, seed=seed, round=told.round))
+        roles.encode(weights, told, sender_of(7, index, seed=seed, round=told.round))
         for index in range(count)
     ]
 
@@ -179,9 +179,9 @@ def test_importance_estimates_the_square_change_without_bias(send: str) -> None:
     state = replace(state, arrays=unknown)
     change = np.zeros(SIZE)
     change[: HIDDEN * FEATURES] = np.tile(np.linspace(0, 2, FEATURES), HIDDEN)
-    both, found = halves(config), []
+    roles, found = roles_of(config), []
     for seed in range(60):
-        following, _ = both.aggregate(reports_of(config, state, change, 2, seed=seed), state)
+        following, _ = roles.aggregate(reports_of(config, state, change, 2, seed=seed), state)
         found.append(following.arrays["importance"])
     estimates = np.array(found)
     error = estimates.std(axis=0) / math.sqrt(len(found))
@@ -196,7 +196,7 @@ def test_rounds_are_averaged_by_the_precision_of_their_noise() -> None:
     config = config_of(noisier_share=0.5, noise_ratio=2.0, clip=100.0, epsilon=1e8)
     before = known()
     change = np.full(SIZE, 0.5)
-    after, _ = halves(config).aggregate(reports_of(config, before, change, 2), before)
+    after, _ = roles_of(config).aggregate(reports_of(config, before, change, 2), before)
     noisy = picked_in(config, before)
     share = np.where(noisy, 1 / 16, 1.0)
     np.testing.assert_allclose(after.arrays["precision"], 1 + share)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -21,14 +21,14 @@ PROBLEM = Problem((1, 8, 8), 10, 1437)
 
 def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
     """Return a round's change of the weights, given each client's change."""
-    both = Halves(fedldp.recipe("privunit-fl-digits", **settings), PROBLEM)
+    roles = Roles(fedldp.recipe("privunit-fl-digits", **settings), PROBLEM)
     start = State(weights=np.linspace(-1, 1, 650).astype(np.float32))
     told = publish_weights(start)
     reports = [
-        both.encode((start.weights + update).astype(np.float32), told, sender_of(1, index))
+        roles.encode((start.weights + update).astype(np.float32), told, sender_of(1, index))
         for index, update in enumerate(updates)
     ]
-    following, _ = both.aggregate(reports, start)
+    following, _ = roles.aggregate(reports, start)
     return following.weights - start.weights.astype(np.float64)
 
 
@@ -77,13 +77,13 @@ def test_a_target_for_the_run_is_met() -> None:
 
 
 def test_shuffled_messages_are_not_for_this_server() -> None:
-    both = Halves(fedldp.recipe("privunit-fl-digits"), PROBLEM)
+    roles = Roles(fedldp.recipe("privunit-fl-digits"), PROBLEM)
     messages = Shuffled(
         round=1, size=650, chunk=1, positions=np.zeros(1, np.int64),
         bits=np.zeros((1, 1), np.uint8), arrival_seconds=np.zeros(1),
     )  # fmt: skip
     with pytest.raises(RunError, match="not shuffled"):
-        both.aggregate([messages])
+        roles.aggregate([messages])
 
 
 @pytest.mark.parametrize(

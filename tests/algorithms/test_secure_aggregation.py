@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.composition import Algorithm
@@ -48,8 +48,8 @@ class Wire:
     Clients are made anew for every request, as after a restart; their files are in ``folder``.
     """
 
-    def __init__(self, halves: Halves, folder: Path) -> None:
-        self.halves, self.folder = halves, folder
+    def __init__(self, roles: Roles, folder: Path) -> None:
+        self.roles, self.folder = roles, folder
         self.seen: dict[Phase, dict[int, bytes]] = {phase: {} for phase in Phase}
         self.told: dict[Phase, Broadcast] = {}
 
@@ -64,17 +64,17 @@ class Wire:
             yield report
 
     def answer(self, index: int, phase: int, broadcast: Broadcast) -> Report:
-        own = weights_of(index, self.halves.layout.size if phase == Phase.MASKED_INPUT else 0)
+        own = weights_of(index, self.roles.layout.size if phase == Phase.MASKED_INPUT else 0)
         sender = sender_of(
             1, index, round=broadcast.round, phase=phase, folder=self.folder / str(index)
         )
-        return self.halves.encode(own, broadcast, sender)
+        return self.roles.encode(own, broadcast, sender)
 
     def reports(self, state: State, ask: Ask | None = None) -> list[Any]:
-        dialogue = self.halves.server.dialogue
+        dialogue = self.roles.server.dialogue
         assert dialogue is not None
-        draw = draws_of_seed(self.halves.config.seed)(state.round)
-        broadcast = self.halves.server.publish(state)
+        draw = draws_of_seed(self.roles.config.seed)(state.round)
+        broadcast = self.roles.server.publish(state)
         return list(dialogue(self.ask if ask is None else ask, broadcast, CLIENTS, draw))
 
 
@@ -88,19 +88,19 @@ class Outcome:
     reports: list[Any]
 
 
-def halves_of(made: RunConfig) -> Halves:
-    return Halves(made, problem_of(made, None))
+def roles_of(made: RunConfig) -> Roles:
+    return Roles(made, problem_of(made, None))
 
 
 def one_round(folder: Path, **settings: Any) -> Outcome:
-    halves = halves_of(config(**settings))
-    wire = Wire(halves, folder)
-    reports = wire.reports(halves.first)
-    return Outcome(wire, *halves.aggregate(reports), reports)
+    roles = roles_of(config(**settings))
+    wire = Wire(roles, folder)
+    reports = wire.reports(roles.first)
+    return Outcome(wire, *roles.aggregate(reports), reports)
 
 
 def expected(wire: Wire, clients: Any) -> np.ndarray[Any, Any]:
-    return np.mean([weights_of(c, wire.halves.layout.size) for c in clients], axis=0)
+    return np.mean([weights_of(c, wire.roles.layout.size) for c in clients], axis=0)
 
 
 def test_the_mean_is_that_of_all_clients_to_the_rounding_of_the_codes(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_some_of_these_seeds_lose_clients_before_and_after_their_input(tmp_path:
 
 def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> None:
     found = one_round(tmp_path)
-    encoder = config().algorithm(found.wire.halves.problem).encoder(0)
+    encoder = config().algorithm(found.wire.roles.problem).encoder(0)
     assert isinstance(encoder, SummedEncoder)
     setup = encoder.setup
     codes = ClippedCodes(clip=8.0, bits=24)
@@ -166,18 +166,18 @@ def test_the_statement_says_that_the_sum_is_unprotected() -> None:
 @pytest.fixture(scope="module")
 def without_a_sum(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Phase], Outcome]:
     """Return the result of a round that loses so many clients that a phase has too few."""
-    halves = halves_of(config(dropout=0.28))
+    roles = roles_of(config(dropout=0.28))
 
     @cache
     def found(last: Phase) -> Outcome:
         for number in range(1, 200):
-            wire = Wire(halves, tmp_path_factory.mktemp("clients"))
-            start = replace(halves.first, round=number)
+            wire = Wire(roles, tmp_path_factory.mktemp("clients"))
+            start = replace(roles.first, round=number)
             reports = wire.reports(start)
             here = [len(wire.seen[phase]) for phase in Phase]
             if here[last] < 5 <= here[last - 1]:
                 assert [(report.payload, report.weight) for report in reports] == [(b"", 0.0)]
-                return Outcome(wire, *halves.aggregate(reports, start), reports)
+                return Outcome(wire, *roles.aggregate(reports, start), reports)
         raise AssertionError("no round loses the sum there")
 
     return found
@@ -190,7 +190,7 @@ def test_a_round_with_too_few_clients_left_has_no_sum_and_moves_nothing(
 ) -> None:
     found = without_a_sum(last)
     assert found.metrics == {"clients_in_sum": 0}
-    np.testing.assert_array_equal(found.after.weights, found.wire.halves.first.weights)
+    np.testing.assert_array_equal(found.after.weights, found.wire.roles.first.weights)
     for phase in Phase:  # nobody was asked for more
         assert phase <= last or not found.wire.seen[phase]
 
@@ -200,7 +200,7 @@ def test_nothing_of_a_round_without_a_sum_comes_again(
 ) -> None:
     found = without_a_sum(Phase.UNMASK)
     first = found.wire.seen[Phase.ADVERTISE]
-    again = Wire(found.wire.halves, found.wire.folder)
+    again = Wire(found.wire.roles, found.wire.folder)
     again.reports(found.after)
     for client, keys in again.seen[Phase.ADVERTISE].items():
         for start in (13, 45):  # after kind, round and number: two keys of 32 bytes
@@ -254,7 +254,7 @@ def test_one_malformed_answer_costs_its_sender_its_place_and_all_of_them_the_sum
     tmp_path: Path,
 ) -> None:
     for who, staying in (((2,), 6), (tuple(CLIENTS), 0)):
-        wire = Wire(halves_of(config()), tmp_path / str(staying))
+        wire = Wire(roles_of(config()), tmp_path / str(staying))
 
         def altered(
             phase: int, broadcast: Broadcast, clients: Sequence[int], own: Any,
@@ -264,7 +264,7 @@ def test_one_malformed_answer_costs_its_sender_its_place_and_all_of_them_the_sum
                 cut = -1 if report.client in who and phase == Phase.MASKED_INPUT else None
                 yield replace(report, payload=report.payload[:cut])
 
-        _, metrics = wire.halves.aggregate(wire.reports(wire.halves.first, altered))
+        _, metrics = wire.roles.aggregate(wire.reports(wire.roles.first, altered))
         assert metrics == {"clients_in_sum": staying}
 
 
@@ -291,7 +291,7 @@ def test_settings_that_make_no_sum_are_refused(settings: dict[str, Any], named: 
 def test_weights_beyond_the_clip_are_clipped(tmp_path: Path) -> None:
     found = one_round(tmp_path, clip=0.5)
     assert np.abs(found.after.weights).max() <= 0.5
-    size = found.wire.halves.layout.size
+    size = found.wire.roles.layout.size
     clipped = np.mean([np.clip(weights_of(c, size), -0.5, 0.5) for c in CLIENTS], axis=0)
     np.testing.assert_allclose(found.after.weights, clipped, atol=1e-6)
 

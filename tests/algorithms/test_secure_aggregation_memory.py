@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from client_roles import CPU, RUN, runtime_of, secret_keys
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 
 import fedldp
 from fedldp.accounting.events import InClear, NoRelease
@@ -43,9 +43,9 @@ Told = dict[Phase, Broadcast]
 
 
 @pytest.fixture(scope="module")
-def halves() -> Halves:
+def roles() -> Roles:
     made = fedldp.recipe("secure-aggregation-digits", num_clients=N, dropout=0.0, threshold=3)
-    return Halves(made, problem_of(made, None))
+    return Roles(made, problem_of(made, None))
 
 
 def rows(told: Broadcast, name: str, kind: SumKind, width: int) -> dict[int, bytes]:
@@ -73,13 +73,13 @@ def without(told: Broadcast, name: str, client: int) -> Broadcast:
 class Sites:
     """Clients with their own runtimes: keys from a secret, and a ledger that only counts."""
 
-    def __init__(self, halves: Halves, folder: Path) -> None:
-        self.halves, self.folder = halves, folder
+    def __init__(self, roles: Roles, folder: Path) -> None:
+        self.roles, self.folder = roles, folder
         self.ledger = MemoryLedger()
         self.errors: list[Exception] = []
 
     def start(self, index: int) -> ClientRuntime:
-        config, problem = self.halves.config, self.halves.problem
+        config, problem = self.roles.config, self.roles.problem
         return runtime_of(
             config, problem, config.algorithm(problem).client(index, CPU), secret_keys(index),
             self.folder / str(index), self.ledger, index, NOBODYS,
@@ -106,9 +106,9 @@ class Sites:
                 assert isinstance(found, Report)
                 yield found
 
-        dialogue = self.halves.server.dialogue
+        dialogue = self.roles.server.dialogue
         assert dialogue is not None
-        start = replace(self.halves.broadcast, round=round)
+        start = replace(self.roles.broadcast, round=round)
         list(dialogue(ask, start, range(N), draws_of_seed(0)(round)))
         return told
 
@@ -116,8 +116,8 @@ class Sites:
 # One phase
 
 
-def test_three_of_the_four_answers_are_computed_from_no_example(halves: Halves) -> None:
-    events = {phase: halves.encoder().event(phase) for phase in Phase}
+def test_three_of_the_four_answers_are_computed_from_no_example(roles: Roles) -> None:
+    events = {phase: roles.encoder().event(phase) for phase in Phase}
     assert [phase for phase, event in events.items() if not isinstance(event, NoRelease)] == [
         Phase.MASKED_INPUT
     ]
@@ -126,7 +126,7 @@ def test_three_of_the_four_answers_are_computed_from_no_example(halves: Halves) 
 
 
 def test_a_client_trains_for_one_of_the_four(
-    halves: Halves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    roles: Roles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, trained = LocalSgd.__call__, list[int]()
 
@@ -137,16 +137,16 @@ def test_a_client_trains_for_one_of_the_four(
     monkeypatch.setattr(LocalSgd, "__call__", noting)
     for last in Phase:
         trained.clear()
-        Sites(halves, tmp_path / last.name).talk(1, last)
+        Sites(roles, tmp_path / last.name).talk(1, last)
         assert trained == (list(range(N)) if last >= Phase.MASKED_INPUT else [])
 
 
-def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
-    halves: Halves, tmp_path: Path
+def test_which_phase_it_is_says_the_clients_count_and_nothing_that_is_told(
+    roles: Roles, tmp_path: Path
 ) -> None:
     """A server that asks for everything at once, or for the end first, gets one phase's part."""
-    told = Sites(halves, tmp_path).talk(1)
-    new, same = Sites(halves, tmp_path / "new"), Sites(halves, tmp_path / "same")
+    told = Sites(roles, tmp_path).talk(1)
+    new, same = Sites(roles, tmp_path / "new"), Sites(roles, tmp_path / "same")
     public = {name: array for each in told.values() for name, array in each.public.items()}
     all_at_once = replace(told[Phase.MASKED_INPUT], public=public)
     everything = new.answer(0, Phase.ADVERTISE, all_at_once)
@@ -157,15 +157,15 @@ def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
 
 
 def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewhere(
-    halves: Halves, tmp_path: Path
+    roles: Roles, tmp_path: Path
 ) -> None:
     """A disk that was restored from an earlier round's copy therefore does not repeat masks."""
 
     def advertised(round: int, folder: str, seed: int = 0) -> bytes:
         sender = sender_of(1, 2, round=round, seed=seed, folder=tmp_path / folder)
         digest = np.zeros(32, np.uint8)
-        told = replace(halves.broadcast, round=round, public={"sum_told": digest})
-        return halves.encode(None, told, sender).payload
+        told = replace(roles.broadcast, round=round, public={"sum_told": digest})
+        return roles.encode(None, told, sender).payload
 
     def keys(round: int, folder: str, seed: int = 0) -> bytes:
         return unpack(SumKind.CLIENT_KEYS, round, advertised(round, folder, seed), KEYS_BYTES)[2]
@@ -176,9 +176,9 @@ def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewher
 
 
 def test_without_its_secrets_of_a_round_a_client_goes_no_further(
-    halves: Halves, tmp_path: Path
+    roles: Roles, tmp_path: Path
 ) -> None:
-    sites = Sites(halves, tmp_path)
+    sites = Sites(roles, tmp_path)
     told = sites.talk(1, Phase.ADVERTISE)[Phase.SHARE_KEYS]
     for path in (tmp_path / "0").rglob("sum-secret.safetensors"):
         path.unlink()
@@ -190,14 +190,14 @@ def test_without_its_secrets_of_a_round_a_client_goes_no_further(
 
 
 def test_each_message_comes_once_and_the_weights_come_where_clients_train(
-    halves: Halves, tmp_path: Path
+    roles: Roles, tmp_path: Path
 ) -> None:
-    told = Sites(halves, tmp_path).talk(1)
+    told = Sites(roles, tmp_path).talk(1)
     assert [sorted(told[phase].public) for phase in Phase] == [
         ["sum_told"], ["sum_keys"], ["sum_shares"], ["sum_survivors"],
     ]  # fmt: skip
     sizes = [told[phase].weights.size for phase in Phase]
-    assert sizes == [0, 0, halves.layout.size, 0]
+    assert sizes == [0, 0, roles.layout.size, 0]
     boxes = told[Phase.MASKED_INPUT].public["sum_shares"].size
     assert boxes == len(pack(SumKind.OWN_SHARES, 1, dict.fromkeys(range(N), bytes(SEALED_BYTES))))
 
@@ -208,10 +208,10 @@ def test_each_message_comes_once_and_the_weights_come_where_clients_train(
      (Phase.MASKED_INPUT, "sum_shares"), (Phase.UNMASK, "sum_survivors")],
 )  # fmt: skip
 def test_who_asks_otherwise_after_a_restart_is_refused(
-    last: Phase, name: str, halves: Halves, tmp_path: Path
+    last: Phase, name: str, roles: Roles, tmp_path: Path
 ) -> None:
     """What the client was told is on its disk, even if its answer never reached the ledger."""
-    sites = Sites(halves, tmp_path)
+    sites = Sites(roles, tmp_path)
     told = sites.talk(1, last)[last]
     sites.ledger = MemoryLedger()
     other = (
@@ -225,11 +225,11 @@ def test_who_asks_otherwise_after_a_restart_is_refused(
 
 
 def test_weights_other_than_those_that_the_digest_told_of_are_refused(
-    halves: Halves, tmp_path: Path
+    roles: Roles, tmp_path: Path
 ) -> None:
     """A server that sends clients different weights therefore gets no sum of their answers."""
-    told = Sites(halves, tmp_path / "whole").talk(1)[Phase.MASKED_INPUT]
-    sites = Sites(halves, tmp_path)
+    told = Sites(roles, tmp_path / "whole").talk(1)[Phase.MASKED_INPUT]
+    sites = Sites(roles, tmp_path)
     sites.talk(1, Phase.SHARE_KEYS)
     other = replace(told, weights=told.weights + np.float32(1))
     more = replace(told, public={**told.public, "x": told.weights})
@@ -245,9 +245,9 @@ def test_weights_other_than_those_that_the_digest_told_of_are_refused(
      ("keys", Phase.UNMASK), ("shares", Phase.UNMASK)],
 )  # fmt: skip
 def test_a_client_that_lost_what_it_was_told_drops_out(
-    lost: str, phase: Phase, halves: Halves, tmp_path: Path
+    lost: str, phase: Phase, roles: Roles, tmp_path: Path
 ) -> None:
-    sites = Sites(halves, tmp_path)
+    sites = Sites(roles, tmp_path)
     told = sites.talk(1, Phase(phase - 1))[phase]
     for path in (tmp_path / "0").rglob(f"sum-{lost}.safetensors"):
         path.unlink()
@@ -257,16 +257,16 @@ def test_a_client_that_lost_what_it_was_told_drops_out(
         assert f"what the client stored ({lost}) is lost" in str(sites.errors[-1])
 
 
-def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: Path) -> None:
+def test_no_second_vector_comes_under_the_same_masks(roles: Roles, tmp_path: Path) -> None:
     """If a client's machine fails before the answer leaves, it trains again and sends the same."""
-    sites = Sites(halves, tmp_path)
+    sites = Sites(roles, tmp_path)
     broadcast, folder = sites.talk(1)[Phase.MASKED_INPUT], tmp_path / "0" / "store"
     first = sites.answer(0, Phase.MASKED_INPUT, broadcast)
     assert isinstance(first, Report)
     sent = {first.payload}
     for weights in (0.25, -0.5, np.nan):
-        update = np.full(halves.layout.size, weights, np.float32)
-        encoder = halves.encoder()
+        update = np.full(roles.layout.size, weights, np.float32)
+        encoder = roles.encoder()
         sender = replace(
             sender_of(1, phase=Phase.MASKED_INPUT, folder=folder),
             kept=secret_keys(0).kept,
@@ -276,10 +276,10 @@ def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: P
 
 
 def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
-    halves: Halves, tmp_path: Path
+    roles: Roles, tmp_path: Path
 ) -> None:
     """Refused requests of a later round do not change this round's memory, whatever they say."""
-    sites = Sites(halves, tmp_path)
+    sites = Sites(roles, tmp_path)
     told = sites.talk(1, Phase.MASKED_INPUT)
     for phase in list(Phase)[1:]:
         for public in ({}, told[phase].public):
@@ -288,8 +288,8 @@ def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
     assert isinstance(sites.answer(0, Phase.UNMASK, told[Phase.UNMASK]), Report)
 
 
-def test_what_is_remembered_does_not_pile_up_over_rounds(halves: Halves, tmp_path: Path) -> None:
-    sites = Sites(halves, tmp_path)
+def test_what_is_remembered_does_not_pile_up_over_rounds(roles: Roles, tmp_path: Path) -> None:
+    sites = Sites(roles, tmp_path)
     for round in (1, 2, 3):
         sites.talk(round)
         for index in range(N):
@@ -300,8 +300,8 @@ def test_what_is_remembered_does_not_pile_up_over_rounds(halves: Halves, tmp_pat
             assert found == [f"round-{round}/{name}" for name in names]
 
 
-def test_a_round_that_is_over_is_not_answered_any_more(halves: Halves, tmp_path: Path) -> None:
-    sites = Sites(halves, tmp_path)
+def test_a_round_that_is_over_is_not_answered_any_more(roles: Roles, tmp_path: Path) -> None:
+    sites = Sites(roles, tmp_path)
     first = sites.talk(1)
     sites.talk(2, Phase.ADVERTISE)
     for phase, told in first.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves
+from clients import Roles
 from samples import first_of_each, one_of_a_kind
 
 import fedldp
@@ -82,7 +82,7 @@ def test_a_step_tells_no_client_what_it_keeps(config: RunConfig) -> None:
     made, problem = stepped(config), problem_of(config, None)
     plain = made.changed(average=0.0, server_optimizer="none", server_rate=1.0)
     with_step, without = (
-        Halves(each.with_schedule(draws_of_seed(0)), problem) for each in (made, plain)
+        Roles(each.with_schedule(draws_of_seed(0)), problem) for each in (made, plain)
     )
     assert {"iterate_sum", "iterates"} <= set(with_step.first.arrays)
     assert with_step.broadcast.public.keys() == without.broadcast.public.keys()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, senders_of
+from clients import Roles, senders_of
 
 from fedldp.accounting.events import GaussianShare, InClear, PureReport
 from fedldp.algorithms.bounds import InContrasts, InNorm, Rotated
@@ -90,12 +90,12 @@ def test_directions_have_the_norm_of_the_clip_and_nothing_has_a_public_one() -> 
 
 
 def test_training_that_failed_is_answered_with_the_public_direction() -> None:
-    halves = Halves(made(**SOLUTION), DIGITS)
-    broadcast = halves.broadcast
+    roles = Roles(made(**SOLUTION), DIGITS)
+    broadcast = roles.broadcast
     nan = np.full((1, 640), np.nan, np.float32)
     unchanged = broadcast.weights[None].copy()
     for config in (SOLUTION, STATISTICS_OF):
-        encoder = Halves(made(**config), DIGITS).encoder(0)
+        encoder = Roles(made(**config), DIGITS).encoder(0)
         found = [
             list(encoder(Sensitive(Update(rows=rows)), broadcast, senders_of([7])))
             for rows in (nan, unchanged)
@@ -105,7 +105,7 @@ def test_training_that_failed_is_answered_with_the_public_direction() -> None:
 
 def test_the_mean_of_solutions_is_the_model() -> None:
     config = made(local_update="solution", mechanism="none", ridge=0.1, num_clients=5)
-    halves, size = Halves(config, DIGITS), 640
+    roles, size = Roles(config, DIGITS), 640
     draw = np.random.default_rng(1)
     features = draw.normal(size=(40, 1, 8, 8)).astype(np.float32)
     examples = Examples(features, draw.integers(0, 10, 40))
@@ -117,7 +117,7 @@ def test_the_mean_of_solutions_is_the_model() -> None:
     ridge = RidgeSolution(model=LinearModel(10, 64, False), ridge=0.1)
     told = Broadcast(round=1, weights=np.zeros(size, np.float32))
     update = ridge(told, batch)
-    reports = halves.encoder(0)(update, told, senders_of([len(own) for own in rows]))
+    reports = roles.encoder(0)(update, told, senders_of([len(own) for own in rows]))
     server = config.algorithm(DIGITS).server()
     state = State(weights=told.weights)
     found, _ = server.aggregate(state, [reports], lambda purpose: None)  # type: ignore[arg-type, return-value]
@@ -266,8 +266,8 @@ def test_noise_is_averaged_over_the_last_half_of_the_rounds_unless_it_is_said() 
     sgd: dict[str, Any] = {"learning_rate": 0.1, "rounds": 4}
 
     def kept(**settings: Any) -> bool:
-        halves = Halves(made(**sgd, **settings), DIGITS)
-        return "iterates" in halves.first.arrays
+        roles = Roles(made(**sgd, **settings), DIGITS)
+        return "iterates" in roles.first.arrays
 
     assert kept(epsilon=4.0)
     assert not kept(epsilon=4.0, average=0.0)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
@@ -94,31 +94,31 @@ def test_a_run_that_stops_has_the_accuracy_of_a_constant_answer() -> None:
 def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
     config = fedldp.recipe(name)
     config = config.with_schedule(draws_of_seed(config.seed))
-    halves = Halves(config, DIGITS)
+    roles = Roles(config, DIGITS)
     agreement = SimpleNamespace(channel="named", config=config, problem=DIGITS, budgets=())
     draws = draws_of_seed(0)
-    checks = ReportChecker(cast(Agreement, agreement), halves.server, draws, halves.first)
-    request = RoundRequest(run="run", phase=0, broadcast=halves.broadcast)
+    checks = ReportChecker(cast(Agreement, agreement), roles.server, draws, roles.first)
+    request = RoundRequest(run="run", phase=0, broadcast=roles.broadcast)
     client = 0
-    encoder = halves.encoder(client)
-    honest = halves.encode(None, halves.broadcast, sender_of(9, client))
+    encoder = roles.encoder(client)
+    honest = roles.encode(None, roles.broadcast, sender_of(9, client))
     towards = np.random.default_rng(0).normal(size=650)
     forged = Forger(encoder, 0.5, 64).forge(honest, towards, sender_of(9, client), 1)
     assert forged.payload != honest.payload
     checks.check(request, forged, client)  # raises if it refuses
-    assert accepts_report(halves.server, halves.first, draws(1), forged, honest)
+    assert accepts_report(roles.server, roles.first, draws(1), forged, honest)
     beyond = np.full(650, 2 * LARGEST_WEIGHT, "<f4").tobytes()
     if made_of(encoder) is None:
         wrong = type(honest)(round=1, size=650, payload=beyond, chunk=honest.chunk)
-        assert not accepts_report(halves.server, halves.first, draws(1), wrong, honest)
+        assert not accepts_report(roles.server, roles.first, draws(1), wrong, honest)
 
 
 def test_a_mechanism_without_a_known_format_is_attacked_by_its_best_report() -> None:
     config = fedldp.recipe("ldp-fl-digits", mechanism="piecewise", epsilon=8.0)
-    halves = Halves(config, DIGITS)
-    encoder, towards = halves.encoder(), np.ones(650)
+    roles = Roles(config, DIGITS)
+    encoder, towards = roles.encoder(), np.ones(650)
     mechanism = made_of(encoder)
-    honest = halves.encode(None, halves.broadcast, sender_of(9, 0))
+    honest = roles.encode(None, roles.broadcast, sender_of(9, 0))
     forger = Forger(encoder, 0.5, 64)
     assert mechanism is not None
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from client_roles import RUN, SEED, Case, configs, secret_keys
 from numpy.typing import NDArray
-from runtimes import MeanStep, Site, answer_of, examples_of, packed_request
+from runtimes import MeanStep, Site, examples_of, packed_request, reply_of
 
 import fedldp
 from fedldp.accounting.guarantees import local_guarantees
@@ -140,10 +140,10 @@ def test_what_was_drawn_once_and_lost_is_not_drawn_again_for_nothing(tmp_path: P
     case = Case.of(configs()["ldpfl-digits-public"])
     told = first_broadcast(case)
     public = {n: -each if each.dtype == np.float32 else each for n, each in told.public.items()}
-    assert isinstance(answer_of(start(case, tmp_path).answer(asking(told, 1))), Report)
+    assert isinstance(reply_of(start(case, tmp_path).answer(asking(told, 1))), Report)
     shutil.rmtree(tmp_path / "store")
     again = start(case, tmp_path).answer(asking(replace(told, public=public), 2))
-    assert answer_of(again) == Refusal(2, Reason.NOT_KEPT)
+    assert reply_of(again) == Refusal(2, Reason.NOT_KEPT)
     assert len(SqliteLedger(tmp_path / "ledger").releases()) == 1
 
 
@@ -158,7 +158,7 @@ def test_a_real_client_answers_where_its_training_fails(tmp_path: Path) -> None:
         folder = tmp_path / str(value)
         folder.mkdir()
         site = Site(folder, local_update=MeanStep(fail), examples=examples_of(value))
-        return answer_of(site.ask(packed_request()))
+        return reply_of(site.ask(packed_request()))
 
     assert isinstance(answer(0.4), Report)
     assert isinstance(answer(0.6), Report)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from client_roles import Case, FixedKeys, deploys, events_of, in_clear
-from clients import Halves, sender_of, senders_of
+from clients import Roles, sender_of, senders_of
 from samples import part_of
 from tables import DOWNLINK, table_of
 from test_client_boundary import OTHERS, Watch, assert_alike
@@ -187,14 +187,14 @@ def test_reports_are_the_same_bits_one_by_one_and_in_groups(axes: str) -> None:
         if config.composition.channel.phases > 1:
             continue
         planned = plan(config, problem_of(config, None))
-        halves = Halves(planned.scheduled, planned.problem)
-        broadcast, size = halves.broadcast, halves.layout.size
+        roles = Roles(planned.scheduled, planned.problem)
+        broadcast, size = roles.broadcast, roles.layout.size
         rows = np.random.default_rng(3).normal(0, 0.1, (4, size)).astype(np.float32)
         rows[2] = np.nan
         aux = {}
         if choice.get("system") == "priority":
             aux = {"importance": np.zeros((4, planned.problem.input_shape[-1] ** 2))}
-        encoder = halves.encoder(0)
+        encoder = roles.encoder(0)
         if choice.get("local_update") == "statistics":
             own = np.random.default_rng(4).normal(0, 0.01, (4, statistics_of(config)))
             aux = {"statistics": own}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 from gate import golden, statements
 from pydantic import ValidationError
 from samples import first_of_each, one_of_a_kind
@@ -58,9 +58,9 @@ def shortened(config: RunConfig) -> RunConfig:
     return config.changed(rounds=ROUNDS, **few)
 
 
-def halves_of(config: RunConfig) -> Halves:
+def roles_of(config: RunConfig) -> Roles:
     short = shortened(config)
-    return Halves(short.with_schedule(draws_of_seed(short.seed)), problem_of(short, None))
+    return Roles(short.with_schedule(draws_of_seed(short.seed)), problem_of(short, None))
 
 
 def test_every_system_has_a_recipe_on_digits() -> None:
@@ -233,36 +233,36 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
 
 @pytest.mark.sampled(30)
 @every_kind
-def test_an_encoder_states_an_event_for_every_exchange(config: RunConfig) -> None:
+def test_an_encoder_states_an_event_for_every_phase(config: RunConfig) -> None:
     """Of one round, what is computed from examples is one event: a statement counts no other."""
-    halves, phases = halves_of(config), config.composition.channel.phases
-    for group in halves.config.encoder_groups():
+    roles, phases = roles_of(config), config.composition.channel.phases
+    for group in roles.config.encoder_groups():
         for client in {group[0], group[-1]}:
-            encoder = halves.encoder(client)
+            encoder = roles.encoder(client)
             events = [encoder.event(phase) for phase in range(phases)]
             assert all(isinstance(event, Event) for event in events)
             assert len([event for event in events if not isinstance(event, NoRelease)]) == 1
-            first = halves.encoder(group[0])
+            first = roles.encoder(group[0])
             assert [first.event(phase) for phase in range(phases)] == events
 
 
 @pytest.mark.sampled(30)
 @every_kind
 def test_a_client_is_told_enough_for_its_own_event_and_no_more(config: RunConfig) -> None:
-    halves = halves_of(config)
+    roles = roles_of(config)
     for client in (0, config.num_clients - 1):
-        told = halves.config.for_client(client)
+        told = roles.config.for_client(client)
         assert (told.seed, told.client_budget, told.target) == (0, None, None)
         own, whole = (
-            each.algorithm(halves.problem).encoder(client) for each in (told, halves.config)
+            each.algorithm(roles.problem).encoder(client) for each in (told, roles.config)
         )
         for phase in range(config.composition.channel.phases):
             assert own.event(phase) == whole.event(phase)
 
 
-def reports_of(halves: Halves, update: Any, folder: Path) -> list[Report]:
+def reports_of(roles: Roles, update: Any, folder: Path) -> list[Report]:
     """Return what clients report in the first round whose training gave ``update``."""
-    config, sent = halves.config, list[Report]()
+    config, sent = roles.config, list[Report]()
 
     def ask(
         phase: int, broadcast: Broadcast, clients: Sequence[int], own: Any = None
@@ -273,29 +273,29 @@ def reports_of(halves: Halves, update: Any, folder: Path) -> list[Report]:
             sender = sender_of(
                 20, client, seed=config.seed, phase=phase, folder=folder / str(client)
             )
-            sent.append(halves.encode(update, told, sender))
+            sent.append(roles.encode(update, told, sender))
             yield sent[-1]
 
-    dialogue = halves.server.dialogue
+    dialogue = roles.server.dialogue
     if dialogue is None:
-        list(ask(0, halves.broadcast, [0]))
+        list(ask(0, roles.broadcast, [0]))
     else:
         draw = draws_of_seed(config.seed)(1)
-        list(dialogue(ask, halves.broadcast, range(config.round_size), draw))
+        list(dialogue(ask, roles.broadcast, range(config.round_size), draw))
     return sent
 
 
-def trained(halves: Halves, weights: Vector) -> Any:
+def trained(roles: Roles, weights: Vector) -> Any:
     """Return what the system's client step would return with these weights."""
-    if isinstance(halves.config, priority):
-        features = first_layer_of(halves.config, halves.problem).num_features
+    if isinstance(roles.config, priority):
+        features = first_layer_of(roles.config, roles.problem).num_features
         return Update(rows=weights[None], aux={"importance": np.zeros((1, features))})
-    if getattr(halves.config, "local_update", None) == "statistics":  # they are beside the weights
-        release = halves.encoder(0).release
+    if getattr(roles.config, "local_update", None) == "statistics":  # they are beside the weights
+        release = roles.encoder(0).release
         found = np.full((1, release.bound.chart.size), weights.sum(), np.float64)
         return Update(rows=weights[None], aux={release.sends: found})
-    if isinstance(halves.config, person_dp_sgd):  # sums of people, in grid steps
-        sums = np.rint(NORM * (weights.astype(np.float64) - halves.broadcast.weights))
+    if isinstance(roles.config, person_dp_sgd):  # sums of people, in grid steps
+        sums = np.rint(NORM * (weights.astype(np.float64) - roles.broadcast.weights))
         return Update(rows=weights[None], aux={SUMS: sums[None]})
     return weights
 
@@ -305,30 +305,30 @@ def test_training_that_failed_is_answered_like_one_that_changed_nothing(
     config: RunConfig, tmp_path: Path
 ) -> None:
     """A refusal would tell of the examples, and so would NaN: what is randomised is public."""
-    halves = halves_of(config)
-    public = reports_of(halves, trained(halves, halves.broadcast.weights), tmp_path / "public")
+    roles = roles_of(config)
+    public = reports_of(roles, trained(roles, roles.broadcast.weights), tmp_path / "public")
     # Not all alike: of several labels' weights only what they differ by is sent.
-    other = np.linspace(0.05, 0.2, halves.layout.size, dtype=np.float32)
-    assert reports_of(halves, trained(halves, other), tmp_path / "other") != public
+    other = np.linspace(0.05, 0.2, roles.layout.size, dtype=np.float32)
+    assert reports_of(roles, trained(roles, other), tmp_path / "other") != public
     for value in (np.nan, np.inf, -np.inf):
         bad = other.copy()
         bad[-1] = value
-        found = reports_of(halves, trained(halves, bad), tmp_path / str(value))
+        found = reports_of(roles, trained(roles, bad), tmp_path / str(value))
         assert found == public
-    assert reports_of(halves, None, tmp_path / "none") == public
+    assert reports_of(roles, None, tmp_path / "none") == public
 
 
 @every_digits_recipe
 def test_the_server_refuses_a_round_without_reports(config: RunConfig) -> None:
     with pytest.raises(RunError):
-        halves_of(config).aggregate([])
+        roles_of(config).aggregate([])
 
 
 @every_digits_recipe
 def test_reports_have_the_size_that_they_say(config: RunConfig, tmp_path: Path) -> None:
-    halves = halves_of(config)
-    weights = np.full(halves.layout.size, 0.01, np.float32)
-    reports = reports_of(halves, trained(halves, weights), tmp_path)
+    roles = roles_of(config)
+    weights = np.full(roles.layout.size, 0.01, np.float32)
+    reports = reports_of(roles, trained(roles, weights), tmp_path)
     assert reports
     for report in reports:
         assert isinstance(report, Report)
@@ -339,7 +339,7 @@ def test_reports_have_the_size_that_they_say(config: RunConfig, tmp_path: Path) 
 @every_digits_recipe
 def test_a_server_begins_again_with_the_same_state(config: RunConfig) -> None:
     """And from it with the same broadcast: a run that is resumed goes on as it was."""
-    one, other = halves_of(config), halves_of(config)
+    one, other = roles_of(config), roles_of(config)
     assert one.first.round == other.first.round == one.broadcast.round == 1
     np.testing.assert_array_equal(one.first.weights, one.broadcast.weights)
     np.testing.assert_array_equal(one.broadcast.weights, other.broadcast.weights)

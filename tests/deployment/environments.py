@@ -91,7 +91,7 @@ class FakePipe:
 
 
 @dataclass
-class World:
+class Environment:
     """A run's agreement, its sites' policies, and the folder with all of it."""
 
     folder: Path
@@ -132,15 +132,15 @@ def asks(asked: bytes, round: int = 1, phase: int = 0) -> bool:
     return (request.broadcast.round, request.phase) == (round, phase)
 
 
-def whole(world: World) -> list[tuple[int, int]]:
-    phases = range(1 if world.agreement.channel == "named" else 4)
+def whole(env: Environment) -> list[tuple[int, int]]:
+    phases = range(1 if env.agreement.channel == "named" else 4)
     return [(round, phase) for round in (1, 2) for phase in phases]
 
 
-def assert_each_once(world: World, pipe: FakePipe | None = None) -> None:
+def assert_each_once(env: Environment, pipe: FakePipe | None = None) -> None:
     """Check the ledgers, and that no site ever gave two reports for one place."""
-    for index in range(len(world.policies)):
-        assert world.releases(index) == whole(world)
+    for index in range(len(env.policies)):
+        assert env.releases(index) == whole(env)
     given: dict[tuple[int, int, int], set[bytes]] = {}
     for node, _asked, answer in [] if pipe is None else pipe.seen:
         message = read_by_server(answer) if answer else None
@@ -157,7 +157,7 @@ def bits(served: Any) -> dict[str, bytes]:
     return {name: weights.tobytes() for name, weights in served.weights.items()}
 
 
-def make_world(
+def make_environment(
     folder: Path,
     *settings: str,
     recipe: str = "quickstart",
@@ -170,8 +170,8 @@ def make_world(
     link: Any = "flower",
     server_ca: Sequence[str] = (),
     initial: str | None = None,
-) -> World:
-    """Return a world whose sites have the shares of a simulation's clients."""
+) -> Environment:
+    """Return an environment whose sites have the shares of a simulation's clients."""
     config = resolve(recipe, [f"num_clients={sites}", "rounds=2", *SMALL, *settings])
     inputs = Inputs.of(config.changed(standardise=False), None, None)
     roster, budgets, chosen = {}, [], own_budgets_of(config)
@@ -201,7 +201,7 @@ def make_world(
         table = {"own": chosen[index].model_dump()} if chosen else {}
         policies.append(write_policy(place, **table, **(policy or {})))
         write_accepted(policies[-1], agreement)
-    return World(folder, config, agreement, policies, inputs)
+    return Environment(folder, config, agreement, policies, inputs)
 
 
 def write_policy(place: Path, **changes: Any) -> SitePolicy:
@@ -224,23 +224,23 @@ def write_policy(place: Path, **changes: Any) -> SitePolicy:
 # One site, without a server
 
 
-def request_of(world: World, round: int = 1, **changes: Any) -> bytes:
-    layout = world.agreement.layout
+def request_of(env: Environment, round: int = 1, **changes: Any) -> bytes:
+    layout = env.agreement.layout
     weights, count = np.zeros(layout.size, np.float32), len(layout.sizes)
     ranges = Ranges(np.zeros(count), np.ones(count), layout.sizes)
     found: Any = {"round": round, "weights": weights, "ranges": ranges, "public": {}}
-    request = {"run": world.agreement.run, "phase": 0}
+    request = {"run": env.agreement.run, "phase": 0}
     for name, value in changes.items():
         (request if name in request else found)[name] = value
     return pack_request(RoundRequest(**request, broadcast=Broadcast(**found)))
 
 
-def ask_bytes(world: World, request: bytes, receipt: bytes = NO_RECEIPT) -> bytes:
-    return pack(Ask(world.agreement.digest, receipt, request))
+def ask_bytes(env: Environment, request: bytes, receipt: bytes = NO_RECEIPT) -> bytes:
+    return pack(Ask(env.agreement.digest, receipt, request))
 
 
-def ask(agent: Agent, world: World, request: bytes, receipt: bytes = NO_RECEIPT) -> Answered:
-    answer = read_by_server(agent.answer(ask_bytes(world, request, receipt)))
+def ask(agent: Agent, env: Environment, request: bytes, receipt: bytes = NO_RECEIPT) -> Answered:
+    answer = read_by_server(agent.answer(ask_bytes(env, request, receipt)))
     assert isinstance(answer, Answered)
     return answer
 

@@ -1,4 +1,4 @@
-"""A world whose agents and server are processes that speak HTTPS, with TLS."""
+"""An environment whose agents and server are processes that speak HTTPS, with TLS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from environments import World, make_world, whole
+from environments import Environment, make_environment, whole
 from https_ends import write_tls
 from real_processes import Party
 from safetensors.numpy import load_file
@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 
 
 class Stage:
-    """A world's agents and its server, which always listens at the same port.
+    """An environment's agents and its server, which always listens at the same port.
 
     Attributes:
         port: where sites look for the server.
@@ -45,7 +45,7 @@ class Stage:
         self.port, other = free_ports(2)
         self.behind = other if between else self.port
         self.server_table = {"url": f"https://{HOST}:{self.port}", "ca": "../tls/ca.pem"}
-        self.world: World = make_world(
+        self.env: Environment = make_environment(
             folder,
             *settings,
             channel=channel,
@@ -56,14 +56,14 @@ class Stage:
             server_ca=fingerprints(folder / "tls" / "ca.pem"),
             **given,
         )
-        (folder / "run.agreement").write_bytes(self.world.agreement.to_bytes())
-        test = self.world.inputs.dataset.test
+        (folder / "run.agreement").write_bytes(self.env.agreement.to_bytes())
+        test = self.env.inputs.dataset.test
         np.savez(folder / "test.npz", features=test.features, labels=test.labels)
-        keys = ["--test-keys"] if self.world.agreement.test_seed is not None else []
+        keys = ["--test-keys"] if self.env.agreement.test_seed is not None else []
         self.agents = [
             Party(folder / f"agent-{i}.log",
                   *("deploy", "site", policy.key.parent / "site.toml", *keys))
-            for i, policy in enumerate(self.world.policies)
+            for i, policy in enumerate(self.env.policies)
         ]  # fmt: skip
         self.server = self.server_of("server")
 
@@ -106,9 +106,9 @@ class Stage:
         """Check that all took part, each paid once, and the weights equal the simulation's."""
         assert self.rounds() == [3, 3]
         for site in range(3):
-            assert self.world.releases(site) == whole(self.world)
+            assert self.env.releases(site) == whole(self.env)
         found = load_file(self.folder / "server" / "model.safetensors")
-        for name, weights in expected(self.world).items():
+        for name, weights in expected(self.env).items():
             assert found[name].tobytes() == weights.tobytes()
         self.assert_sound()
 

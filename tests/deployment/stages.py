@@ -1,4 +1,4 @@
-"""A world whose parties are real processes, and what must hold for it whichever are killed."""
+"""An environment whose parties are real processes, and what must hold whichever is killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from environments import World, make_world
+from environments import Environment, make_environment
 from numpy.typing import NDArray
 from real_processes import Courier, Party, Place, Proxy, proxies_at, reports
 from safetensors.numpy import load_file
@@ -19,42 +19,42 @@ from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.simulation.engine import simulate
 
 
-def small_world(folder: Path, *settings: str, **given: Any) -> World:
-    """Return a world whose rounds take no time, with sockets at places that processes may use."""
+def small_environment(folder: Path, *settings: str, **given: Any) -> Environment:
+    """Return an environment with quick rounds and with sockets where processes can reach them."""
     settings = ("num_examples=150", "local_epochs=1", *settings)
-    return make_world(folder, *settings, policy={"socket": "run/site.sock"}, **given)
+    return make_environment(folder, *settings, policy={"socket": "run/site.sock"}, **given)
 
 
 class Stage:
     """Agents, a server, and the proxies before the agents.
 
     Attributes:
-        world: of the run.
+        environment: of the run.
         proxies: one before each agent.
         socket: of the server.
     """
 
-    def __init__(self, world: World, proxies: Sequence[Proxy], socket: Path) -> None:
-        self.world, self.proxies, self.socket = world, proxies, socket
-        self.run = world.folder / "server"
-        (world.folder / "run.agreement").write_bytes(world.agreement.to_bytes())
-        test = world.inputs.dataset.test
-        np.savez(world.folder / "test.npz", features=test.features, labels=test.labels)
+    def __init__(self, env: Environment, proxies: Sequence[Proxy], socket: Path) -> None:
+        self.env, self.proxies, self.socket = env, proxies, socket
+        self.run = env.folder / "server"
+        (env.folder / "run.agreement").write_bytes(env.agreement.to_bytes())
+        test = env.inputs.dataset.test
+        np.savez(env.folder / "test.npz", features=test.features, labels=test.labels)
         self.agents = [
             Party(
-                world.folder / f"agent-{index}.log",
+                env.folder / f"agent-{index}.log",
                 *("deploy", "site", policy.key.parent / "site.toml", "--test-keys"),
             )
-            for index, policy in enumerate(world.policies)
+            for index, policy in enumerate(env.policies)
         ]
-        for proxy, policy in zip(proxies, world.policies, strict=True):
+        for proxy, policy in zip(proxies, env.policies, strict=True):
             proxy.forget()
             proxy.target = policy.socket
         self.server = self.another_server("server", socket)
 
     def another_server(self, name: str, socket: Path, agreement: str = "run.agreement") -> Party:
         """Return a server with a folder of its own."""
-        folder = self.world.folder
+        folder = self.env.folder
         return Party(
             folder / f"{name}.log",
             *("deploy", "server", folder / name, folder / agreement, "--json"),
@@ -72,7 +72,7 @@ class Stage:
         for party in (*self.agents, self.server):
             party.end()
         assert not any(party.alive for party in (*self.agents, self.server))
-        assert list(self.world.folder.rglob("*.sock")) == []
+        assert list(self.env.folder.rglob("*.sock")) == []
 
     def kill(self) -> None:
         """End whatever is left, where a test failed."""
@@ -88,7 +88,7 @@ class Stage:
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def places(self, rounds: Sequence[int]) -> list[Place]:
-        phases = 1 if self.world.agreement.channel == "named" else 4
+        phases = 1 if self.env.agreement.channel == "named" else 4
         return [(round, phase) for round in rounds for phase in range(phases)]
 
     def assert_ledger(self, site: int, rounds: Sequence[int], lost: int = 0) -> None:
@@ -97,11 +97,11 @@ class Stage:
         If an older copy of it was restored, ``lost`` rounds were charged as well, and releases that
         left before are in no ledger.
         """
-        ledger, agreement = self.world.ledger(site), self.world.agreement
+        ledger, agreement = self.env.ledger(site), self.env.agreement
         entries = ledger.verify()
         found = [(e.round, e.phase) for e in entries if e.run == agreement.run]
         assert found == self.places(rounds)
-        price, _run = self.world.policies[site].costs(agreement)
+        price, _run = self.env.policies[site].costs(agreement)
         assert price > 0
         assert math.isclose(sum(entry.cost for entry in entries), (len(rounds) + lost) * price)
         given = reports(self.proxies[site])
@@ -118,7 +118,7 @@ class Stage:
 
     def assert_whole(self, weights: dict[str, NDArray[np.float32]] | None) -> None:
         """Check, to the last bit, a run in which all sites took part in all rounds."""
-        rounds = range(1, self.world.config.rounds + 1)
+        rounds = range(1, self.env.config.rounds + 1)
         for site in range(len(self.agents)):
             self.assert_ledger(site, rounds)
             assert set(reports(self.proxies[site])) == set(self.places(rounds))
@@ -134,12 +134,12 @@ class Stage:
 
 
 @contextmanager
-def staged(world: World, **given: Any) -> Iterator[tuple[Stage, Courier]]:
+def staged(env: Environment, **given: Any) -> Iterator[tuple[Stage, Courier]]:
     """Yield a stage whose bytes a courier carries; end all of it."""
-    paths = [world.folder / "proxies" / f"{index}.sock" for index in range(len(world.policies))]
-    socket = world.folder / "server.sock.d" / "server.sock"
+    paths = [env.folder / "proxies" / f"{index}.sock" for index in range(len(env.policies))]
+    socket = env.folder / "server.sock.d" / "server.sock"
     with proxies_at(paths) as proxies, Courier(socket, paths, **given) as courier:
-        stage = Stage(world, proxies, socket)
+        stage = Stage(env, proxies, socket)
         try:
             yield stage, courier
             for proxy in proxies:
@@ -152,9 +152,9 @@ def staged(world: World, **given: Any) -> Iterator[tuple[Stage, Courier]]:
 _EXPECTED: dict[str, dict[str, NDArray[np.float32]]] = {}
 
 
-def expected(world: World) -> dict[str, NDArray[np.float32]]:
-    """Return the final weights of a simulation of the world's configuration."""
-    name = world.config.model_dump_json()
+def expected(env: Environment) -> dict[str, NDArray[np.float32]]:
+    """Return the final weights of a simulation of the environment's configuration."""
+    name = env.config.model_dump_json()
     if name not in _EXPECTED:
-        _EXPECTED[name] = simulate(world.config).weights
+        _EXPECTED[name] = simulate(env.config).weights
     return _EXPECTED[name]

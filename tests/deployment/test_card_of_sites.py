@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from environments import make_world
+from environments import make_environment
 
 from fedldp.accounting.statement import SIMULATED
 from fedldp.core.errors import RunError
@@ -15,8 +15,8 @@ from fedldp.reporting.card import schema, write_card
 
 
 def test_a_deployed_run_has_a_card(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    served = world.serve()
+    env = make_environment(tmp_path, seeded=False)
+    served = env.serve()
     _, document = write_card(served.run_dir)
     jsonschema.validate(document, schema(), cls=jsonschema.Draft202012Validator)
     assert document["run"]["simulated"] is False

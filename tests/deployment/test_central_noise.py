@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import World, bits, make_world
+from environments import Environment, bits, make_environment
 
 from fedldp.mechanisms import gaussian
 from fedldp.mechanisms.discrete import discrete_gaussian
@@ -17,8 +17,8 @@ from fedldp.simulation.engine import simulate
 IN_CLEAR = {"allow_in_clear": True, "budget": {"kind": "zcdp", "limit": math.inf}}
 
 
-def central(folder: Path, channel: str, **given: Any) -> World:
-    return make_world(
+def central(folder: Path, channel: str, **given: Any) -> Environment:
+    return make_environment(
         folder, "batch_size=1000000", recipe="central-dp-digits-discrete", channel=channel,
         policy=IN_CLEAR, **given,
     )  # fmt: skip
@@ -27,9 +27,9 @@ def central(folder: Path, channel: str, **given: Any) -> World:
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 def test_a_run_ends_where_the_simulation_does(channel: str, tmp_path: Path) -> None:
-    world = central(tmp_path, channel)
-    served = world.serve()
-    assert bits(served) == bits(simulate(world.config))
+    env = central(tmp_path, channel)
+    served = env.serve()
+    assert bits(served) == bits(simulate(env.config))
     lines = {
         (line["unit"], line["adversary"]): line["kind"] for line in served.privacy["guarantees"]
     }
@@ -51,7 +51,7 @@ def test_real_keys_draw_the_discrete_gaussian(
         return discrete_gaussian(count, scale_bits, stream)
 
     monkeypatch.setattr(gaussian, "discrete_gaussian", sampled)
-    world = central(tmp_path, "sum", seeded=False)
-    served = world.serve()
-    assert drawn.count(world.agreement.layout.size) >= len(served.rounds) == 2
+    env = central(tmp_path, "sum", seeded=False)
+    served = env.serve()
+    assert drawn.count(env.agreement.layout.size) >= len(served.rounds) == 2
     assert "simulated" not in " ".join(served.privacy["warnings"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from environments import bits, make_world
+from environments import bits, make_environment
 
 from fedldp.simulation.engine import simulate
 
@@ -17,9 +17,9 @@ from fedldp.simulation.engine import simulate
 def test_the_model_of_sites_is_that_of_the_simulation(
     tmp_path: Path, recipe: str, channel: str
 ) -> None:
-    world = make_world(tmp_path, "rounds=1", recipe=recipe, channel=channel, deadline=60.0)
-    served = world.serve(world.pipe())
-    assert bits(served) == bits(simulate(world.config))
+    env = make_environment(tmp_path, "rounds=1", recipe=recipe, channel=channel, deadline=60.0)
+    served = env.serve(env.pipe())
+    assert bits(served) == bits(simulate(env.config))
     adversary = "summing-server" if channel == "sum" else "server"
     lines = [line for line in served.privacy["guarantees"] if line["adversary"] == adversary]
     assert {line["unit"] for line in lines} == {"client-round", "client-run"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import bits, make_world
+from environments import bits, make_environment
 
 import fedldp
 from fedldp.core.errors import ConfigError, RunError
@@ -39,12 +39,12 @@ def test_a_run_with_committees_equals_its_simulation_bit_for_bit(
 ) -> None:
     """Clients have so many examples that a simulation trains them one by one, as sites do."""
     settings = (*COMMITTEES, f"num_examples={examples}", "batch_size=40")
-    world = make_world(tmp_path, *settings, recipe=recipe, sites=7, channel="sum", quorum=3)
-    agreement = parse_agreement(world.agreement.to_bytes())
-    assert agreement.digest == world.agreement.digest
+    env = make_environment(tmp_path, *settings, recipe=recipe, sites=7, channel="sum", quorum=3)
+    agreement = parse_agreement(env.agreement.to_bytes())
+    assert agreement.digest == env.agreement.digest
     assert (agreement.setup.num_clients, agreement.setup.threshold) == (4, 3)
-    served = world.serve()
-    simulated = fedldp.run(world.config)
+    served = env.serve()
+    simulated = fedldp.run(env.config)
     assert bits(served) == {name: w.tobytes() for name, w in simulated.weights.items()}
     told = {line["unit"]: line["epsilon"] for line in summing(simulated.privacy)}
     assert told
@@ -55,8 +55,8 @@ def test_a_run_with_committees_equals_its_simulation_bit_for_bit(
 def test_a_committee_that_fails_is_left_out_and_the_statement_is_of_the_other(
     tmp_path: Path,
 ) -> None:
-    world = make_world(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
-    served = world.serve(world.pipe(meddle=gone({1}, 2)))
+    env = make_environment(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
+    served = env.serve(env.pipe(meddle=gone({1}, 2)))
     assert served.rounds[0].metrics["clients_in_sum"] == 4
     lines = summing(served.privacy)
     assert lines
@@ -64,17 +64,17 @@ def test_a_committee_that_fails_is_left_out_and_the_statement_is_of_the_other(
         assert any(
             "4 honest clients in the sum of every committee" in a for a in line["assumptions"]
         )
-    assert world.server().privacy == served.privacy
+    assert env.server().privacy == served.privacy
 
 
 @pytest.mark.slow
 def test_a_round_in_which_no_committee_has_its_quorum_ends_in_a_line(tmp_path: Path) -> None:
-    world = make_world(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
+    env = make_environment(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
     with pytest.raises(RunError, match=r"4 of 7 sites took part .* and 3 of one committee must"):
-        world.serve(world.pipe(meddle=gone({1, 2, 4}, 0)))
+        env.serve(env.pipe(meddle=gone({1, 2, 4}, 0)))
 
 
 def test_a_quorum_is_of_a_committee_and_its_noise_is_for_all_of_one(tmp_path: Path) -> None:
     settings = (*COMMITTEES, "untrusted_clients=1")
     with pytest.raises(ConfigError, match="quorum = 4: a committee has 3 sites"):
-        make_world(tmp_path, *settings, sites=7, channel="sum", quorum=4)
+        make_environment(tmp_path, *settings, sites=7, channel="sum", quorum=4)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import FakePipe, World, asks, assert_each_once, bits, make_world
+from environments import Environment, FakePipe, asks, assert_each_once, bits, make_environment
 
 from fedldp.core.errors import RunError
 from fedldp.deployment import sites
@@ -41,7 +41,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+    return bits(simulate(make_environment(tmp_path_factory.mktemp("simulated")).config))
 
 
 @pytest.mark.slow
@@ -50,8 +50,8 @@ def test_a_site_that_is_gone_holds_up_two_rounds_and_is_waited_for_when_it_is_ba
     tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock moves by a second when nothing arrives, and stands still otherwise."""
-    world = make_world(tmp_path, "rounds=5", channel=channel, quorum=2, deadline=7.0)
-    pipe, at = world.pipe(), [0.0]
+    env = make_environment(tmp_path, "rounds=5", channel=channel, quorum=2, deadline=7.0)
+    pipe, at = env.pipe(), [0.0]
     agents, pipe.agents = pipe.agents, {**pipe.agents, 102: None}
     take = pipe.take
 
@@ -66,12 +66,12 @@ def test_a_site_that_is_gone_holds_up_two_rounds_and_is_waited_for_when_it_is_ba
 
     monkeypatch.setattr(pipe, "take", waiting)
     monkeypatch.setattr(sites, "time", SimpleNamespace(monotonic=lambda: at[-1]))
-    world.server().serve(pipe, note)
+    env.server().serve(pipe, note)
     waited = np.diff([0.0, *at[:5]])
     assert (waited >= 7).tolist() == [True, True, False, False, False]
     assert not waited[2:].any()
-    assert {round for round, _ in world.releases(2)} == {5}
-    assert len(world.releases(2)) == len({phase for _, phase in world.releases(0)})
+    assert {round for round, _ in env.releases(2)} == {5}
+    assert len(env.releases(2)) == len({phase for _, phase in env.releases(0)})
 
 
 # Agents
@@ -109,30 +109,30 @@ agent.answer((folder / "asked").read_bytes())
 def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_same(
     tmp_path: Path, when: str, expected: dict[str, bytes]
 ) -> None:
-    world = make_world(tmp_path)
-    pipe = world.pipe()
+    env = make_environment(tmp_path)
+    pipe = env.pipe()
     pipe.agents[100], asked = None, list[bytes]()
     agents = dict(pipe.agents)
     pipe.agents[100] = lambda body: asked.append(body) or b""  # type: ignore[func-returns-value]
-    pipe.meddle = _reach(world, 100)
+    pipe.meddle = _reach(env, 100)
     with pytest.raises(Killed):
-        world.serve(pipe)
+        env.serve(pipe)
     (body,) = [body for node, body, _ in pipe.seen if node == 100 and asks(body)]
-    folder = world.policies[0].key.parent
+    folder = env.policies[0].key.parent
     (folder / "asked").write_bytes(body)
     done = subprocess.run([sys.executable, "-c", AGENT, when, folder], env=os.environ, check=False)
     assert done.returncode == 9
     paid = [] if when == "before" else [(1, 0)]
-    assert world.releases(0) == paid
-    entries = world.ledger(0).releases()
-    agents[100] = world.agent(0).answer
+    assert env.releases(0) == paid
+    entries = env.ledger(0).releases()
+    agents[100] = env.agent(0).answer
     again = FakePipe(agents)
-    assert bits(world.serve(again)) == expected
-    assert_each_once(world, again)
-    assert world.ledger(0).releases()[: len(entries)] == entries
+    assert bits(env.serve(again)) == expected
+    assert_each_once(env, again)
+    assert env.ledger(0).releases()[: len(entries)] == entries
 
 
-def _reach(world: World, node: int) -> Meddle:
+def _reach(env: Environment, node: int) -> Meddle:
     """Return a meddler that answers a node's greeting, and ends everything at the first
     request."""
 
@@ -141,7 +141,7 @@ def _reach(world: World, node: int) -> Meddle:
             return [answer]
         if asks(asked):
             raise Killed
-        return [world.agent(node - 100).answer(asked)]
+        return [env.agent(node - 100).answer(asked)]
 
     return meddle
 
@@ -196,16 +196,16 @@ def cut(node: int, asked: bytes, answer: Body) -> list[Body]:
 def test_what_is_lost_or_repeated_is_asked_again_and_counted_once(
     tmp_path: Path, channel: str, change: Meddle, expected: dict[str, bytes]
 ) -> None:
-    world = make_world(tmp_path, channel=channel)
-    pipe = world.pipe(meddle=once(change))
-    assert bits(world.serve(pipe)) == expected
-    assert_each_once(world, pipe)
+    env = make_environment(tmp_path, channel=channel)
+    pipe = env.pipe(meddle=once(change))
+    assert bits(env.serve(pipe)) == expected
+    assert_each_once(env, pipe)
 
 
 def test_late_reordered_and_foreign_answers_are_not_counted(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    world, kept = make_world(tmp_path), list[bytes]()
+    env, kept = make_environment(tmp_path), list[bytes]()
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
         if not isinstance(read_by_site(asked), Ask):
@@ -215,9 +215,9 @@ def test_late_reordered_and_foreign_answers_are_not_counted(
         late = [each for each in kept if each is not answer and asks(asked, round=2)]
         return [*late[:3], answer, *reversed(late)]
 
-    pipe = world.pipe(meddle=meddle)
-    assert bits(world.serve(pipe)) == expected
-    assert_each_once(world, pipe)
+    pipe = env.pipe(meddle=meddle)
+    assert bits(env.serve(pipe)) == expected
+    assert_each_once(env, pipe)
 
 
 class Reordered(FakePipe):
@@ -231,8 +231,8 @@ class Reordered(FakePipe):
 def test_the_order_of_answers_is_no_matter(
     tmp_path: Path, channel: str, expected: dict[str, bytes]
 ) -> None:
-    world = make_world(tmp_path, channel=channel)
-    assert bits(world.serve(Reordered(world.pipe().agents))) == expected
+    env = make_environment(tmp_path, channel=channel)
+    assert bits(env.serve(Reordered(env.pipe().agents))) == expected
 
 
 # The server
@@ -245,7 +245,7 @@ def test_the_order_of_answers_is_no_matter(
      *(pytest.param("sum", *place, marks=pytest.mark.slow)
        for place in ((1, 1, 2), (1, 2, 2), (2, 0, 0)))],
 )  # fmt: skip
-def test_a_server_killed_in_any_exchange_asks_the_same_and_ends_as_if_it_had_not_been(
+def test_a_server_killed_in_any_phase_asks_the_same_and_ends_as_if_it_had_not_been(
     tmp_path: Path,
     channel: str,
     round: int,
@@ -253,7 +253,7 @@ def test_a_server_killed_in_any_exchange_asks_the_same_and_ends_as_if_it_had_not
     answered: int,
     expected: dict[str, bytes],
 ) -> None:
-    world, asked_before = make_world(tmp_path, channel=channel), list[bytes]()
+    env, asked_before = make_environment(tmp_path, channel=channel), list[bytes]()
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
         if asks(asked, round, phase):
@@ -262,15 +262,15 @@ def test_a_server_killed_in_any_exchange_asks_the_same_and_ends_as_if_it_had_not
                 raise Killed
         return [answer]
 
-    pipe = world.pipe(meddle=meddle)
+    pipe = env.pipe(meddle=meddle)
     with pytest.raises(Killed):
-        world.serve(pipe)
+        env.serve(pipe)
     again = FakePipe(pipe.agents, seen=pipe.seen)
-    assert bits(world.serve(again)) == expected
-    assert_each_once(world, again)
+    assert bits(env.serve(again)) == expected
+    assert_each_once(env, again)
     later = {read_by_site(a).request for _, a, _ in again.seen if asks(a, round, phase)}  # type: ignore[union-attr]
     assert later == set(asked_before)
-    assert not list((world.folder / "server" / "journal").glob("round-*"))
+    assert not list((env.folder / "server" / "journal").glob("round-*"))
 
 
 def killing(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, *, nth: int, late: bool) -> Any:
@@ -309,15 +309,15 @@ def test_a_server_killed_as_it_writes_goes_on(
     tmp_path: Path, channel: str, owner: Any, name: str, nth: int, late: bool,
     monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes],
 ) -> None:  # fmt: skip
-    world = make_world(tmp_path, channel=channel)
-    pipe = world.pipe()
+    env = make_environment(tmp_path, channel=channel)
+    pipe = env.pipe()
     with monkeypatch.context() as patch:
         killing(owner, name, patch, nth=nth, late=late)
         with pytest.raises(Killed):
-            world.serve(pipe)
-    assert bits(world.serve(FakePipe(pipe.agents, seen=pipe.seen))) == expected
-    assert_each_once(world, pipe)
-    folder = world.folder / "server"
+            env.serve(pipe)
+    assert bits(env.serve(FakePipe(pipe.agents, seen=pipe.seen))) == expected
+    assert_each_once(env, pipe)
+    folder = env.folder / "server"
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
     assert not list((folder / "journal").glob("round-*"))
 
@@ -330,8 +330,8 @@ def test_a_full_disk_at_the_server_stops_it_in_one_line_and_it_goes_on(
     tmp_path: Path, channel: str, nth: int,
     monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes],
 ) -> None:  # fmt: skip
-    world = make_world(tmp_path, channel=channel)
-    pipe, real, left = world.pipe(), os.fsync, [nth * 8]
+    env = make_environment(tmp_path, channel=channel)
+    pipe, real, left = env.pipe(), os.fsync, [nth * 8]
 
     def full(handle: int) -> None:
         if "/server" in os.readlink(f"/proc/self/fd/{handle}"):
@@ -343,8 +343,8 @@ def test_a_full_disk_at_the_server_stops_it_in_one_line_and_it_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(RunError) as found:
-            world.serve(pipe)
+            env.serve(pipe)
     assert "\n" not in str(found.value)
     assert "No space left on device" in str(found.value)
-    assert bits(world.serve(FakePipe(pipe.agents, seen=pipe.seen))) == expected
-    assert_each_once(world, pipe)
+    assert bits(env.serve(FakePipe(pipe.agents, seen=pipe.seen))) == expected
+    assert_each_once(env, pipe)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from environments import make_world, write_policy
+from environments import make_environment, write_policy
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.agreement import parse_agreement
@@ -19,16 +19,16 @@ SETTINGS = ("features=oriented-gradients", "model=logistic", "rounds=2")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["oriented-gradients", "pose", "public-axes:strokes"])
 def test_sites_do_what_a_simulation_does(tmp_path: Path, kind: str) -> None:
-    world = make_world(tmp_path, *SETTINGS, f"features={kind}")
-    served = world.serve()
-    simulated = simulate(world.config, device="cpu")
+    env = make_environment(tmp_path, *SETTINGS, f"features={kind}")
+    served = env.serve()
+    simulated = simulate(env.config, device="cpu")
     for name, weights in served.weights.items():
         assert weights.tobytes() == simulated.weights[name].tobytes()
     assert served.rounds[-1].accuracy == pytest.approx(simulated.accuracy)
 
 
 def test_an_agreement_names_them_with_their_digest(tmp_path: Path) -> None:
-    document = make_world(tmp_path, *SETTINGS).agreement.document
+    document = make_environment(tmp_path, *SETTINGS).agreement.document
     assert document["features"]["name"] == "oriented-gradients"
     assert parse_agreement(json.dumps(document).encode()).document == document
     other = {**document["features"], "digest": "0" * 64}
@@ -36,24 +36,24 @@ def test_an_agreement_names_them_with_their_digest(tmp_path: Path) -> None:
     for wrong in ({**document, "features": other}, without):
         with pytest.raises(ConfigError, match="digest of its features differs"):
             parse_agreement(json.dumps(wrong).encode())
-    assert "features" not in make_world(tmp_path / "plain").agreement.document
+    assert "features" not in make_environment(tmp_path / "plain").agreement.document
 
 
 def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -> None:
     own = "features_of_ones_own:rows"
     settings = (*SETTINGS[1:], f"features={own}")
-    world = make_world(tmp_path, *settings, policy={"features": [own]})
-    content = world.agreement.to_bytes()
-    assert parse_agreement(content, own=world.policies[0].own_code).digest == world.agreement.digest
+    env = make_environment(tmp_path, *settings, policy={"features": [own]})
+    content = env.agreement.to_bytes()
+    assert parse_agreement(content, own=env.policies[0].own_code).digest == env.agreement.digest
     with pytest.raises(ConfigError, match="add it to features in the site's policy"):
         parse_agreement(content)
-    assert world.serve().weights.keys() == simulate(world.config, device="cpu").weights.keys()
-    world.policies[0].check(world.agreement)
+    assert env.serve().weights.keys() == simulate(env.config, device="cpu").weights.keys()
+    env.policies[0].check(env.agreement)
     other = write_policy(tmp_path / "site-0", features=["pose"])
     with pytest.raises(
         PrivacyError, match="features = pose: the agreement has features_of_ones_own:rows"
     ):
-        other.check(world.agreement)
+        other.check(env.agreement)
 
 
 def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
@@ -63,16 +63,16 @@ def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
     np.save("axes.npy", np.eye(64)[:, :12])
     of_file = "public-axes:axes.npy"
     settings = (*SETTINGS[1:], f"features={of_file}")
-    world = make_world(tmp_path, *settings, policy={"features": [of_file]})
-    content, own = world.agreement.to_bytes(), world.policies[0].own_code
-    assert parse_agreement(content, own=own).digest == world.agreement.digest
-    assert world.serve().weights.keys() == simulate(world.config, device="cpu").weights.keys()
+    env = make_environment(tmp_path, *settings, policy={"features": [of_file]})
+    content, own = env.agreement.to_bytes(), env.policies[0].own_code
+    assert parse_agreement(content, own=own).digest == env.agreement.digest
+    assert env.serve().weights.keys() == simulate(env.config, device="cpu").weights.keys()
     with pytest.raises(
         ConfigError, match="would read this file on your machine; to allow that, add it to feat"
     ):
         parse_agreement(content)
     with pytest.raises(PrivacyError, match=f"the agreement has {of_file}, which"):
-        write_policy(tmp_path / "site-0").check(world.agreement)
+        write_policy(tmp_path / "site-0").check(env.agreement)
     np.save("axes.npy", 2 * np.eye(64)[:, :12])
     with pytest.raises(
         ConfigError, match=r"the digest of its features differs .* give each the same file axes.npy"

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from environments import FakePipe, assert_each_once, bits, make_world
+from environments import FakePipe, assert_each_once, bits, make_environment
 
 from fedldp.deployment import sites
 from fedldp.deployment.messages import Ask, read_by_site
@@ -23,7 +23,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+    return bits(simulate(make_environment(tmp_path_factory.mktemp("simulated")).config))
 
 
 class OneBehind(FakePipe):
@@ -47,10 +47,10 @@ def test_a_node_that_answers_one_message_late_is_found_and_counted(
     tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes]
 ) -> None:
     monkeypatch.setattr(sites, "_GREET_AGAIN", 0.2)
-    world = make_world(tmp_path, channel=channel)
-    pipe = OneBehind(world.pipe().agents)
-    assert bits(world.serve(pipe)) == expected
-    assert_each_once(world, pipe)
+    env = make_environment(tmp_path, channel=channel)
+    pipe = OneBehind(env.pipe().agents)
+    assert bits(env.serve(pipe)) == expected
+    assert_each_once(env, pipe)
 
 
 class Silent(FakePipe):
@@ -71,9 +71,9 @@ def test_a_silent_node_has_two_greetings_at_most_and_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sites, "_GREET_AGAIN", 0.0)
-    world = make_world(tmp_path, quorum=2, deadline=1.0)
-    pipe = Silent({**world.pipe().agents, 100: None})
-    world.serve(pipe)
+    env = make_environment(tmp_path, quorum=2, deadline=1.0)
+    pipe = Silent({**env.pipe().agents, 100: None})
+    env.serve(pipe)
     assert sum(node == 7 for node, _asked, _answer in pipe.seen) == 2
     assert caplog.text.count("node 7: no answer to a greeting; greeted again") == 1
 
@@ -101,7 +101,7 @@ class TwoNodes(FakePipe):
 def test_an_old_node_that_answers_last_does_not_take_its_sites_place(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    world = make_world(tmp_path)
-    pipe = TwoNodes(world.pipe().agents)
-    assert bits(world.serve(pipe)) == expected
+    env = make_environment(tmp_path)
+    pipe = TwoNodes(env.pipe().agents)
+    assert bits(env.serve(pipe)) == expected
     assert not any(node == 7 and isinstance(read_by_site(b), Ask) for node, b, _ in pipe.seen)

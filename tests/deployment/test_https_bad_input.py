@@ -106,7 +106,7 @@ def wrong_hello(stage: Stage) -> bytes:
 @contextlib.contextmanager
 def linked(stage: Stage, site: int, answer: Callable[[bytes], bytes]) -> Iterator[None]:
     """Let somebody answer over HTTPS who has a site's key."""
-    key = read_private(stage.world.policies[site].key)
+    key = read_private(stage.env.policies[site].key)
     ca, stop = stage.folder / "tls" / "ca.pem", threading.Event()
     link = HttpsLink(f"https://{HOST}:{stage.port}", ca, key, answer, lambda: 1 << 24)
     thread = threading.Thread(target=link.serve, args=(stop,))
@@ -121,19 +121,19 @@ def linked(stage: Stage, site: int, answer: Callable[[bytes], bytes]) -> Iterato
 def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Stage) -> None:
     """The first greeting, before the server has met site-2: it does not greet a known site
     again."""
-    world, before = stage.world, len(lines(stage.server))
+    env, before = stage.env, len(lines(stage.server))
     copy = stage.folder / "copied"
-    shutil.copytree(world.policies[2].key.parent, copy)
-    policy = world.policies[2]
-    policy.accepted_as(world.agreement.digest).unlink()
-    write_accepted(policy, replace(world.agreement, run="e" * 32))
+    shutil.copytree(env.policies[2].key.parent, copy)
+    policy = env.policies[2]
+    policy.accepted_as(env.agreement.digest).unlink()
+    write_accepted(policy, replace(env.agreement, run="e" * 32))
     agent = Agent(policy, test_keys=True)
     with linked(stage, 2, partial(agent.answer, link="https")):
         eventually(
             lambda: "site-2 is connected, but has not accepted the agreement" in stage.server.text()
         )
         rounds_go_on(stage)
-    write_accepted(policy, world.agreement)
+    write_accepted(policy, env.agreement)
 
     def as_another(asked: bytes) -> bytes:
         answer = agent.answer(asked, "https")
@@ -147,7 +147,7 @@ def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Sta
     for garbage in (b"", b"fedldp", bytes(1 << 20)):
         with linked(stage, 2, lambda asked, garbage=garbage: garbage):  # type: ignore[misc]
             rounds_go_on(stage)
-    assert world.releases(2) == [(round, 0) for round, _ in world.releases(2)]
+    assert env.releases(2) == [(round, 0) for round, _ in env.releases(2)]
     assert all(clients >= 2 for clients in stage.rounds())
     assert len(added(stage, before)) <= MOST_LINES
 
@@ -210,7 +210,7 @@ def test_rounds_go_on_beside_a_thousand_wrong_keys_a_second(stage: Stage) -> Non
 
 def test_of_two_agents_with_one_key_the_copy_releases_nothing(stage: Stage) -> None:
     before = len(lines(stage.server))
-    place = stage.world.policies[1].key.parent
+    place = stage.env.policies[1].key.parent
     copy = stage.folder / "twin" / place.name
     shutil.copytree(place, copy)
     twin = Party(stage.folder / "twin.log", "deploy", "site", copy / "site.toml", "--test-keys")
@@ -230,7 +230,7 @@ def test_of_two_agents_with_one_key_the_copy_releases_nothing(stage: Stage) -> N
 
 def test_an_agreement_of_another_version_is_refused_in_a_line(stage: Stage) -> None:
     content = (stage.folder / "run.agreement").read_bytes()
-    place = stage.world.policies[0].key.parent
+    place = stage.env.policies[0].key.parent
     for number, damaged in enumerate((content.replace(b": 1,", b": 2,", 1), content[:-9])):
         path = stage.folder / f"damaged-{number}.agreement"
         path.write_bytes(damaged)

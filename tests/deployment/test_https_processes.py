@@ -175,7 +175,7 @@ def test_garbage_at_both_ends_stops_no_round(tmp_path: Path) -> None:
 def test_full_disks_stop_nothing_but_what_needs_them(tmp_path: Path) -> None:
     """A site's and the server's disk: there is room again, and the run equals the simulation's."""
     with playing(tmp_path, "sum") as stage:
-        stage.world.agent(0)  # makes its ledger
+        stage.env.agent(0)  # makes its ledger
         for agent in stage.agents[1:]:
             agent.start()
         stage.agents[0].start(DiskIsFull(4096))
@@ -183,7 +183,7 @@ def test_full_disks_stop_nothing_but_what_needs_them(tmp_path: Path) -> None:
         eventually(lambda: "the disk cannot be read or written" in stage.agents[0].text())
         eventually(lambda: "refuses: its ledger cannot be used" in stage.server.text())
         stage.agents[0].end()
-        assert stage.world.releases(0) == []
+        assert stage.env.releases(0) == []
         for name in ("2.answers", "checkpoint"):
             stage.server.stop()
             stage.server.start(DiskIsFull(256, name))
@@ -209,7 +209,7 @@ def test_clocks_and_a_second_server_of_the_same_key_change_nothing(tmp_path: Pat
         stage.agents[2].start(DiesAtCommit(1, after=True))
         stage.server.start(ClockJumps(-1e8))
         assert stage.agents[2].wait() == -9
-        eventually(lambda: all(stage.world.releases(site) for site in range(3)))
+        eventually(lambda: all(stage.env.releases(site) for site in range(3)))
         stage.server.kill()
         other = stage.server_of("other")
         stage.agents[2].start(ClockJumps(-1e9))
@@ -230,9 +230,9 @@ def test_an_answer_that_is_late_is_paid_for_and_not_added_later(tmp_path: Path) 
         assert stage.server.wait() == 0
         counted = stage.rounds()
         assert (counted[0], counted[-1]) == (2, 3)
-        assert stage.world.releases(0)[0] == (1, 0)
+        assert stage.env.releases(0)[0] == (1, 0)
         for site in (1, 2):
-            assert stage.world.releases(site) == [(1, 0), (2, 0), (3, 0)]
+            assert stage.env.releases(site) == [(1, 0), (2, 0), (3, 0)]
         stage.assert_sound()
         stage.close()
 
@@ -265,8 +265,8 @@ def test_a_cut_of_a_minute_loses_nothing(tmp_path: Path) -> None:
 
 def next_run(stage: Stage) -> Party:
     """Return the server of a new run of the same sites, which have accepted its agreement."""
-    agreement = replace(stage.world.agreement, run="f" * 32, deadline_seconds=4.0)
-    for policy in stage.world.policies:
+    agreement = replace(stage.env.agreement, run="f" * 32, deadline_seconds=4.0)
+    for policy in stage.env.policies:
         write_accepted(policy, agreement)
     (stage.folder / "later.agreement").write_bytes(agreement.to_bytes())
     return stage.server_of("later", "later.agreement")
@@ -275,8 +275,8 @@ def next_run(stage: Stage) -> Party:
 def test_what_ledgers_forgot_is_not_released_again(tmp_path: Path) -> None:
     """In the same run, in a new one, and without ledger and state; and what ``ledger`` shows."""
     with playing(tmp_path, "named", quorum=1, seeded=False) as stage:
-        world, ledger = stage.world, stage.world.policies[0].ledger
-        world.agent(0)  # makes it
+        env, ledger = stage.env, stage.env.policies[0].ledger
+        env.agent(0)  # makes it
         older = shutil.copy(ledger, tmp_path / "older")
         for site in (0, 1):
             stage.agents[site].start()
@@ -290,11 +290,11 @@ def test_what_ledgers_forgot_is_not_released_again(tmp_path: Path) -> None:
         assert stage.server.wait() == 0
         assert stage.rounds() == [3, 2]
         assert "it lacks release 1, which it had on" in stage.agents[0].text()
-        assert world.releases(0) == []
+        assert env.releases(0) == []
         stage.close()
 
         # A new run: an older copy again, and a site that kept only its key.
-        policy = world.policies[1]
+        policy = env.policies[1]
         policy.ledger.unlink()
         shutil.rmtree(policy.state)
         server = next_run(stage)
@@ -307,15 +307,15 @@ def test_what_ledgers_forgot_is_not_released_again(tmp_path: Path) -> None:
         assert server.wait() == 0
         assert stage.rounds("later") == [1, 1]
         assert "site site-0 refuses: its ledger cannot be used" in server.text()
-        assert world.releases(0) == []
+        assert env.releases(0) == []
         assert not policy.ledger.exists()
         stage.close()
 
         # Its newest copy is complete: it has the release that the server saw.
         shutil.copy(newest, ledger)
-        assert world.releases(0) == [(1, 0)]
+        assert env.releases(0) == [(1, 0)]
         stage.assert_sound()
-        check_shown(tmp_path, world.policies[2].ledger, rounds=4)
+        check_shown(tmp_path, env.policies[2].ledger, rounds=4)
 
 
 def check_shown(folder: Path, ledger: Path, rounds: int) -> None:
@@ -334,13 +334,13 @@ def test_a_site_that_takes_another_for_the_server_is_missed_and_named(tmp_path: 
     with playing(tmp_path, "named", deadline=8.0, quorum=2) as stage:
         write_tls(tmp_path / "other")
         lost = {**stage.server_table, "ca": "../other/ca.pem"}
-        write_policy(stage.world.policies[2].key.parent, socket=None, server=lost)
+        write_policy(stage.env.policies[2].key.parent, socket=None, server=lost)
         stage.start()
         assert stage.server.wait() == 0
         assert stage.rounds() == [2, 2]
-        assert [len(stage.world.releases(site)) for site in range(2)] == [2, 2]
-        assert stage.world.policies[2].ledger.exists()
-        assert stage.world.releases(2) == []
+        assert [len(stage.env.releases(site)) for site in range(2)] == [2, 2]
+        assert stage.env.policies[2].ledger.exists()
+        assert stage.env.releases(2) == []
         assert "does not name" in stage.agents[2].text()  # the agreement pins another authority
         assert "CERTIFICATE_VERIFY_FAILED" in stage.agents[2].text()
         stage.close()
@@ -373,12 +373,12 @@ def test_sites_with_budgets_of_their_own_pay_by_these(
         stage.start()
         assert stage.server.wait() == 0, stage.server.text()
         stage.close()
-        world = stage.world
-        assert world.agreement.test_seed is None
+        env = stage.env
+        assert env.agreement.test_seed is None
         assert stage.rounds() == [3, 3]
-        assert [len(set(world.releases(site))) for site in range(3)] == [len(whole(world))] * 3
-        spent = [world.ledger(site).spent() for site in range(3)]
-        for policy, found in zip(world.policies, spent, strict=True):
-            assert found == pytest.approx(policy.costs(world.agreement)[1])
+        assert [len(set(env.releases(site))) for site in range(3)] == [len(whole(env))] * 3
+        spent = [env.ledger(site).spent() for site in range(3)]
+        for policy, found in zip(env.policies, spent, strict=True):
+            assert found == pytest.approx(policy.costs(env.agreement)[1])
         assert spent[0] < spent[1] / 2 < spent[2] / 4
         stage.assert_sound()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import World, ask, bits, content, make_world, request_of
+from environments import Environment, ask, bits, content, make_environment, request_of
 from safetensors.numpy import load_file, save_file
 
 from fedldp.core.errors import ConfigError
@@ -28,7 +28,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    return make_world(tmp_path_factory.mktemp("layout")).agreement.layout
+    return make_environment(tmp_path_factory.mktemp("layout")).agreement.layout
 
 
 def saved(file: Path, layout: Layout, weights: Vector) -> Path:
@@ -36,19 +36,17 @@ def saved(file: Path, layout: Layout, weights: Vector) -> Path:
     return file
 
 
-def begun_with(folder: Path, file: Path, layout: Layout, channel: str = "named") -> World:
-    """Return a world whose run begins with the weights in a file."""
+def begun_with(folder: Path, file: Path, layout: Layout, channel: str = "named") -> Environment:
+    """Return an environment whose run begins with the weights in a file."""
     digest = digest_of_file(file, layout)
-    world = make_world(folder / "world", channel=channel, initial=digest)
-    write_initial(file, world.folder / "run.agreement")
-    return world
+    env = make_environment(folder / "world", channel=channel, initial=digest)
+    write_initial(file, env.folder / "run.agreement")
+    return env
 
 
-def first_weights(world: World) -> Vector:
+def first_weights(env: Environment) -> Vector:
     """Return what the server draws for the first round if nothing was agreed on."""
-    server = replace(
-        world, agreement=replace(world.agreement, initial=None), folder=world.folder / "x"
-    )
+    server = replace(env, agreement=replace(env.agreement, initial=None), folder=env.folder / "x")
     server.folder.mkdir()
     return server.server()._state.weights
 
@@ -56,7 +54,7 @@ def first_weights(world: World) -> Vector:
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 def test_a_run_begins_where_another_ended(tmp_path: Path, layout: Layout, channel: str) -> None:
-    one = make_world(tmp_path / "one", channel=channel)
+    one = make_environment(tmp_path / "one", channel=channel)
     ended = one.serve()
     following = begun_with(tmp_path, one.folder / "server" / "model.safetensors", layout, channel)
     pipe = following.pipe()
@@ -79,50 +77,50 @@ def test_a_run_begins_where_another_ended(tmp_path: Path, layout: Layout, channe
 def test_with_the_weights_that_it_would_draw_it_is_the_simulation(
     tmp_path: Path, layout: Layout
 ) -> None:
-    drawn = first_weights(make_world(tmp_path / "drawn"))
-    world = begun_with(tmp_path, saved(tmp_path / "w", layout, drawn), layout)
-    assert bits(world.serve()) == bits(simulate(world.config))
+    drawn = first_weights(make_environment(tmp_path / "drawn"))
+    env = begun_with(tmp_path, saved(tmp_path / "w", layout, drawn), layout)
+    assert bits(env.serve()) == bits(simulate(env.config))
 
 
 def test_a_site_refuses_to_begin_with_others_and_pays_nothing(
     tmp_path: Path, layout: Layout
 ) -> None:
-    world = begun_with(
+    env = begun_with(
         tmp_path, saved(tmp_path / "w", layout, np.full(layout.size, 0.25, np.float32)), layout
     )
-    agent, right = world.agent(0), np.full(world.agreement.layout.size, 0.25, np.float32)
+    agent, right = env.agent(0), np.full(env.agreement.layout.size, 0.25, np.float32)
     wrong = np.nextafter(right, np.float32(1))
-    said = content(ask(agent, world, request_of(world, weights=wrong, ranges=None)))
+    said = content(ask(agent, env, request_of(env, weights=wrong, ranges=None)))
     assert said == Refusal(1, Reason.OTHER_WEIGHTS)
-    assert world.releases(0) == []
-    assert not isinstance(content(ask(agent, world, request_of(world, weights=right))), Refusal)
-    later = request_of(world, round=2, weights=wrong)  # later weights are the server's own
-    assert not isinstance(content(ask(agent, world, later)), Refusal)
+    assert env.releases(0) == []
+    assert not isinstance(content(ask(agent, env, request_of(env, weights=right))), Refusal)
+    later = request_of(env, round=2, weights=wrong)  # later weights are the server's own
+    assert not isinstance(content(ask(agent, env, later)), Refusal)
 
 
 def test_a_server_begins_with_no_others(tmp_path: Path, layout: Layout) -> None:
-    world = begun_with(
+    env = begun_with(
         tmp_path, saved(tmp_path / "w", layout, np.zeros(layout.size, np.float32)), layout
     )
-    file = beside(world.folder / "run.agreement")
+    file = beside(env.folder / "run.agreement")
     weights = load_file(file)
     next(iter(weights.values())).flat[0] = 1.0
     save_file(weights, file)
     with pytest.raises(ConfigError, match="these are not the agreed weights"):
-        world.server()
+        env.server()
     file.unlink()
     with pytest.raises(ConfigError, match="No such file"):
-        world.server()
+        env.server()
 
 
 def test_the_digest_stands_in_the_agreement_only_where_there_is_one(
     tmp_path: Path, layout: Layout
 ) -> None:
-    world = begun_with(
+    env = begun_with(
         tmp_path, saved(tmp_path / "w", layout, np.zeros(layout.size, np.float32)), layout
     )
-    found = parse_agreement(world.agreement.to_bytes())
-    assert (found.initial, found.digest) == (world.agreement.initial, world.agreement.digest)
+    found = parse_agreement(env.agreement.to_bytes())
+    assert (found.initial, found.digest) == (env.agreement.initial, env.agreement.digest)
     plain = replace(found, initial=None)
     assert "initial" not in plain.document
     assert plain.digest != found.digest

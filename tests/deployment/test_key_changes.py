@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from environments import World, ask, content, make_world, request_of, write_policy
+from environments import Environment, ask, content, make_environment, request_of, write_policy
 
 from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError, RunError
 from fedldp.deployment import key_changes, sites
@@ -46,45 +46,45 @@ def public(policy: SitePolicy) -> str:
     return read_private(policy.key).public_key().public_bytes_raw().hex()
 
 
-def next_run(world: World, letter: str = "e") -> World:
+def next_run(env: Environment, letter: str = "e") -> Environment:
     """Return a new run with the sites' present keys; they accept it."""
     roster = tuple(
         Site(name=site.name, key=public(policy))
-        for site, policy in zip(world.agreement.sites, world.policies, strict=True)
+        for site, policy in zip(env.agreement.sites, env.policies, strict=True)
     )
-    agreement = replace(world.agreement, run=letter * 32, sites=roster)
+    agreement = replace(env.agreement, run=letter * 32, sites=roster)
     if agreement.budgets:
-        told = zip(world.policies, agreement.budgets, strict=True)
+        told = zip(env.policies, agreement.budgets, strict=True)
         budgets = [signed_budget(read_private(policy.key), each.budget) for policy, each in told]
         agreement = replace(agreement, budgets=tuple(budgets))
-    for policy in world.policies:
+    for policy in env.policies:
         write_accepted(policy, agreement)
-    return replace(world, agreement=agreement)
+    return replace(env, agreement=agreement)
 
 
 def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False, quorum=2)
-    policy, before = world.policies[0], public(world.policies[0])
+    env = make_environment(tmp_path, seeded=False, quorum=2)
+    policy, before = env.policies[0], public(env.policies[0])
     copy = tmp_path / "copy"
-    world.agent(0)
+    env.agent(0)
     shutil.copy(policy.ledger, copy)
-    world.serve()
-    spent = world.ledger(0).spent()
+    env.serve()
+    spent = env.ledger(0).spent()
     assert spent > 0
     changed, file, ended = change_key(policy)
     assert read_changed_key(file) == changed
-    assert ended == [world.agreement.digest.hex()]
-    assert is_retired(policy, world.agreement.digest)
+    assert ended == [env.agreement.digest.hex()]
+    assert is_retired(policy, env.agreement.digest)
     assert read_public(policy.key.with_suffix(".pub")) == public(policy) != before
     secret = policy.key.with_name(f"{policy.key.name}.earlier")
     assert secret.stat().st_mode & 0o077 == policy.key.stat().st_mode & 0o077 == 0
-    take_over(world.folder, changed)
+    take_over(env.folder, changed)
     # Its server was in the folder ``server``, whose receipts lie beside it.
-    later = next_run(world)
-    receipts = KeptReceipts(world.folder / "next", later.agreement.run, later.agreement.sites)
+    later = next_run(env)
+    receipts = KeptReceipts(env.folder / "next", later.agreement.run, later.agreement.sites)
     shown = receipts.last(0)
     agent = later.agent(0)
-    assert agent._run(world.agreement.digest) is None
+    assert agent._run(env.agreement.digest) is None
     answered = ask(agent, later, request_of(later), shown)
     assert isinstance(content(answered), Report)
     assert later.ledger(0).spent() == pytest.approx(1.5 * spent)
@@ -103,35 +103,35 @@ def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) ->
 @pytest.mark.spare
 def test_a_run_that_is_under_way_asks_the_earlier_key_no_more(tmp_path: Path) -> None:
     """Even if a thief of the key has everything that the site had."""
-    world = make_world(tmp_path, seeded=False, quorum=2)
+    env = make_environment(tmp_path, seeded=False, quorum=2)
     thief = tmp_path / "thief"
     shutil.copytree(tmp_path / "site-0", thief)
-    changed, _, _ = change_key(world.policies[0])
-    pipe = world.pipe()
-    pipe.agents[100] = replace(world, policies=[write_policy(thief)]).agent(0).answer
+    changed, _, _ = change_key(env.policies[0])
+    pipe = env.pipe()
+    pipe.agents[100] = replace(env, policies=[write_policy(thief)]).agent(0).answer
 
     def told(record: Any) -> None:
         if record.round == 1:
-            take_over(world.folder, changed)
+            take_over(env.folder, changed)
 
-    served = world.server().serve(pipe, told)
+    served = env.server().serve(pipe, told)
     assert [record.clients for record in served.rounds] == [3, 2]
     again = [node for node, asked, _ in pipe.seen if node == 100]
     assert again
     with pytest.raises(ConfigError, match="site-0: it changed the key"):
-        check_current(world.folder, {site.name: site.key for site in world.agreement.sites})
-    check_current(world.folder, {"site-0": public(world.policies[0])})
+        check_current(env.folder, {site.name: site.key for site in env.agreement.sites})
+    check_current(env.folder, {"site-0": public(env.policies[0])})
 
 
 def test_whatever_it_is_cut_short_at_the_next_call_leads_to_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make_world(tmp_path / "world", seeded=False)
+    env = make_environment(tmp_path / "world", seeded=False)
     place = tmp_path / "world" / "site-0"
-    world.agent(0)
+    env.agent(0)
     steps = ("make_private", "retire", "replace_secret", "replace_file", "public_text")
     for number, step in enumerate(steps):
-        policy, before = world.policies[0], public(world.policies[0])
+        policy, before = env.policies[0], public(env.policies[0])
         real = getattr(key_changes, step)
 
         def cut(*given: Any, real: Callable[..., Any] = real) -> Any:
@@ -141,7 +141,7 @@ def test_whatever_it_is_cut_short_at_the_next_call_leads_to_one_key(
         with monkeypatch.context() as patched:
             patched.setattr(key_changes, step, cut)
             if step == "retire":
-                world = next_run(world, str(number))
+                env = next_run(env, str(number))
             with pytest.raises(KeyboardInterrupt):
                 change_key(policy)
         assert public(policy) == before  # until everything is written
@@ -154,15 +154,15 @@ def test_whatever_it_is_cut_short_at_the_next_call_leads_to_one_key(
         assert len(changed.changes) == number + 1
         assert EarlierKeys.of(policy).receipts.keys() == {each.old for each in changed.changes}
         assert not list(place.glob("*.next"))
-        world.agent(0)
+        env.agent(0)
 
 
 def test_a_ledger_that_was_set_back_gets_no_other_key(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    policy = world.policies[0]
-    world.agent(0)
+    env = make_environment(tmp_path, seeded=False)
+    policy = env.policies[0]
+    env.agent(0)
     shutil.copy(policy.ledger, tmp_path / "copy")
-    assert isinstance(content(ask(world.agent(0), world, request_of(world))), Report)
+    assert isinstance(content(ask(env.agent(0), env, request_of(env))), Report)
     shutil.copy(tmp_path / "copy", policy.ledger)
     before = public(policy)
     with pytest.raises(LedgerUnusable, match="it lacks release 1"):
@@ -218,13 +218,13 @@ def test_nobody_takes_anothers_key_over(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_of_earlier_keys_is_whole_or_said(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    policy = world.policies[0]
+    env = make_environment(tmp_path, seeded=False)
+    policy = env.policies[0]
     change_key(policy)
     earlier = policy.key.with_name(f"{policy.key.name}.earlier")
     earlier.write_text("{}")
     with pytest.raises(PrivacyError, match=r"earlier: it is damaged; restore it"):
-        world.agent(0)
+        env.agent(0)
 
 
 OWN = "personalized-sound-digits-sites"
@@ -235,13 +235,13 @@ def test_a_restore_after_a_change_charges_by_what_the_site_had_told(
     tmp_path: Path, noted: bool
 ) -> None:
     """If nobody noted the earlier key, by the largest release that anybody saw."""
-    world = make_world(tmp_path, recipe=OWN, seeded=False)
-    policy = world.policies[0]
-    world.agent(0)
+    env = make_environment(tmp_path, recipe=OWN, seeded=False)
+    policy = env.policies[0]
+    env.agent(0)
     shutil.copy(policy.ledger, tmp_path / "copy")
-    world.serve()
-    (true,) = {entry.costs[0] for entry in world.ledger(0).releases()}
-    (largest,) = {entry.costs[0] for entry in world.ledger(2).releases()}
+    env.serve()
+    (true,) = {entry.costs[0] for entry in env.ledger(0).releases()}
+    (largest,) = {entry.costs[0] for entry in env.ledger(2).releases()}
     assert true < largest
     change_key(policy)
     if not noted:
@@ -249,10 +249,10 @@ def test_a_restore_after_a_change_charges_by_what_the_site_had_told(
     shutil.copy(tmp_path / "copy", policy.ledger)
     (lost,) = charge_lost(policy, [])
     assert lost.rounds == 2
-    entries = world.ledger(0).verify()
+    entries = env.ledger(0).verify()
     assert {entry.request for entry in entries} == {LOST.hex()}
-    assert world.ledger(0).spent() == pytest.approx(2 * (true if noted else largest))
-    later = next_run(world)
+    assert env.ledger(0).spent() == pytest.approx(2 * (true if noted else largest))
+    later = next_run(env)
     later.folder = tmp_path / "later"
     later.serve()
-    assert world.ledger(0).spent() == pytest.approx(2 * (true if noted else largest) + 2 * true)
+    assert env.ledger(0).spent() == pytest.approx(2 * (true if noted else largest) + 2 * true)

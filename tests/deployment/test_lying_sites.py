@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import FakePipe, asks, bits, make_world
+from environments import FakePipe, asks, bits, make_environment
 
 from fedldp.core.errors import FedldpError, RunError
 from fedldp.deployment import sites
@@ -27,29 +27,29 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+    return bits(simulate(make_environment(tmp_path_factory.mktemp("simulated")).config))
 
 
 @pytest.fixture(scope="module")
 def absent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Return the weights of a round without the second site."""
-    world = make_world(tmp_path_factory.mktemp("absent"), "rounds=1", quorum=2, deadline=1.0)
-    pipe = world.pipe()
+    env = make_environment(tmp_path_factory.mktemp("absent"), "rounds=1", quorum=2, deadline=1.0)
+    pipe = env.pipe()
     pipe.agents[101] = None
-    return bits(world.serve(pipe))
+    return bits(env.serve(pipe))
 
 
 def test_a_second_and_different_answer_is_noticed_and_the_first_counts(
     tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = make_world(tmp_path)
+    env = make_environment(tmp_path)
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
         if node != 101 or not asks(asked):
             return [answer]
         return [answer, other_bits(answer)]
 
-    assert bits(world.serve(world.pipe(meddle=meddle))) == expected
+    assert bits(env.serve(env.pipe(meddle=meddle))) == expected
     assert "site-1 gave a second, different answer to a request" in caplog.text
 
 
@@ -89,13 +89,13 @@ def other_bits(answer: Body, **changes: Any) -> bytes:
 def test_a_site_that_sends_what_no_site_sends_is_left_out_and_stops_nobody(
     tmp_path: Path, changes: dict[str, Any], absent: dict[str, bytes]
 ) -> None:
-    world = make_world(tmp_path, "rounds=1", quorum=2, deadline=1.0)
+    env = make_environment(tmp_path, "rounds=1", quorum=2, deadline=1.0)
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
         return [other_bits(answer, **changes) if node == 101 and asks(asked) else answer]
 
     try:
-        served = world.serve(world.pipe(meddle=meddle))
+        served = env.serve(env.pipe(meddle=meddle))
     except FedldpError as error:
         pytest.fail(f"one site stopped the run: {error}")
     assert bits(served) == absent
@@ -111,14 +111,14 @@ def test_a_report_beyond_all_weights_is_left_out_whatever_step_follows(tmp_path:
         "deadline": 1.0,
         "policy": {"allow_in_clear": True, "budget": {"kind": "zcdp", "limit": float("inf")}},
     }
-    world = make_world(tmp_path / "liar", *settings, **given)
+    env = make_environment(tmp_path / "liar", *settings, **given)
     huge = np.full(650, 1e20, "<f4").tobytes()
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
         return [other_bits(answer, payload=huge) if node == 101 and asks(asked) else answer]
 
-    served = world.serve(world.pipe(meddle=meddle))
-    there = make_world(tmp_path / "absent", *settings, **given)
+    served = env.serve(env.pipe(meddle=meddle))
+    there = make_environment(tmp_path / "absent", *settings, **given)
     pipe = there.pipe()
     pipe.agents[101] = None
     assert bits(served) == bits(there.serve(pipe))
@@ -127,8 +127,8 @@ def test_a_report_beyond_all_weights_is_left_out_whatever_step_follows(tmp_path:
 def test_a_node_that_is_no_site_gets_nothing_and_is_not_counted(
     tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = make_world(tmp_path)
-    agent = world.agent(1)
+    env = make_environment(tmp_path)
+    agent = env.agent(1)
 
     def pretends(body: bytes) -> bytes:
         answer = bytearray(agent.answer(body))
@@ -136,22 +136,22 @@ def test_a_node_that_is_no_site_gets_nothing_and_is_not_counted(
             answer[-40] ^= 1  # of the signature
         return bytes(answer)
 
-    pipe = world.pipe()
+    pipe = env.pipe()
     pipe.agents = {7: pretends, **pipe.agents}
-    assert bits(world.serve(pipe)) == expected
+    assert bits(env.serve(pipe)) == expected
     assert not [1 for node, asked, _ in pipe.seen if node == 7 and asks(asked)]
     assert "node 7: claims to be site-1, but its signature is wrong" in caplog.text
 
 
 @pytest.mark.slow
 def test_an_old_signature_does_not_serve_again(tmp_path: Path) -> None:
-    world, agents = make_world(tmp_path, "rounds=1", deadline=1.0), list[bytes]()
-    pipe = world.pipe()
-    world.serve(pipe)
+    env, agents = make_environment(tmp_path, "rounds=1", deadline=1.0), list[bytes]()
+    pipe = env.pipe()
+    env.serve(pipe)
     for _node, asked, answer in pipe.seen:
         if _node == 101 and not isinstance(read_by_site(asked), Ask):
             agents.append(answer or b"")
-    other = FakePipe({**world.pipe().agents, 101: lambda body: agents[0]})
-    shutil.rmtree(world.folder / "server")
+    other = FakePipe({**env.pipe().agents, 101: lambda body: agents[0]})
+    shutil.rmtree(env.folder / "server")
     with pytest.raises(RunError, match="site-1 did not answer"):
-        world.serve(other)
+        env.serve(other)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from environments import FakePipe, World, asks, bits, make_world
+from environments import Environment, FakePipe, asks, bits, make_environment
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment import sites
@@ -31,42 +31,42 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sites, "_LOOK", 0.0)
 
 
-def rounds_of(world: World) -> list[list[int]]:
+def rounds_of(env: Environment) -> list[list[int]]:
     """Return the rounds in which each site released something."""
-    places = range(len(world.policies))
-    return [sorted({round for round, _ in world.releases(index)}) for index in places]
+    places = range(len(env.policies))
+    return [sorted({round for round, _ in env.releases(index)}) for index in places]
 
 
 @CHANNELS
 def test_sites_answer_in_one_round_each_as_in_the_simulation(tmp_path: Path, channel: str) -> None:
-    world = make_world(tmp_path, *ONCE, sites=5, quorum=2, channel=channel)
-    assert world.agreement.rounds_of(0) == 1
-    served = world.serve()
-    assert bits(served) == bits(simulate(world.config))
+    env = make_environment(tmp_path, *ONCE, sites=5, quorum=2, channel=channel)
+    assert env.agreement.rounds_of(0) == 1
+    served = env.serve()
+    assert bits(served) == bits(simulate(env.config))
     assert [record.clients for record in served.rounds] == [3, 2]
-    found = rounds_of(world)
+    found = rounds_of(env)
     assert sorted(map(len, found)) == [1] * 5
     assert [sum(each == [round] for each in found) for round in (1, 2)] == [3, 2]
-    for index, policy in enumerate(world.policies):
-        a_round, run = policy.costs(world.agreement)
+    for index, policy in enumerate(env.policies):
+        a_round, run = policy.costs(env.agreement)
         assert a_round == run
-        assert world.ledger(index).spent() <= run
+        assert env.ledger(index).spent() <= run
 
 
 @CHANNELS
 def test_what_is_agreed_on_is_what_one_round_costs(tmp_path: Path, channel: str) -> None:
-    once = make_world(tmp_path / "once", *ONCE, sites=6, quorum=3, channel=channel).agreement
-    alone = make_world(tmp_path / "alone", "rounds=1", sites=3, channel=channel).agreement
+    once = make_environment(tmp_path / "once", *ONCE, sites=6, quorum=3, channel=channel).agreement
+    alone = make_environment(tmp_path / "alone", "rounds=1", sites=3, channel=channel).agreement
     assert once.document["config"]["participation"] == "once"
     assert once.statement["guarantees"] == alone.statement["guarantees"]
 
 
 def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
-    world = make_world(tmp_path, *ONCE, sites=4, quorum=2, seeded=False)
-    pipe = world.pipe()
-    world.serve(pipe)
+    env = make_environment(tmp_path, *ONCE, sites=4, quorum=2, seeded=False)
+    pipe = env.pipe()
+    env.serve(pipe)
     for index in range(4):
-        (own,) = (round for (round,) in [rounds_of(world)[index]])
+        (own,) = (round for (round,) in [rounds_of(env)[index]])
         node = 100 + index
         body = next(body for to, body, _ in pipe.seen if to == node and asks(body, round=own))
         message = read_by_site(body)
@@ -74,8 +74,8 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
         request = read_request(message.request)
         told = replace(request.broadcast, round=3 - own)
         forged = pack(replace(message, request=pack_request(replace(request, broadcast=told))))
-        before = world.releases(index)
-        for agent in (pipe.agents[node], world.agent(index).answer):  # also after a restart
+        before = env.releases(index)
+        for agent in (pipe.agents[node], env.agent(index).answer):  # also after a restart
             assert agent is not None
             answer = read_by_server(agent(forged))
             assert isinstance(answer, Answered)
@@ -83,7 +83,7 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
             assert isinstance(refusal, Refusal)
             # It has had its turn; or it answered a later round, and never this one.
             assert refusal.reason is (Reason.POLICY if own == 1 else Reason.NOT_KEPT)
-            assert world.releases(index) == before
+            assert env.releases(index) == before
             again = read_by_server(agent(body))
             assert isinstance(again, Answered)
             assert isinstance(read_reply(again.answer)[2], Report), "its own round it recalls"
@@ -98,7 +98,7 @@ class Killed(BaseException):
 def test_a_server_that_starts_again_keeps_its_cohorts(
     tmp_path: Path, round: int, seeded: bool
 ) -> None:
-    world = make_world(tmp_path, *ONCE, sites=6, quorum=3, seeded=seeded)
+    env = make_environment(tmp_path, *ONCE, sites=6, quorum=3, seeded=seeded)
     killed = []
 
     def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
@@ -108,18 +108,18 @@ def test_a_server_that_starts_again_keeps_its_cohorts(
                 raise Killed
         return [answer]
 
-    pipe = world.pipe(meddle=meddle)
+    pipe = env.pipe(meddle=meddle)
     with pytest.raises(Killed):
-        world.serve(pipe)
-    before = rounds_of(world)
+        env.serve(pipe)
+    before = rounds_of(env)
     again = FakePipe(pipe.agents)
-    served = world.serve(again)
-    after = rounds_of(world)
+    served = env.serve(again)
+    after = rounds_of(env)
     assert [record.clients for record in served.rounds] == [3, 3]
     assert all(len(each) == 1 for each in after)
     assert all(old in ([], new) for old, new in zip(before, after, strict=True))
     if seeded:
-        assert bits(served) == bits(simulate(world.config))
+        assert bits(served) == bits(simulate(env.config))
 
 
 @pytest.mark.slow
@@ -127,23 +127,23 @@ def test_cohorts_are_another_in_another_run(tmp_path: Path) -> None:
     """They come from the server's secret, which is neither at the sites nor in the agreement."""
     runs = []
     for number in range(2):
-        world = make_world(tmp_path / str(number), *ONCE, sites=12, quorum=6, seeded=False)
-        world.serve()
-        runs.append(rounds_of(world))
+        env = make_environment(tmp_path / str(number), *ONCE, sites=12, quorum=6, seeded=False)
+        env.serve()
+        runs.append(rounds_of(env))
     assert runs[0] != runs[1]  # equal with chance 1 in 924
 
 
 @CHANNELS
 def test_an_agreement_says_what_was_decided(tmp_path: Path, channel: str) -> None:
-    world = make_world(
+    env = make_environment(
         tmp_path, "participation=auto", "rounds=2", sites=4, quorum=3 - (channel == "named"),
         channel=channel,
     )  # fmt: skip
-    found = world.agreement.config.model_dump().get("participation")
+    found = env.agreement.config.model_dump().get("participation")
     assert found == ("once" if channel == "named" else None)
-    assert world.agreement.rounds_of(0) == (1 if channel == "named" else 2)
+    assert env.agreement.rounds_of(0) == (1 if channel == "named" else 2)
 
 
 def test_a_quorum_beyond_a_cohort_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"quorum = 3: a round has 2 sites"):
-        make_world(tmp_path, *ONCE, sites=5, quorum=3)
+        make_environment(tmp_path, *ONCE, sites=5, quorum=3)

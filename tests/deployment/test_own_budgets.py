@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from environments import World, ask, asks, bits, content, make_world, request_of, write_policy
+from environments import (
+    Environment,
+    ask,
+    asks,
+    bits,
+    content,
+    make_environment,
+    request_of,
+    write_policy,
+)
 
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
@@ -36,13 +45,13 @@ ALONE = ("batch_size=1000000", "num_examples=900")  # so that a simulation train
 EPSILONS = [2.0, 4.0, 8.0]
 
 
-def own_world(folder: Path, *settings: str, **given: Any) -> World:
-    return make_world(folder, *ALONE, *settings, recipe=given.pop("recipe", RECIPE), **given)
+def own_environment(folder: Path, *settings: str, **given: Any) -> Environment:
+    return make_environment(folder, *ALONE, *settings, recipe=given.pop("recipe", RECIPE), **given)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return own_world(tmp_path_factory.mktemp("own"))
+def env(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return own_environment(tmp_path_factory.mktemp("own"))
 
 
 def keys_of(count: int) -> list[Ed25519PrivateKey]:
@@ -86,32 +95,32 @@ def test_a_run_ends_where_the_simulation_does(
     settings: tuple[str, ...], recipe: str, tmp_path: Path
 ) -> None:
     """To the bit; and each site pays for its own epsilon, as its guarantee says."""
-    world = own_world(tmp_path, *settings, recipe=recipe)
-    served = world.serve()
-    assert bits(served) == bits(simulate(world.config))
+    env = own_environment(tmp_path, *settings, recipe=recipe)
+    served = env.serve()
+    assert bits(served) == bits(simulate(env.config))
     unit = "client-run" if recipe == RECIPE else "weight"
-    for site, policy in enumerate(world.policies):
+    for site, policy in enumerate(env.policies):
         assert policy.own is not None
-        lines = world.agreement.statement_of(site)["guarantees"]
+        lines = env.agreement.statement_of(site)["guarantees"]
         proven = min(line["epsilon"] for line in lines if line["unit"] == unit)
         assert 0.99 * policy.own.epsilon < proven <= policy.own.epsilon
-        assert world.ledger(site).spent() == pytest.approx(policy.costs(world.agreement)[1])
-    spent = [world.ledger(site).spent() for site in range(3)]
+        assert env.ledger(site).spent() == pytest.approx(policy.costs(env.agreement)[1])
+    spent = [env.ledger(site).spent() for site in range(3)]
     assert spent == sorted(spent)
     assert spent[0] < spent[2] / 2
-    worst = max(world.agreement.statement_of(2)["guarantees"], key=lambda line: line["epsilon"])
+    worst = max(env.agreement.statement_of(2)["guarantees"], key=lambda line: line["epsilon"])
     assert worst in served.privacy["guarantees"]
 
 
 @pytest.mark.slow
 def test_selected_sites_answer_alone_and_the_selection_can_be_checked(tmp_path: Path) -> None:
-    world = own_world(tmp_path, "selects_first=true", "rounds=5", quorum=0)
-    turns = world.agreement.config.model_dump()["turns"]
-    assert world.agreement.quorum == 1
-    assert [world.agreement.rounds_of(site) for site in range(3)] == turns
-    served = world.serve()
-    assert bits(served) == bits(simulate(world.config))
-    assert [len(world.releases(site)) for site in range(3)] == turns
+    env = own_environment(tmp_path, "selects_first=true", "rounds=5", quorum=0)
+    turns = env.agreement.config.model_dump()["turns"]
+    assert env.agreement.quorum == 1
+    assert [env.agreement.rounds_of(site) for site in range(3)] == turns
+    served = env.serve()
+    assert bits(served) == bits(simulate(env.config))
+    assert [len(env.releases(site)) for site in range(3)] == turns
 
 
 def test_who_is_selected_follows_from_the_runs_name() -> None:
@@ -219,19 +228,19 @@ def test_what_is_not_sound_is_refused(
     ],
 )
 def test_a_policy_lets_no_other_epsilon_through(
-    world: World, own: dict[str, Any] | None, part: str
+    env: Environment, own: dict[str, Any] | None, part: str
 ) -> None:
-    place = world.folder / "site-0"
+    place = env.folder / "site-0"
     try:
         policy = write_policy(place, own=own)
         with pytest.raises(PrivacyError, match=part):
-            policy.check(world.agreement)
+            policy.check(env.agreement)
     finally:
         write_policy(place, own={"epsilon": 2.0})
 
 
 def test_it_allows_no_other_epsilon_that_is_one_for_all(tmp_path: Path) -> None:
-    of_all = own_world(tmp_path, "epsilon=2.0")
+    of_all = own_environment(tmp_path, "epsilon=2.0")
     place = tmp_path / "site-0"
     assert not of_all.agreement.budgets
     write_policy(place, own={"epsilon": 2.0}).check(of_all.agreement)
@@ -241,37 +250,37 @@ def test_it_allows_no_other_epsilon_that_is_one_for_all(tmp_path: Path) -> None:
 
 
 def test_a_site_whose_policy_changed_answers_no_more(tmp_path: Path) -> None:
-    world = own_world(tmp_path)
-    request = request_of(world)
-    answer = content(ask(world.agent(1), world, request))
+    env = own_environment(tmp_path)
+    request = request_of(env)
+    answer = content(ask(env.agent(1), env, request))
     assert isinstance(answer, Report)
-    again = content(ask(world.agent(1), world, request))
+    again = content(ask(env.agent(1), env, request))
     assert (again.payload, again.client) == (answer.payload, 1)
-    world.policies[1] = write_policy(tmp_path / "site-1", own={"epsilon": 3.0})
+    env.policies[1] = write_policy(tmp_path / "site-1", own={"epsilon": 3.0})
     with pytest.raises(PrivacyError):
-        accepted_agreement(world.policies[1], world.agreement.digest)
+        accepted_agreement(env.policies[1], env.agreement.digest)
     with pytest.raises(AssertionError):  # the site answers that it knows no such run
-        ask(world.agent(1), world, request)
-    assert world.releases(1) == [(1, 0)]
+        ask(env.agent(1), env, request)
+    assert env.releases(1) == [(1, 0)]
 
 
 def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
     """A label decides how bits are read: a site may not take another site's label."""
-    world = own_world(tmp_path, "epsilon=[1.0,2.0,4.0]", "shuffle=false", recipe="quickstart")
-    server, request = world.server(), request_of(world)
-    reports = ReportChecker(world.agreement, server._role, server._draws, server._state)
+    env = own_environment(tmp_path, "epsilon=[1.0,2.0,4.0]", "shuffle=false", recipe="quickstart")
+    server, request = env.server(), request_of(env)
+    reports = ReportChecker(env.agreement, server._role, server._draws, server._state)
     for site, epsilon in enumerate([1.0, 2.0, 4.0]):
-        report = content(ask(world.agent(site), world, request))
+        report = content(ask(env.agent(site), env, request))
         assert report.epsilon == epsilon
         reports.check(read_request(request), report, site)
         with pytest.raises(WireError, match=f"its epsilon is {epsilon}"):
             reports.check(read_request(request), report, (site + 1) % 3)
 
 
-def test_a_ledger_that_is_restored_is_charged_with_the_sites_own_cost(world: World) -> None:
-    first, last = (world.policies[site].costs(world.agreement) for site in (0, 2))
+def test_a_ledger_that_is_restored_is_charged_with_the_sites_own_cost(env: Environment) -> None:
+    first, last = (env.policies[site].costs(env.agreement) for site in (0, 2))
     assert last[1] > 10 * first[1]
-    events = [world.agreement.events_of(site) for site in range(3)]
+    events = [env.agreement.events_of(site) for site in range(3)]
     assert len({str(each) for each in events}) == 3
 
 
@@ -306,20 +315,20 @@ def test_files_of_budgets_are_checked(old: str, new: str, part: str, tmp_path: P
 
 
 @pytest.fixture(scope="module")
-def summed(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return own_world(tmp_path_factory.mktemp("sums"), recipe=SUMS, channel="sum")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return own_environment(tmp_path_factory.mktemp("sums"), recipe=SUMS, channel="sum")
 
 
 @pytest.mark.slow
 def test_a_sum_of_own_budgets_ends_where_the_simulation_does(tmp_path: Path) -> None:
-    world = own_world(tmp_path, recipe=SUMS, channel="sum")
-    served = world.serve()
-    assert bits(served) == bits(simulate(world.config))
-    for site, policy in enumerate(world.policies):
+    env = own_environment(tmp_path, recipe=SUMS, channel="sum")
+    served = env.serve()
+    assert bits(served) == bits(simulate(env.config))
+    for site, policy in enumerate(env.policies):
         assert policy.own is not None
-        cost = policy.costs(world.agreement)[1]
-        assert world.ledger(site).spent() == pytest.approx(cost)
-        lines = policy.as_here(world.agreement).statement_of(site)["guarantees"]
+        cost = policy.costs(env.agreement)[1]
+        assert env.ledger(site).spent() == pytest.approx(cost)
+        lines = policy.as_here(env.agreement).statement_of(site)["guarantees"]
         (line,) = [line for line in lines if line["unit"] == "client-run"]
         assert 0.99 * policy.own.epsilon < line["epsilon"] <= policy.own.epsilon
         assert line["adversary"] == "server"  # by its own noise, whatever happens to the sum
@@ -370,7 +379,7 @@ def test_whoever_asks_for_budgets_that_stay_is_refused() -> None:
     ],
 )
 def test_a_site_chooses_within_what_is_agreed(
-    summed: World, own: dict[str, Any] | None, part: str
+    summed: Environment, own: dict[str, Any] | None, part: str
 ) -> None:
     place = summed.folder / "site-0"
     try:
@@ -383,24 +392,24 @@ def test_a_site_chooses_within_what_is_agreed(
 @pytest.mark.slow
 def test_another_own_epsilon_in_the_middle_of_a_run_needs_its_owner(tmp_path: Path) -> None:
     """Nobody else would notice it; and what an earlier fedldp accepted must be accepted again."""
-    world = own_world(tmp_path, recipe=SUMS, channel="sum")
-    world.serve()
-    digest, spent = world.agreement.digest, world.ledger(0).spent()
+    env = own_environment(tmp_path, recipe=SUMS, channel="sum")
+    env.serve()
+    digest, spent = env.agreement.digest, env.ledger(0).spent()
     for epsilon in (1.0, 4.0):
         policy = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
         with pytest.raises(PrivacyError, match=r"accepted with epsilon 2 per client-run.*again"):
             accepted_agreement(policy, digest)
-        assert replace(world, policies=[policy]).agent(0)._run(digest) is None
-    write_accepted(policy, world.agreement)
+        assert replace(env, policies=[policy]).agent(0)._run(digest) is None
+    write_accepted(policy, env.agreement)
     assert accepted_agreement(policy, digest) is not None
-    assert replace(world, policies=[policy]).agent(0)._run(digest) is not None
-    assert world.ledger(0).spent() == spent  # no acceptance gives it back
+    assert replace(env, policies=[policy]).agent(0)._run(digest) is not None
+    assert env.ledger(0).spent() == spent  # no acceptance gives it back
     (policy.accepted / f"{digest.hex()}.own").unlink()
     with pytest.raises(PrivacyError, match=r"epsilon 4 .* accept the agreement again"):
         accepted_agreement(policy, digest)
 
 
-def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: World) -> None:
+def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: Environment) -> None:
     mechanisms = [
         policy.as_here(summed.agreement).config.algorithm(summed.agreement.problem).release(0)
         for policy in summed.policies
@@ -419,22 +428,22 @@ def test_noise_of_one_epsilon_is_never_charged_as_anothers(
     epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Masked values are stored before they are charged: an [own] set in between does not count."""
-    world = own_world(tmp_path, "rounds=1", recipe=SUMS, channel="sum", quorum=2)
+    env = own_environment(tmp_path, "rounds=1", recipe=SUMS, channel="sum", quorum=2)
     add, full = SqliteLedger._add, [True]
 
     def on_a_full_disk(self: SqliteLedger, db: Any, past: Any, place: Any, *more: Any) -> Any:
-        if full and place.phase == 2 and self.path == world.policies[0].ledger:
+        if full and place.phase == 2 and self.path == env.policies[0].ledger:
             full.clear()
             raise LedgerUnusable("the disk is full")
         return add(self, db, past, place, *more)
 
     monkeypatch.setattr(SqliteLedger, "_add", on_a_full_disk)
-    pipe = world.pipe()
-    world.serve(pipe)
-    assert world.releases(0) == [(1, 0), (1, 1)]
+    pipe = env.pipe()
+    env.serve(pipe)
+    assert env.releases(0) == [(1, 0), (1, 1)]
     (asked,) = [asked for node, asked, _ in pipe.seen if node == 100 and asks(asked, phase=2)]
-    world.policies[0] = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
-    write_accepted(world.policies[0], world.agreement)
-    found = content(read_by_server(world.agent(0).answer(asked)))
+    env.policies[0] = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
+    write_accepted(env.policies[0], env.agreement)
+    found = content(read_by_server(env.agent(0).answer(asked)))
     assert isinstance(found, Report) == (epsilon == 2.0)
-    assert len(world.releases(0)) == (3 if epsilon == 2.0 else 2)
+    assert len(env.releases(0)) == (3 if epsilon == 2.0 else 2)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from environments import World, asks, make_world
+from environments import Environment, asks, make_environment
 
 from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
@@ -39,17 +39,17 @@ from fedldp.protocol.wire import Report, read_reply, read_request
 SOUND = ("mechanism=nearest_direction", "num_examples=90")
 
 
-def sound_world(folder: Path, **given: Any) -> World:
-    return make_world(folder, *SOUND, recipe="ldpfl-sound-digits", seeded=False, **given)
+def sound_environment(folder: Path, **given: Any) -> Environment:
+    return make_environment(folder, *SOUND, recipe="ldpfl-sound-digits", seeded=False, **given)
 
 
-def data_of(world: World, index: int = 0) -> dict[str, np.ndarray]:
-    with np.load(world.policies[index].data) as found:
+def data_of(env: Environment, index: int = 0) -> dict[str, np.ndarray]:
+    with np.load(env.policies[index].data) as found:
         return dict(found)
 
 
-def keep(world: World, features: np.ndarray, labels: np.ndarray) -> None:
-    np.savez(world.policies[0].data, features=features, labels=labels)
+def keep(env: Environment, features: np.ndarray, labels: np.ndarray) -> None:
+    np.savez(env.policies[0].data, features=features, labels=labels)
 
 
 def content(answer: Answered) -> Any:
@@ -60,11 +60,11 @@ def content(answer: Answered) -> Any:
 def test_a_report_does_not_tell_how_many_examples_its_site_has(
     count: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = sound_world(tmp_path)
-    own = data_of(world)
-    keep(world, *(np.resize(own[name], (count, *own[name].shape[1:])) for name in own))
-    pipe = world.pipe()
-    world.serve(pipe)
+    env = sound_environment(tmp_path)
+    own = data_of(env)
+    keep(env, *(np.resize(own[name], (count, *own[name].shape[1:])) for name in own))
+    pipe = env.pipe()
+    env.serve(pipe)
     reports = 0
     for node, asked, answer in pipe.seen:
         if node != 100 or not isinstance(read_by_site(asked), Ask):
@@ -87,9 +87,9 @@ def test_a_report_does_not_tell_how_many_examples_its_site_has(
 
 
 def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Path) -> None:
-    world = sound_world(tmp_path)
-    agreement, train = world.agreement, world.inputs.dataset.train
-    ledger = SqliteLedger(tmp_path / "ledger", world.policies[0].budgets)
+    env = sound_environment(tmp_path)
+    agreement, train = env.agreement, env.inputs.dataset.train
+    ledger = SqliteLedger(tmp_path / "ledger", env.policies[0].budgets)
     given: dict[str, Any] = {
         "index": 0,
         "role": agreement.config.algorithm(agreement.problem).client(0, torch.device("cpu")),
@@ -106,111 +106,113 @@ def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Pat
 def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = sound_world(tmp_path, quorum=2, deadline=2.0)
-    own = data_of(world)
+    env = sound_environment(tmp_path, quorum=2, deadline=2.0)
+    own = data_of(env)
     backwards = (own["features"][::-1], own["labels"][::-1])
-    pipe = world.pipe()
+    pipe = env.pipe()
 
     def begun(agent: Agent) -> bool:
-        asked = pack(Challenge(world.agreement.digest, bytes(32)))
+        asked = pack(Challenge(env.agreement.digest, bytes(32)))
         return isinstance(read_by_server(agent.answer(asked)), Hello)
 
-    assert begun(world.agent(0))
-    keep(world, *backwards)
-    assert begun(world.agent(0))  # nothing was released yet
-    keep(world, own["features"], own["labels"])
-    pipe.agents[100] = world.agent(0).answer
+    assert begun(env.agent(0))
+    keep(env, *backwards)
+    assert begun(env.agent(0))  # nothing was released yet
+    keep(env, own["features"], own["labels"])
+    pipe.agents[100] = env.agent(0).answer
     rounds: list[int] = []
 
     def after(record: Any) -> None:
         if record.round == 1:
-            keep(world, *backwards)
-            pipe.agents[100] = world.agent(0).answer
+            keep(env, *backwards)
+            pipe.agents[100] = env.agent(0).answer
         rounds.append(record.round)
 
-    world.server().serve(pipe, after)
+    env.server().serve(pipe, after)
     assert rounds[0] == 1
-    assert world.releases(0) == [(1, 0)]
+    assert env.releases(0) == [(1, 0)]
     assert "or their order changed since the run began" in caplog.text
-    assert not begun(world.agent(0))
-    keep(world, own["features"], own["labels"])
-    assert begun(world.agent(0))
+    assert not begun(env.agent(0))
+    keep(env, own["features"], own["labels"])
+    assert begun(env.agent(0))
 
 
 def test_what_was_noted_of_the_examples_may_not_be_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = sound_world(tmp_path)
-    world.serve()
-    (noted,) = (world.policies[0].state / "kept").rglob("examples.safetensors")
+    env = sound_environment(tmp_path)
+    env.serve()
+    (noted,) = (env.policies[0].state / "kept").rglob("examples.safetensors")
     noted.unlink()
-    asked = pack(Challenge(world.agreement.digest, bytes(32)))
-    assert isinstance(read_by_server(world.agent(0).answer(asked)), Stranger)
+    asked = pack(Challenge(env.agreement.digest, bytes(32)))
+    assert isinstance(read_by_server(env.agent(0).answer(asked)), Stranger)
     assert "that the run began with is missing" in caplog.text
 
 
 def test_what_is_kept_of_other_examples_goes_whole_or_the_run_is_not_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = sound_world(tmp_path)
-    own = data_of(world)
-    asked = pack(Challenge(world.agreement.digest, bytes(32)))
-    assert isinstance(read_by_server(world.agent(0).answer(asked)), Hello)
-    keep(world, own["features"][::-1], own["labels"][::-1])
+    env = sound_environment(tmp_path)
+    own = data_of(env)
+    asked = pack(Challenge(env.agreement.digest, bytes(32)))
+    assert isinstance(read_by_server(env.agent(0).answer(asked)), Hello)
+    keep(env, own["features"][::-1], own["labels"][::-1])
 
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", refuse)
-        assert isinstance(read_by_server(world.agent(0).answer(asked)), Stranger)
+        assert isinstance(read_by_server(env.agent(0).answer(asked)), Stranger)
     assert "it cannot be removed (Permission denied)" in caplog.text
-    assert isinstance(read_by_server(world.agent(0).answer(asked)), Hello)
+    assert isinstance(read_by_server(env.agent(0).answer(asked)), Hello)
 
 
 def test_a_check_says_that_the_examples_changed_and_that_a_limit_was_passed(
     tmp_path: Path,
 ) -> None:
-    cost = make_world(tmp_path / "free", *SOUND, recipe="ldpfl-sound-digits", seeded=False)
+    cost = make_environment(tmp_path / "free", *SOUND, recipe="ldpfl-sound-digits", seeded=False)
     limit = cost.policies[0].costs(cost.agreement)[1] * (1 + 1e-9)
-    world = sound_world(tmp_path / "limited", policy={"budget": {"kind": "zcdp", "limit": limit}})
-    policy, own = world.policies[0], data_of(world)
+    env = sound_environment(
+        tmp_path / "limited", policy={"budget": {"kind": "zcdp", "limit": limit}}
+    )
+    policy, own = env.policies[0], data_of(env)
 
     def amiss() -> list[str]:
         return [found.what for found in check_site(policy) if not found.ok]
 
     before = amiss()
-    world.serve()
+    env.serve()
     assert amiss() == before
-    keep(world, own["features"][::-1], own["labels"][::-1])
+    keep(env, own["features"][::-1], own["labels"][::-1])
     (changed,) = (what for what in amiss() if what not in before)
     assert "or their order changed since the run began" in changed
-    keep(world, own["features"], own["labels"])
-    charge_lost(policy, [replace(world.agreement, run="f" * 32)])
+    keep(env, own["features"], own["labels"])
+    charge_lost(policy, [replace(env.agreement, run="f" * 32)])
     (passed,) = (what for what in amiss() if what not in before)
     assert "with what may be lost, it exceeds its" in passed
 
 
 def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    own = data_of(world)
-    pipe = world.pipe()
+    env = make_environment(tmp_path, seeded=False)
+    own = data_of(env)
+    pipe = env.pipe()
 
     def after(record: Any) -> None:
-        keep(world, own["features"][::-1], own["labels"][::-1])
-        pipe.agents[100] = world.agent(0).answer
+        keep(env, own["features"][::-1], own["labels"][::-1])
+        pipe.agents[100] = env.agent(0).answer
 
-    world.server().serve(pipe, after)
-    assert world.releases(0) == [(1, 0), (2, 0)]
+    env.server().serve(pipe, after)
+    assert env.releases(0) == [(1, 0), (2, 0)]
 
 
 @pytest.mark.slow
 def test_requests_that_come_together_do_not_tell_how_long_each_took(tmp_path: Path) -> None:
     fixed = 0.4
     policy = {"answer_after_seconds": fixed}
-    world = make_world(tmp_path, "rounds=1", seeded=False, policy=policy)
-    agent, pipe = world.agent(0), world.pipe()
-    world.serve(pipe)
+    env = make_environment(tmp_path, "rounds=1", seeded=False, policy=policy)
+    agent, pipe = env.agent(0), env.pipe()
+    env.serve(pipe)
     body = next(asked for node, asked, _ in pipe.seen if node == 100 and asks(asked))
     start, left = time.monotonic(), list[float]()
 
@@ -231,13 +233,13 @@ def test_requests_that_come_together_do_not_tell_how_long_each_took(tmp_path: Pa
 @pytest.mark.slow
 def test_a_greeting_does_not_tell_that_an_answer_waits_for_its_time(tmp_path: Path) -> None:
     policy = {"answer_after_seconds": 2.0}
-    world = make_world(tmp_path, "rounds=1", seeded=False, policy=policy, deadline=20.0)
-    pipe, agent = world.pipe(), world.agent(0)
+    env = make_environment(tmp_path, "rounds=1", seeded=False, policy=policy, deadline=20.0)
+    pipe, agent = env.pipe(), env.agent(0)
     told: list[tuple[bytes, bool]] = []
     answered: list[bytes] = []
 
     def receipt() -> bytes:
-        asked = pack(Challenge(world.agreement.digest, bytes(32)))
+        asked = pack(Challenge(env.agreement.digest, bytes(32)))
         found = read_by_server(agent.answer(asked))
         assert isinstance(found, Hello)
         return found.receipt
@@ -249,7 +251,7 @@ def test_a_greeting_does_not_tell_that_an_answer_waits_for_its_time(tmp_path: Pa
         answering.start()
         end = time.monotonic() + 1.5
         while time.monotonic() < end:
-            charged = bool(world.releases(0))
+            charged = bool(env.releases(0))
             told.append((receipt(), charged))
             time.sleep(0.05)
         assert not answered
@@ -257,7 +259,7 @@ def test_a_greeting_does_not_tell_that_an_answer_waits_for_its_time(tmp_path: Pa
         return answered[0]
 
     pipe.agents[100] = greeted_all_the_while
-    world.serve(pipe)
+    env.serve(pipe)
     assert {found for found, _ in told} == {NO_RECEIPT}
     assert any(charged for _, charged in told)
     message = read_by_server(answered[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import World, asks, assert_each_once, bits, make_world, write_policy
+from environments import Environment, asks, assert_each_once, bits, make_environment, write_policy
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.checks import check_people_of
@@ -37,15 +37,15 @@ def write_people(path: Path, count: int = 45) -> Path:
     return path
 
 
-def world_of(
+def environment_of(
     folder: Path,
     *settings: str,
     channel: str = "named",
     recipe: str = "person-dp-sgd-digits",
     **given: Any,
-) -> World:
+) -> Environment:
     path = write_people(folder / "people.npz")
-    return make_world(
+    return make_environment(
         folder,
         f"dataset={path}",
         "model=logistic",
@@ -61,17 +61,17 @@ def world_of(
 
 
 @pytest.fixture(scope="module", params=["named", "sum"])
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
-    return world_of(tmp_path_factory.mktemp(request.param), channel=request.param)
+def env(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return environment_of(tmp_path_factory.mktemp(request.param), channel=request.param)
 
 
-def check_run(world: World) -> None:
+def check_run(env: Environment) -> None:
     """Run it, and compare it with the simulation, bit for bit, and with the expected cost."""
-    pipe = world.pipe()
-    served = world.serve(pipe)
-    assert bits(served) == bits(simulate(world.config))
-    assert_each_once(world, pipe)
-    against = AGAINST[world.agreement.channel]
+    pipe = env.pipe()
+    served = env.serve(pipe)
+    assert bits(served) == bits(simulate(env.config))
+    assert_each_once(env, pipe)
+    against = AGAINST[env.agreement.channel]
     (line,) = [
         line
         for line in served.privacy["guarantees"]
@@ -79,14 +79,14 @@ def check_run(world: World) -> None:
     ]
     assert 1.9 < line["epsilon"] <= 2
     assert line["neighbours"] == "replace-person"
-    release, run = world.policies[0].costs(world.agreement)
+    release, run = env.policies[0].costs(env.agreement)
     for index in range(3):
-        assert world.ledger(index).spent() == pytest.approx(2 * release)
+        assert env.ledger(index).spent() == pytest.approx(2 * release)
     assert 0 < release < run == pytest.approx(2 * release)
 
 
-def test_the_model_of_sites_is_that_of_the_simulation(world: World) -> None:
-    check_run(world)
+def test_the_model_of_sites_is_that_of_the_simulation(env: Environment) -> None:
+    check_run(env)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_model_of_sites_is_that_of_the_simulation(world: World) -> None:
     ],
 )
 def test_so_it_is_with_every_setting(tmp_path: Path, settings: tuple[str, ...]) -> None:
-    check_run(world_of(tmp_path, *settings))
+    check_run(environment_of(tmp_path, *settings))
 
 
 PART = (
@@ -114,30 +114,30 @@ PART = (
 def test_so_it_is_where_people_are_a_part_of_another_algorithm(
     tmp_path: Path, channel: str
 ) -> None:
-    check_run(world_of(tmp_path, *PART, channel=channel, recipe="composed-digits"))
+    check_run(environment_of(tmp_path, *PART, channel=channel, recipe="composed-digits"))
 
 
 def test_counts_of_classes_go_through_a_secure_sum(tmp_path: Path) -> None:
-    check_run(world_of(tmp_path, "class_count_rounds=1", channel="sum"))
+    check_run(environment_of(tmp_path, "class_count_rounds=1", channel="sum"))
 
 
 def test_people_are_in_what_is_agreed_on_and_what_protects_them_costs_no_client_budget(
-    world: World, tmp_path: Path
+    env: Environment, tmp_path: Path
 ) -> None:
-    assert world.agreement.problem.people == 45
-    assert world.agreement.document["problem"]["people"] == 45
-    world.policies[0].check(world.agreement)
+    assert env.agreement.problem.people == 45
+    assert env.agreement.document["problem"]["people"] == 45
+    env.policies[0].check(env.agreement)
     for budget in ("zcdp", "gdp"):
         whole = write_policy(tmp_path, budget={"kind": budget, "limit": 1e9})
         with pytest.raises(PrivacyError, match=r"give a \[person_budget\] instead of"):
-            whole.check(world.agreement)
+            whole.check(env.agreement)
 
 
 def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
     tmp_path: Path,
 ) -> None:
     """Its answers are as long as others' answers, and arrive in the same way."""
-    world = world_of(tmp_path)
+    env = environment_of(tmp_path)
     place = tmp_path / "site-0"
     with np.load(place / "data.npz") as data:
         own = {name: np.array(data[name]) for name in data.files}
@@ -149,11 +149,11 @@ def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
     with pytest.raises(
         ConfigError, match="come from 2 persons; state no more than that, rounded down"
     ):
-        check_people_of(policy, world.agreement)
-    policies = [write_policy(place, **PERSONS), *world.policies[1:]]
-    write_accepted(policies[0], world.agreement)
-    pipe = replace(world, policies=policies).pipe()
-    served = world.serve(pipe)
+        check_people_of(policy, env.agreement)
+    policies = [write_policy(place, **PERSONS), *env.policies[1:]]
+    write_accepted(policies[0], env.agreement)
+    pipe = replace(env, policies=policies).pipe()
+    served = env.serve(pipe)
     assert served.rounds[-1].round == 2
     sizes = {
         len(answer)

@@ -28,7 +28,7 @@ from real_processes import (
     place_of,
     reports,
 )
-from stages import Stage, expected, small_world, staged
+from stages import Stage, expected, small_environment, staged
 
 from fedldp.core.errors import EndedForGood
 from fedldp.deployment.policy import write_accepted
@@ -54,9 +54,9 @@ def dies(stage: Stage, site: int, sabotages: list[Sabotage]) -> None:
 # ``test_failures_in_process.py`` has the other channel's failures, and other moments.
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_an_agent_dies_at_every_commit(tmp_path: Path, after: bool) -> None:
-    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
+    env = small_environment(tmp_path, channel="sum", deadline=PATIENT)
     commits = 8
-    with staged(world) as (stage, _courier):
+    with staged(env) as (stage, _courier):
         for agent in stage.agents[1:]:
             agent.start()
         stage.server.start()
@@ -64,7 +64,7 @@ def test_an_agent_dies_at_every_commit(tmp_path: Path, after: bool) -> None:
         numbers = [1] * commits if after else [1, *[2] * (commits - 1)]
         dies(stage, 0, [DiesAtCommit(number, after) for number in numbers])
         assert stage.server.wait() == 0
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
         again = "answered again, with the same bytes and at no cost"
         assert stage.agents[0].text().count(again) == (commits if after else 0)
         asked = [place_of(passed.asked) for passed in stage.proxies[0].passed]
@@ -73,24 +73,24 @@ def test_an_agent_dies_at_every_commit(tmp_path: Path, after: bool) -> None:
 
 @pytest.mark.parametrize("sent", [0, 100])
 def test_an_agent_dies_while_it_answers(tmp_path: Path, sent: int) -> None:
-    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
+    env = small_environment(tmp_path, channel="sum", deadline=PATIENT)
     answers = 8
-    with staged(world) as (stage, _courier):
+    with staged(env) as (stage, _courier):
         for agent in stage.agents[1:]:
             agent.start()
         stage.server.start()
         # Asked again it answers at once, and dies at the next answer.
         dies(stage, 0, [DiesAtAnswer(1, sent), *[DiesAtAnswer(2, sent)] * (answers - 1)])
         assert stage.server.wait() == 0
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
         parts = [passed for passed in stage.proxies[0].passed if passed.answer is None]
         assert len(parts) == (answers if sent else 0)
 
 
 def test_the_disk_of_a_site_is_full(tmp_path: Path) -> None:
-    world = small_world(tmp_path, deadline=PATIENT)
-    world.agent(0)  # makes its ledger
-    with staged(world) as (stage, _courier):
+    env = small_environment(tmp_path, deadline=PATIENT)
+    env.agent(0)  # makes its ledger
+    with staged(env) as (stage, _courier):
         for agent in stage.agents[1:]:
             agent.start()
         stage.agents[0].start(DiskIsFull(4096))
@@ -103,13 +103,13 @@ def test_the_disk_of_a_site_is_full(tmp_path: Path) -> None:
         assert "the disk cannot be read or written" in stage.agents[0].text()
         stage.agents[0].start()
         assert stage.server.wait() == 0  # by itself
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
 
 
 def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
-    world = small_world(tmp_path, "rounds=4", deadline=PATIENT, quorum=2)
-    ledger = world.policies[0].ledger
-    world.agent(0)  # makes it
+    env = small_environment(tmp_path, "rounds=4", deadline=PATIENT, quorum=2)
+    ledger = env.policies[0].ledger
+    env.agent(0)  # makes it
     copy = shutil.copy(ledger, tmp_path / "copy")
     asked, go_on = threading.Event(), threading.Event()
 
@@ -122,7 +122,7 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
     def dead(body: bytes, call: Call) -> bytes | None:
         return None if place_of(body) == (2, 0) else call(body)
 
-    with staged(world) as (stage, _courier):
+    with staged(env) as (stage, _courier):
         stage.proxies[1].meddle = wait
         for agent in stage.agents:
             agent.start()
@@ -136,7 +136,7 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
         eventually(lambda: "it lacks release 1, which it had" in stage.agents[0].text())
         # Of round 2, the server has its refusal.
         eventually(lambda: "site site-0 refuses: its ledger cannot" in stage.server.text())
-        assert world.releases(0) == []
+        assert env.releases(0) == []
         stage.agents[0].end()
         policy = ledger.parent / "site.toml"
         told = Party(tmp_path / "told.log", "deploy", "restored", policy, "--none-since", "--yes")
@@ -155,19 +155,19 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
 
 def test_a_new_run_releases_nothing_where_ledgers_forgot(tmp_path: Path) -> None:
     """An undeclared older copy; and no ledger and no state, only the key."""
-    world = small_world(tmp_path, deadline=PATIENT, quorum=1, seeded=False)
-    older = shutil.copy(world.agent(0).policy.ledger, tmp_path / "older")
-    with staged(world) as (stage, _courier):
+    env = small_environment(tmp_path, deadline=PATIENT, quorum=1, seeded=False)
+    older = shutil.copy(env.agent(0).policy.ledger, tmp_path / "older")
+    with staged(env) as (stage, _courier):
         stage.start()
         assert stage.server.wait() == 0
         for site, agent in enumerate(stage.agents):
             stage.assert_ledger(site, [1, 2])
             agent.end()
-        shutil.copy(older, world.policies[0].ledger)
-        world.policies[1].ledger.unlink()
-        shutil.rmtree(world.policies[1].state)
-        agreement = replace(world.agreement, run="f" * 32, deadline_seconds=4.0)
-        for policy in world.policies:
+        shutil.copy(older, env.policies[0].ledger)
+        env.policies[1].ledger.unlink()
+        shutil.rmtree(env.policies[1].state)
+        agreement = replace(env.agreement, run="f" * 32, deadline_seconds=4.0)
+        for policy in env.policies:
             write_accepted(policy, agreement)
         (tmp_path / "later.agreement").write_bytes(agreement.to_bytes())
         for proxy in stage.proxies:
@@ -183,19 +183,19 @@ def test_a_new_run_releases_nothing_where_ledgers_forgot(tmp_path: Path) -> None
         assert "it lacks release 2, which it had on" in stage.agents[0].text()
         assert "site site-0 refuses: its ledger cannot be used" in later.text()
         assert [len(reports(proxy)) for proxy in stage.proxies] == [0, 0, 2]
-        assert world.releases(0) == []
-        assert not world.policies[1].ledger.exists()
-        assert world.releases(2) == [(1, 0), (2, 0)] * 2
+        assert env.releases(0) == []
+        assert not env.policies[1].ledger.exists()
+        assert env.releases(2) == [(1, 0), (2, 0)] * 2
 
 
 def test_clocks_jump(tmp_path: Path) -> None:
-    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
-    with staged(world) as (stage, _courier):
+    env = small_environment(tmp_path, channel="sum", deadline=PATIENT)
+    with staged(env) as (stage, _courier):
         for agent in stage.agents:
             agent.start(ClockJumps(1e9))
         stage.server.start(ClockJumps(-1e8))
         assert stage.server.wait() == 0
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
 
 
 # The server
@@ -205,9 +205,9 @@ def test_clocks_jump(tmp_path: Path) -> None:
 def test_the_server_dies_at_every_file_that_it_writes(
     tmp_path: Path, channel: str, after: bool
 ) -> None:
-    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
+    env = small_environment(tmp_path, channel=channel, deadline=PATIENT)
     done = tmp_path / "done"
-    with staged(world) as (stage, _courier):
+    with staged(env) as (stage, _courier):
         for agent in stage.agents:
             agent.start()
         deaths = 0
@@ -216,7 +216,7 @@ def test_the_server_dies_at_every_file_that_it_writes(
             deaths += 1
             stage.server.start(DiesAtEveryFile(done, after))
         assert stage.server.wait() == 0, stage.server.text()[-2000:]
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
         names = {str(Path(name).relative_to(tmp_path)) for name in done.read_text().splitlines()}
         assert deaths == len(names)
         journal = {f"round-{r}/{e}.question" for r, e in stage.places([1, 2])}
@@ -225,34 +225,34 @@ def test_the_server_dies_at_every_file_that_it_writes(
         assert {f"server/journal/{name}" for name in journal} <= names
         others = {"checkpoint", "metrics.jsonl", "privacy.json", "summary.json"}
         assert {f"server/{name}" for name in others} <= names
-        run = world.agreement.run
-        assert {f"receipts/{site.key}.{run}" for site in world.agreement.sites} <= names
+        run = env.agreement.run
+        assert {f"receipts/{site.key}.{run}" for site in env.agreement.sites} <= names
 
 
 @pytest.mark.parametrize("name", ["2.answers", "checkpoint"])
 def test_the_disk_of_the_server_is_full(tmp_path: Path, name: str) -> None:
     """Its other files are in ``test_failures_in_process.py``."""
-    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
-    with staged(world) as (stage, _courier):
+    env = small_environment(tmp_path, channel="sum", deadline=PATIENT)
+    with staged(env) as (stage, _courier):
         for agent in stage.agents:
             agent.start()
         stage.server.start(DiskIsFull(256, name))
         assert stage.server.wait() == 2
         stage.server.start()
         assert stage.server.wait() == 0
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
 
 
 @CHANNELS
 def test_a_server_that_asks_otherwise_for_the_same_round(tmp_path: Path, channel: str) -> None:
     """Two broadcasts for one round, under the same agreement: sites answer only the first."""
-    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
+    env = small_environment(tmp_path, channel=channel, deadline=PATIENT)
 
     def stops(asked: bytes, call: Call) -> bytes | None:
         answer = call(asked)
         return None if place_of(asked) == (1, 0) else answer
 
-    with staged(world) as (stage, _courier):
+    with staged(env) as (stage, _courier):
         for proxy in stage.proxies:
             proxy.meddle = stops
         for agent in stage.agents:
@@ -268,7 +268,7 @@ def test_a_server_that_asks_otherwise_for_the_same_round(tmp_path: Path, channel
         assert "site-0 refused: asked-otherwise" in other.text().splitlines()[-1]
         stage.server.start()
         assert stage.server.wait() == 0
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
 
 
 # Messages
@@ -277,7 +277,7 @@ def test_a_server_that_asks_otherwise_for_the_same_round(tmp_path: Path, channel
 @CHANNELS
 def test_messages_that_are_lost_repeated_or_late(tmp_path: Path, channel: str) -> None:
     """Each message is lost once; then it arrives doubled, and the agent is asked twice."""
-    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
+    env = small_environment(tmp_path, channel=channel, deadline=PATIENT)
     lost = set()
 
     def deliver(site: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
@@ -287,18 +287,18 @@ def test_messages_that_are_lost_repeated_or_late(tmp_path: Path, channel: str) -
             return [None]
         return [answer, answer, b"garbage"]
 
-    with staged(world, deliver=deliver) as (stage, _courier):
+    with staged(env, deliver=deliver) as (stage, _courier):
         for proxy in stage.proxies:
             proxy.meddle = lambda asked, call: (call(asked), call(asked))[1]
         stage.start()
         assert stage.server.wait() == 0
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
         assert len(lost) == len(stage.places([1, 2])) * 3
 
 
 def test_a_site_slower_than_the_deadline(tmp_path: Path) -> None:
     """It paid, and its answer arrives in the next round, where it is not added."""
-    world = small_world(tmp_path, "rounds=3", deadline=4, quorum=2)
+    env = small_environment(tmp_path, "rounds=3", deadline=4, quorum=2)
     late = threading.Event()
 
     def slow(asked: bytes, call: Call) -> bytes | None:
@@ -313,7 +313,7 @@ def test_a_site_slower_than_the_deadline(tmp_path: Path) -> None:
             time.sleep(0.5)
         return call(asked)
 
-    with staged(world) as (stage, _courier):
+    with staged(env) as (stage, _courier):
         stage.proxies[0].meddle, stage.proxies[1].meddle = slow, next_round
         stage.start()
         assert stage.server.wait() == 0
@@ -324,7 +324,7 @@ def test_a_site_slower_than_the_deadline(tmp_path: Path) -> None:
 
 def test_garbage_stops_no_round(tmp_path: Path) -> None:
     """Fifty a second: noise, cut frames, endless lengths, connections that say nothing."""
-    world = small_world(tmp_path, "rounds=4", channel="sum", deadline=PATIENT)
+    env = small_environment(tmp_path, "rounds=4", channel="sum", deadline=PATIENT)
     over, sent, asked = threading.Event(), [0], list[Place]()
     garbage = [
         bytes(8) + b"x",
@@ -336,11 +336,11 @@ def test_garbage_stops_no_round(tmp_path: Path) -> None:
         b"",
     ]
 
-    with staged(world) as (stage, _courier):
+    with staged(env) as (stage, _courier):
 
         def flood() -> None:
             while not over.wait(0.02):
-                for policy in world.policies:
+                for policy in env.policies:
                     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
                         try:
                             agent.connect(str(policy.socket))
@@ -353,14 +353,14 @@ def test_garbage_stops_no_round(tmp_path: Path) -> None:
         stage.proxies[0].meddle = lambda body, call: (asked.append(place_of(body)), call(body))[1]
         for agent in stage.agents:
             agent.start()
-        eventually(lambda: all(policy.socket.exists() for policy in world.policies))
+        eventually(lambda: all(policy.socket.exists() for policy in env.policies))
         flooding.start()
         eventually(lambda: sent[0] > 30)
         stage.server.start()
         assert stage.server.wait() == 0
         over.set()
         flooding.join()
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
         seconds = sum(record["seconds"] for record in stage.rounds())
         assert sent[0] > 30
         assert seconds < PATIENT / 4

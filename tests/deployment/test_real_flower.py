@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from between import Cable
-from environments import World
+from environments import Environment
 from real_processes import Call, Meddle, Proxy, eventually, place_of, proxies_at, reports
-from stages import Stage, expected, small_world
+from stages import Stage, expected, small_environment
 
 from fedldp.deployment.loopback import HOST, Loopback, free_ports
 
@@ -50,15 +50,15 @@ class Cabled(Loopback):
 
 
 class Theatre:
-    """One Flower on which one world after another runs."""
+    """One Flower on which one environment after another runs."""
 
     def __init__(self, folder: Path, flower: Loopback, proxies: list[Proxy]) -> None:
         self.socket, self.flower, self.proxies = folder / "server" / "server.sock", flower, proxies
 
     @contextmanager
-    def plays(self, world: World) -> Iterator[Stage]:
-        """Start a world's agents, server and Flower app, and end them."""
-        stage = Stage(world, self.proxies, self.socket)
+    def plays(self, env: Environment) -> Iterator[Stage]:
+        """Start an environment's agents, server and Flower app, and end them."""
+        stage = Stage(env, self.proxies, self.socket)
         try:
             stage.start()
             eventually(self.socket.exists, "the server's socket")
@@ -126,9 +126,9 @@ def test_what_carries_dies_and_the_run_is_that_of_the_simulation(
     theatre: Theatre, tmp_path: Path
 ) -> None:
     """A ServerApp and the SuperLink; ``test_real_demo.py`` kills a server."""
-    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
+    env = small_environment(tmp_path, channel="sum", deadline=PATIENT)
     holds = [Holds(1, 3), Holds(2, 1)]
-    with theatre.plays(world) as stage:
+    with theatre.plays(env) as stage:
         theatre.proxies[1].meddle = in_order(*holds)
 
         # kill -9 of the ServerApp.
@@ -145,7 +145,7 @@ def test_what_carries_dies_and_the_run_is_that_of_the_simulation(
         theatre.flower.run_app()
 
         assert stage.server.wait(PATIENT) == 0
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))
 
 
 def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
@@ -155,9 +155,9 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
 
     A site that is back before the deadline is asked again, and may still be counted in the round.
     """
-    world = small_world(tmp_path, "rounds=6", deadline=120, quorum=1)
+    env = small_environment(tmp_path, "rounds=6", deadline=120, quorum=1)
     client, node = Holds(1), Holds(1)
-    with theatre.plays(world) as stage:
+    with theatre.plays(env) as stage:
         theatre.proxies[0].meddle, theatre.proxies[1].meddle = client, node
         assert client.came.wait(PATIENT)
         assert node.came.wait(PATIENT)
@@ -185,9 +185,9 @@ def test_a_cut_of_a_minute_loses_nothing(cabled: Theatre, tmp_path: Path) -> Non
     A SuperNode whose greeting was cut off does nothing any more, although its process stays: it is
     started again.
     """
-    world, hold, flower = small_world(tmp_path, deadline=PATIENT), Holds(1), cabled.flower
+    env, hold, flower = small_environment(tmp_path, deadline=PATIENT), Holds(1), cabled.flower
     assert isinstance(flower, Cabled)
-    with cabled.plays(world) as stage:
+    with cabled.plays(env) as stage:
         cabled.proxies[1].meddle = hold
         assert hold.came.wait(PATIENT)
         flower.cable.cut()
@@ -203,4 +203,4 @@ def test_a_cut_of_a_minute_loses_nothing(cabled: Theatre, tmp_path: Path) -> Non
                     flower.restart(name)
             time.sleep(1)
         assert stage.server.wait() == 0
-        stage.assert_whole(expected(world))
+        stage.assert_whole(expected(env))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from environments import World, ask, make_world, request_of
+from environments import Environment, ask, make_environment, request_of
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.agreement import Agreement
@@ -17,68 +17,68 @@ from fedldp.deployment.site_ledger import SiteLedger, read_mark, write_mark
 from fedldp.ledgers.sqlite import renewals
 
 
-def cost_of(world: World) -> float:
-    return float(world.policies[0].costs(world.agreement)[0])
+def cost_of(env: Environment) -> float:
+    return float(env.policies[0].costs(env.agreement)[0])
 
 
-def limited(folder: Path, rounds: float) -> World:
-    """Return a world whose sites can pay for so many rounds."""
-    cost = cost_of(make_world(folder / "free", seeded=False))
-    return make_world(
+def limited(folder: Path, rounds: float) -> Environment:
+    """Return an environment whose sites can pay for so many rounds."""
+    cost = cost_of(make_environment(folder / "free", seeded=False))
+    return make_environment(
         folder / "limited", seeded=False,
         policy={"budget": {"kind": "zcdp", "limit": rounds * cost * (1 + 1e-9)}},
     )  # fmt: skip
 
 
-def another_run(world: World) -> Agreement:
+def another_run(env: Environment) -> Agreement:
     """Return an agreement of the same sites on a run of its own."""
-    return replace(world.agreement, run="f" * len(world.agreement.run))
+    return replace(env.agreement, run="f" * len(env.agreement.run))
 
 
 @pytest.mark.parametrize("in_the_copy", [True, False])
 def test_what_has_left_is_charged_beyond_the_limit_and_nothing_more_is_released(
     in_the_copy: bool, tmp_path: Path
 ) -> None:
-    world = limited(tmp_path, 3)
-    policy, ledger, copy = world.policies[0], world.policies[0].ledger, tmp_path / "copy"
-    other = another_run(world)
+    env = limited(tmp_path, 3)
+    policy, ledger, copy = env.policies[0], env.policies[0].ledger, tmp_path / "copy"
+    other = another_run(env)
     write_accepted(policy, other)
-    world.agent(0)
+    env.agent(0)
     shutil.copy(ledger, copy)
-    world.serve()
-    assert world.ledger(0).spent() == pytest.approx(2 * cost_of(world))
+    env.serve()
+    assert env.ledger(0).spent() == pytest.approx(2 * cost_of(env))
     shutil.copy(copy, ledger)
     if not in_the_copy:
         policy.accepted_as(other.digest).unlink()
     charge_lost(policy, [] if in_the_copy else [other])
-    kept = world.ledger(0)
+    kept = env.ledger(0)
     kept.verify()
-    assert kept.spent() == pytest.approx(4 * cost_of(world))
-    assert kept.remaining() == pytest.approx(-cost_of(world), rel=1e-6)
+    assert kept.spent() == pytest.approx(4 * cost_of(env))
+    assert kept.remaining() == pytest.approx(-cost_of(env), rel=1e-6)
     before = len(kept.releases())
-    world.folder = tmp_path / "a new server"
+    env.folder = tmp_path / "a new server"
     with pytest.raises(
         RunError, match=r"site-0 refused: over-budget.*budgets of some sites are used up"
     ):
-        world.serve()
-    assert len(world.ledger(0).releases()) == before
+        env.serve()
+    assert len(env.ledger(0).releases()) == before
     kept.verify()
 
 
 def test_what_was_accepted_since_the_copy_is_charged(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    policy, copy = world.policies[0], tmp_path / "copy"
-    other = another_run(world)
-    world.agent(0)
+    env = make_environment(tmp_path, seeded=False)
+    policy, copy = env.policies[0], tmp_path / "copy"
+    other = another_run(env)
+    env.agent(0)
     shutil.copy(policy.ledger, copy)
-    world.serve()
+    env.serve()
     shutil.copy(copy, policy.ledger)
-    policy.accepted_as(world.agreement.digest).unlink()  # as in a copy from before
-    (lost,) = charge_lost(policy, [world.agreement])
-    assert (lost.run, lost.rounds) == (world.agreement.run, 2)
-    assert world.ledger(0).spent() == pytest.approx(2 * cost_of(world))
+    policy.accepted_as(env.agreement.digest).unlink()  # as in a copy from before
+    (lost,) = charge_lost(policy, [env.agreement])
+    assert (lost.run, lost.rounds) == (env.agreement.run, 2)
+    assert env.ledger(0).spent() == pytest.approx(2 * cost_of(env))
     restored = Restored(policy)
-    restored.check_new(world.agreement, new=False)  # charged, so it may be accepted again
+    restored.check_new(env.agreement, new=False)  # charged, so it may be accepted again
     with pytest.raises(ConfigError, match="run fedldp deploy restored again, with --since") as told:
         restored.check_new(other, new=False)
     assert "\n" not in str(told.value)
@@ -87,66 +87,66 @@ def test_what_was_accepted_since_the_copy_is_charged(tmp_path: Path) -> None:
 
 def test_each_restore_from_one_copy_is_charged(tmp_path: Path) -> None:
     sites, copy = tmp_path / "sites", tmp_path / "copy"
-    world = make_world(sites, seeded=False)
-    world.agent(0)
+    env = make_environment(sites, seeded=False)
+    env.agent(0)
     shutil.copytree(sites, copy)
     left = 0
     for restores in (1, 2):
-        world.folder = tmp_path / f"server {restores}"
-        world.serve()
+        env.folder = tmp_path / f"server {restores}"
+        env.serve()
         left += 2
         shutil.rmtree(sites)
         shutil.copytree(copy, sites)
-        charge_lost(world.policies[0], [], restores=restores)
-        assert len(world.ledger(0).releases()) == left
+        charge_lost(env.policies[0], [], restores=restores)
+        assert len(env.ledger(0).releases()) == left
 
 
 def test_a_renewal_that_is_lost_is_no_dead_end_and_hides_no_release(tmp_path: Path) -> None:
     """The mark counts it; it is not made again: only the owner gives the budget back."""
-    world = limited(tmp_path, 2)
-    policy, copy = world.policies[0], tmp_path / "copy"
-    world.agent(0)
+    env = limited(tmp_path, 2)
+    policy, copy = env.policies[0], tmp_path / "copy"
+    env.agent(0)
     shutil.copy(policy.ledger, copy)
-    world.serve()
-    world.ledger(0).renew()
+    env.serve()
+    env.ledger(0).renew()
     SiteLedger(policy).keep()
     shutil.copy(copy, policy.ledger)
     mark, _ = read_mark(policy.mark)
     assert mark is not None
     assert (mark.number, mark.renewals) == (3, 1)
-    accepted = policy.accepted_as(world.agreement.digest)
+    accepted = policy.accepted_as(env.agreement.digest)
     accepted.unlink()
     with pytest.raises(ConfigError, match="proves 2 releases more than"):
         charge_lost(policy, [])
     # A mark of an earlier fedldp counts none, so each entry may be a release.
     write_mark(policy.mark, replace(mark, renewals=None))
     with pytest.raises(ConfigError, match=r"proves 1 release more than .* --restores 2"):
-        charge_lost(policy, [world.agreement])
+        charge_lost(policy, [env.agreement])
     write_mark(policy.mark, mark)
-    assert world.ledger(0).releases() == []  # nothing was charged by that
-    charge_lost(policy, [world.agreement])
-    kept = world.ledger(0)
+    assert env.ledger(0).releases() == []  # nothing was charged by that
+    charge_lost(policy, [env.agreement])
+    kept = env.ledger(0)
     assert renewals(kept.releases()) == 0
     assert kept.remaining() == pytest.approx(0, abs=1e-6)
     kept.renew()
-    assert kept.remaining() == pytest.approx(2 * cost_of(world))
-    assert kept.spent() == pytest.approx(2 * cost_of(world))  # since the beginning
+    assert kept.remaining() == pytest.approx(2 * cost_of(env))
+    assert kept.spent() == pytest.approx(2 * cost_of(env))  # since the beginning
     kept.verify()
 
 
 def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) -> None:
     """What the owner adds to an older copy explains no release that the mark counts."""
-    world = make_world(tmp_path, seeded=False)
-    policy, copy = world.policies[0], tmp_path / "copy"
-    world.serve()
+    env = make_environment(tmp_path, seeded=False)
+    policy, copy = env.policies[0], tmp_path / "copy"
+    env.serve()
     shutil.copy(policy.ledger, copy)
-    other = another_run(world)
+    other = another_run(env)
     write_accepted(policy, other)
-    later = replace(world, agreement=other, folder=tmp_path / "a new server")
+    later = replace(env, agreement=other, folder=tmp_path / "a new server")
     ask(later.agent(0), later, request_of(later))
     shutil.copy(copy, policy.ledger)
     policy.accepted_as(other.digest).unlink()
-    world.ledger(0).renew()
+    env.ledger(0).renew()
     with pytest.raises(ConfigError, match="proves 1 release more than"):
         charge_lost(policy, [])
     # By a mark of an earlier fedldp, which cannot tell them apart, the owner's entry is enough.
@@ -157,46 +157,46 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
 
 
 def test_a_second_restore_asks_again(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    policy = world.policies[0]
-    accepted = policy.accepted_as(world.agreement.digest)
+    env = make_environment(tmp_path, seeded=False)
+    policy = env.policies[0]
+    accepted = policy.accepted_as(env.agreement.digest)
     accepted.unlink()
-    charge_lost(policy, [world.agreement])
-    Restored(policy).check_new(world.agreement, new=False)
+    charge_lost(policy, [env.agreement])
+    Restored(policy).check_new(env.agreement, new=False)
     # A copy is made here; then the agreement is accepted, and lost with what was released.
     charge_lost(policy, [])
     with pytest.raises(ConfigError, match="accept it with --new"):
-        Restored(policy).check_new(world.agreement, new=False)
+        Restored(policy).check_new(env.agreement, new=False)
 
 
 def test_another_agreement_of_a_run_that_was_charged_is_refused(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    config = world.agreement.config.changed(epsilon=9.0)
-    charge_lost(world.policies[0], [])
+    env = make_environment(tmp_path, seeded=False)
+    config = env.agreement.config.changed(epsilon=9.0)
+    charge_lost(env.policies[0], [])
     for new in (False, True):
         with pytest.raises(ConfigError, match="ask for an agreement of a new run"):
-            Restored(world.policies[0]).check_new(replace(world.agreement, config=config), new=new)
+            Restored(env.policies[0]).check_new(replace(env.agreement, config=config), new=new)
 
 
 def test_what_no_limit_covers_is_not_accepted_and_was_never_lost(tmp_path: Path) -> None:
-    world = make_world(
+    env = make_environment(
         tmp_path, seeded=False, policy={"budget": {"kind": "pure", "limit": 1000.0}},
         recipe="distributed-gaussian-digits", channel="sum",
     )  # fmt: skip
-    policy = world.policies[0]
+    policy = env.policies[0]
     with pytest.raises(PrivacyError, match="has no proven finite cost of this kind") as told:
-        policy.check(world.agreement)
+        policy.check(env.agreement)
     assert "\n" not in str(told.value)
-    assert charge_lost(policy, [world.agreement]) == [UnrecordedSpend(world.agreement.run, 0)]
-    kept = world.ledger(0)
+    assert charge_lost(policy, [env.agreement]) == [UnrecordedSpend(env.agreement.run, 0)]
+    kept = env.ledger(0)
     assert kept.verify() == []
     assert kept.remaining() == 1000.0
 
 
 def test_a_damaged_note_of_a_restore_is_no_reason_to_pass(tmp_path: Path) -> None:
-    policy = make_world(tmp_path, seeded=False).policies[0]
+    policy = make_environment(tmp_path, seeded=False).policies[0]
     charge_lost(policy, [])
-    world = make_world(tmp_path / "other", seeded=False)
+    env = make_environment(tmp_path / "other", seeded=False)
     for damaged in (
         "{",
         "[1]",
@@ -208,20 +208,20 @@ def test_a_damaged_note_of_a_restore_is_no_reason_to_pass(tmp_path: Path) -> Non
         with pytest.raises(
             RunError, match=r"restored\.json is damaged: run fedldp deploy restored"
         ):
-            Restored(policy).check_new(world.agreement, new=True)
+            Restored(policy).check_new(env.agreement, new=True)
         charge_lost(policy, [])
-        Restored(policy).check_new(world.agreement, new=True)
+        Restored(policy).check_new(env.agreement, new=True)
 
 
 def test_before_any_restore_every_agreement_is_new(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    Restored(world.policies[0]).check_new(another_run(world), new=False)
+    env = make_environment(tmp_path, seeded=False)
+    Restored(env.policies[0]).check_new(another_run(env), new=False)
 
 
 def test_a_restore_without_agreements_is_one_too(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    policy = world.policies[0]
-    policy.accepted_as(world.agreement.digest).unlink()
+    env = make_environment(tmp_path, seeded=False)
+    policy = env.policies[0]
+    policy.accepted_as(env.agreement.digest).unlink()
     assert charge_lost(policy, []) == []
     with pytest.raises(ConfigError, match="accept it with --new"):
-        Restored(policy).check_new(world.agreement, new=False)
+        Restored(policy).check_new(env.agreement, new=False)

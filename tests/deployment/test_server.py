@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import FakePipe, World, bits, make_world
+from environments import Environment, FakePipe, bits, make_environment
 
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.statement import SIMULATED, SumInPath, spent_by_unit
@@ -22,7 +22,7 @@ from fedldp.protocol.wire import Report, pack_reply, read_reply, read_request
 from fedldp.simulation.engine import simulate
 
 CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
-EXCHANGES = {"named": [0], "sum": [0, 1, 2, 3]}
+PHASES = {"named": [0], "sum": [0, 1, 2, 3]}
 
 
 @pytest.fixture(autouse=True)
@@ -33,15 +33,15 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+    return bits(simulate(make_environment(tmp_path_factory.mktemp("simulated")).config))
 
 
 @pytest.fixture(scope="module", params=["named", "sum"])
 def seeded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[World, Served]:
-    world = make_world(tmp_path_factory.mktemp(request.param), channel=request.param)
-    return world, world.serve()
+) -> tuple[Environment, Served]:
+    env = make_environment(tmp_path_factory.mktemp(request.param), channel=request.param)
+    return env, env.serve()
 
 
 @pytest.mark.sampled(4)
@@ -65,7 +65,7 @@ def seeded(
 def test_every_deployable_system_equals_its_simulation(
     tmp_path: Path, recipe: str, settings: list[str]
 ) -> None:
-    world = make_world(
+    env = make_environment(
         tmp_path,
         "rounds=1",
         "clients_per_round=3",
@@ -75,7 +75,7 @@ def test_every_deployable_system_equals_its_simulation(
         deadline=2.0,
         policy={"allow_in_clear": True, "budget": {"kind": "zcdp", "limit": float("inf")}},
     )
-    served, expected = world.serve().weights, simulate(world.config).weights
+    served, expected = env.serve().weights, simulate(env.config).weights
     assert served.keys() == expected.keys()
     for name, weights in served.items():  # a simulation trains clients together, to rounding
         np.testing.assert_allclose(weights, expected[name], rtol=1e-4, atol=1e-5)
@@ -86,7 +86,7 @@ def summing(privacy: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
-    seeded: tuple[World, Served], simulated: dict[str, bytes]
+    seeded: tuple[Environment, Served], simulated: dict[str, bytes]
 ) -> None:
     assert bits(seeded[1]) == simulated
 
@@ -95,37 +95,39 @@ def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
 def test_a_server_steps_and_averages_as_a_simulation_does(tmp_path: Path, channel: str) -> None:
     """Its settings are in the agreement; the model that it stores is the average."""
     settings = ["server_optimizer=adam", "server_rate=0.05", "average=1.0"]
-    world = make_world(tmp_path, *settings, channel=channel)
-    assert world.agreement.config.model_dump()["server_optimizer"] == "adam"
-    served = world.serve()
-    assert bits(served) == bits(simulate(world.config))
-    last = world.server()._state.weights
+    env = make_environment(tmp_path, *settings, channel=channel)
+    assert env.agreement.config.model_dump()["server_optimizer"] == "adam"
+    served = env.serve()
+    assert bits(served) == bits(simulate(env.config))
+    last = env.server()._state.weights
     mean = np.concatenate([weights.ravel() for weights in served.weights.values()])
     assert not np.array_equal(last, mean)
-    plain = make_world(tmp_path / "plain", channel=channel).agreement
-    assert plain.statement == world.agreement.statement
+    plain = make_environment(tmp_path / "plain", channel=channel).agreement
+    assert plain.statement == env.agreement.statement
     assert "server_optimizer" not in plain.document["config"]
 
 
-def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[World, Served]) -> None:
-    world, _served = seeded
+def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[Environment, Served]) -> None:
+    env, _served = seeded
     for index in range(3):
-        phases = EXCHANGES[world.agreement.channel]
-        assert world.releases(index) == [(r, e) for r in (1, 2) for e in phases]
-        (event,) = world.agreement.events_of(0)
-        paid = [e for e in world.ledger(index).releases() if e.cost]
+        phases = PHASES[env.agreement.channel]
+        assert env.releases(index) == [(r, e) for r in (1, 2) for e in phases]
+        (event,) = env.agreement.events_of(0)
+        paid = [e for e in env.ledger(index).releases() if e.cost]
         assert [e.event for e in paid] == [event, event]
-        assert world.ledger(index).spent() <= world.policies[index].costs(world.agreement)[1]
+        assert env.ledger(index).spent() <= env.policies[index].costs(env.agreement)[1]
 
 
-def test_a_run_from_a_seed_says_that_it_protects_nothing(seeded: tuple[World, Served]) -> None:
-    world, served = seeded
+def test_a_seeded_run_says_that_it_protects_nothing(
+    seeded: tuple[Environment, Served],
+) -> None:
+    env, served = seeded
     assert SIMULATED in served.privacy["warnings"]
-    assert bool(summing(served.privacy)) == (world.agreement.channel == "sum")
+    assert bool(summing(served.privacy)) == (env.agreement.channel == "sum")
 
 
 def test_the_folder_holds_the_run_and_no_report_of_a_complete_round(
-    seeded: tuple[World, Served],
+    seeded: tuple[Environment, Served],
 ) -> None:
     folder = seeded[1].run_dir
     assert not list((folder / "journal").glob("round-*"))
@@ -134,7 +136,7 @@ def test_the_folder_holds_the_run_and_no_report_of_a_complete_round(
     assert json.loads((folder / "summary.json").read_text())["privacy"] == seeded[1].privacy
 
 
-def test_each_round_says_what_was_spent_by_then(seeded: tuple[World, Served]) -> None:
+def test_each_round_says_what_was_spent_by_then(seeded: tuple[Environment, Served]) -> None:
     lines = (seeded[1].run_dir / "metrics.jsonl").read_text().splitlines()
     rounds = [json.loads(line)["spent"] for line in lines]
     guarantees = seeded[1].privacy["guarantees"]
@@ -154,9 +156,9 @@ def test_with_real_keys_two_runs_differ_and_nothing_is_said_to_be_simulated(
 ) -> None:
     runs = []
     for name in ("one", "other"):
-        world = make_world(tmp_path / name, "rounds=1", channel=channel, seeded=False)
-        runs.append(world.serve())
-        assert world.agreement.run not in {r.agreement.run for r in runs[:-1]}
+        env = make_environment(tmp_path / name, "rounds=1", channel=channel, seeded=False)
+        runs.append(env.serve())
+        assert env.agreement.run not in {r.agreement.run for r in runs[:-1]}
     assert bits(runs[0]) != bits(runs[1])
     assert simulated not in (bits(runs[0]), bits(runs[1]))
     for served in runs:
@@ -183,28 +185,28 @@ def gone_from(phase: int, index: int) -> Any:
     [(0, 2), *(pytest.param(*p, marks=pytest.mark.slow) for p in [(1, 2), (2, 2), (3, 3)])],
 )
 def test_a_sum_is_said_to_hold_those_who_are_in_it(tmp_path: Path, phase: int, in_sum: int) -> None:
-    world = make_world(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
-    served = world.serve(world.pipe(meddle=gone_from(phase, 2)))
+    env = make_environment(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
+    served = env.serve(env.pipe(meddle=gone_from(phase, 2)))
     words = f"{in_sum} honest clients in the sum of every round"
     lines = summing(served.privacy)
     assert lines
     assert all(any(words in each for each in line["assumptions"]) for line in lines)
     # And again from what is on the disk.
-    assert world.server().privacy == served.privacy
-    agreed = {line["unit"]: line["epsilon"] for line in summing(dict(world.agreement.statement))}
+    assert env.server().privacy == served.privacy
+    agreed = {line["unit"]: line["epsilon"] for line in summing(dict(env.agreement.statement))}
     assert all(line["epsilon"] <= agreed[line["unit"]] for line in lines)
 
 
 @pytest.mark.slow
 def test_untrusted_clients_are_taken_off_those_in_the_sum(tmp_path: Path) -> None:
-    world = make_world(tmp_path, "rounds=1", channel="sum")
-    server = world.server()
-    server.serve(world.pipe(), lambda record: None)
-    releases = server._ledger.releases(world.agreement.run)
+    env = make_environment(tmp_path, "rounds=1", channel="sum")
+    server = env.server()
+    server.serve(env.pipe(), lambda record: None)
+    releases = server._ledger.releases(env.agreement.run)
     lines = {}
     for untrusted, in_sum in ((0, 3), (1, 3), (0, 2)):
         path = SumInPath(untrusted_clients=untrusted, clients_in_sum={1: in_sum})
-        found = stated(world.agreement.config, releases, summed=path, simulated=False, timed="")
+        found = stated(env.agreement.config, releases, summed=path, simulated=False, timed="")
         lines[untrusted, in_sum] = {line["unit"]: line["epsilon"] for line in summing(found)}
     assert lines[1, 3] == lines[0, 2]
     assert all(lines[0, 3][unit] < lines[0, 2][unit] for unit in lines[0, 3])
@@ -213,11 +215,11 @@ def test_untrusted_clients_are_taken_off_those_in_the_sum(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_who_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) -> None:
     # The server's guarantees are against a server that does not follow the protocol.
-    world = make_world(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
-    server = world.server()
-    server.serve(world.pipe(meddle=gone_from(3, 2)), lambda record: None)
-    counted = server._ledger.releases(world.agreement.run)
-    (event,) = world.agreement.events_of(0)
+    env = make_environment(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
+    server = env.server()
+    server.serve(env.pipe(meddle=gone_from(3, 2)), lambda record: None)
+    counted = server._ledger.releases(env.agreement.run)
+    (event,) = env.agreement.events_of(0)
     assert set(counted.crowds()[event].values()) == {3}
 
 
@@ -225,51 +227,51 @@ def test_who_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) 
 def test_too_few_sites_end_a_run_in_one_line_that_says_who_and_it_goes_on(
     tmp_path: Path, simulated: dict[str, bytes]
 ) -> None:
-    world = make_world(tmp_path, deadline=1.0)
-    pipe = world.pipe()
+    env = make_environment(tmp_path, deadline=1.0)
+    pipe = env.pipe()
     pipe.agents[101] = None
     with pytest.raises(RunError) as found:
-        world.serve(pipe)
+        env.serve(pipe)
     line = str(found.value)
     assert "\n" not in line
     assert "0 of 3 sites took part" in line
     assert "site-1 did not answer" in line
     assert "site-0 was not asked" in line
-    assert world.releases(0) == world.releases(2) == []
-    assert bits(world.serve()) == simulated
+    assert env.releases(0) == env.releases(2) == []
+    assert bits(env.serve()) == simulated
 
 
 @pytest.mark.slow
 def test_a_site_that_has_not_accepted_is_named(tmp_path: Path) -> None:
-    world = make_world(tmp_path, deadline=1.0)
-    pipe = world.pipe()
-    for path in world.policies[2].accepted.iterdir():
+    env = make_environment(tmp_path, deadline=1.0)
+    pipe = env.pipe()
+    for path in env.policies[2].accepted.iterdir():
         path.unlink()
-    pipe.agents[102] = world.agent(2).answer
+    pipe.agents[102] = env.agent(2).answer
     with pytest.raises(RunError, match="site-2 did not answer"):
-        world.serve(pipe)
-    assert world.releases(2) == []
+        env.serve(pipe)
+    assert env.releases(2) == []
 
 
-def test_a_finished_run_is_shown_again_and_asks_nobody(seeded: tuple[World, Served]) -> None:
-    world, served = seeded
-    again = world.serve(FakePipe({}))
+def test_a_finished_run_is_shown_again_and_asks_nobody(seeded: tuple[Environment, Served]) -> None:
+    env, served = seeded
+    again = env.serve(FakePipe({}))
     assert bits(again) == bits(served)
     assert again.privacy == served.privacy
 
 
 def test_a_folder_of_another_agreement_is_refused(
-    seeded: tuple[World, Served], tmp_path: Path
+    seeded: tuple[Environment, Served], tmp_path: Path
 ) -> None:
-    world, _served = seeded
-    other = make_world(tmp_path / "other")
+    env, _served = seeded
+    other = make_environment(tmp_path / "other")
     with pytest.raises(RunError, match="it belongs to another agreement"):
-        Server(world.folder / "server", other.agreement.to_bytes(), None)
+        Server(env.folder / "server", other.agreement.to_bytes(), None)
 
 
 def test_an_agreement_that_promises_less_than_holds_is_refused(tmp_path: Path) -> None:
-    world = make_world(tmp_path)
-    document = json.loads(world.agreement.to_bytes())
+    env = make_environment(tmp_path)
+    document = json.loads(env.agreement.to_bytes())
     document["statement"]["guarantees"][0]["epsilon"] *= 0.99
     with pytest.raises(ConfigError, match="its statement differs"):
         Server(tmp_path / "server", json.dumps(document).encode(), None)
@@ -277,21 +279,21 @@ def test_an_agreement_that_promises_less_than_holds_is_refused(tmp_path: Path) -
 
 
 def test_a_statement_a_rounding_below_what_holds_is_not_shown(tmp_path: Path) -> None:
-    world = make_world(tmp_path)
-    document = json.loads(world.agreement.to_bytes())
+    env = make_environment(tmp_path)
+    document = json.loads(env.agreement.to_bytes())
     for line in document["statement"]["guarantees"]:
         line["epsilon"] = line["epsilon"] and line["epsilon"] * (1 - 5e-7)
     server = Server(tmp_path / "server", json.dumps(document).encode(), None)
-    assert server.privacy == world.agreement.statement
+    assert server.privacy == env.agreement.statement
     kept = json.loads((tmp_path / "server" / "privacy.json").read_text())
-    assert kept == world.agreement.statement
+    assert kept == env.agreement.statement
 
 
 def test_one_lying_site_moves_a_weight_by_2rk_over_n_at_most(tmp_path: Path) -> None:
     """Replace all of one site's bits: the two decoded values are 2 r K apart, and n share them."""
     ends = []
     for name, turned in (("ones", 0xFF), ("zeros", 0x00)):
-        world = make_world(tmp_path / name, "rounds=1")
+        env = make_environment(tmp_path / name, "rounds=1")
 
         def meddle(
             node: int, asked: bytes, answer: bytes | None, turned: int = turned
@@ -307,9 +309,9 @@ def test_one_lying_site_moves_a_weight_by_2rk_over_n_at_most(tmp_path: Path) -> 
             lie = Report(**{**vars(report), "payload": payload})
             return [pack(Answered(content.receipt, pack_reply(lie, run=run, phase=phase)))]
 
-        served = world.serve(world.pipe(meddle=meddle))
+        served = env.serve(env.pipe(meddle=meddle))
         ends.append(np.concatenate([w.ravel() for w in served.weights.values()]))
-    config = world.agreement.config.model_dump()
+    config = env.agreement.config.model_dump()
     factor = 1 / np.tanh(config["epsilon"] / 2)  # K = (e^eps + 1) / (e^eps - 1)
     bound = 2 * config["range_radius"] * factor / 3
     moved = np.abs(ends[0].astype(np.float64) - ends[1])
@@ -322,14 +324,14 @@ def test_no_log_holds_what_was_sent_or_trained_on(
     tmp_path: Path, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    world = make_world(tmp_path, "rounds=1", channel=channel, seeded=False)
-    pipe = world.pipe()
-    served = world.serve(pipe)
+    env = make_environment(tmp_path, "rounds=1", channel=channel, seeded=False)
+    pipe = env.pipe()
+    served = env.serve(pipe)
     logged = "\n".join(f"{r.getMessage()} {r.args!r}" for r in caplog.records)
     assert "released one report" in logged
     secrets = [
-        world.policies[0].key.read_bytes(),
-        (world.policies[0].state / "secret").read_bytes(),
+        env.policies[0].key.read_bytes(),
+        (env.policies[0].state / "secret").read_bytes(),
     ]
     for _node, asked, answer in pipe.seen:
         secrets += [each[-24:] for each in (asked, answer) if each]
@@ -340,7 +342,7 @@ def test_no_log_holds_what_was_sent_or_trained_on(
         assert secret.hex() not in logged
         assert repr(secret)[2:-1] not in logged
         assert repr(list(secret))[1:-1] not in logged
-    examples = np.load(world.policies[0].data)
+    examples = np.load(env.policies[0].data)
     for row in examples["features"][:20].reshape(20, -1):
         assert str(row[10:14].tolist())[1:-1] not in logged
 
@@ -353,4 +355,4 @@ def test_clocks_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     jumps = iter([1e9, 0.0, 4e9] * 100_000)
     monkeypatch.setattr(time, "time", lambda: next(jumps))
     monkeypatch.setattr(time, "time_ns", lambda: int(next(jumps)) * 10**9)
-    assert bits(make_world(tmp_path).serve()) == simulated
+    assert bits(make_environment(tmp_path).serve()) == simulated

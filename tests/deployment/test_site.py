@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import World, ask, ask_bytes, bits, content, make_world, request_of
+from environments import Environment, ask, ask_bytes, bits, content, make_environment, request_of
 
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable
@@ -50,22 +50,22 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path, seeded=False)
+def env(tmp_path: Path) -> Environment:
+    return make_environment(tmp_path, seeded=False)
 
 
 # Servers that lie
 
 
-def test_it_answers_what_was_agreed_and_again_the_same_at_no_cost(world: World) -> None:
-    agent = world.agent(0)
-    first = ask(agent, world, request_of(world))
-    spent = world.ledger(0).spent()
+def test_it_answers_what_was_agreed_and_again_the_same_at_no_cost(env: Environment) -> None:
+    agent = env.agent(0)
+    first = ask(agent, env, request_of(env))
+    spent = env.ledger(0).spent()
     assert isinstance(content(first), Report)
     assert spent > 0
-    assert ask(agent, world, request_of(world)).answer == first.answer
-    assert ask(world.agent(0), world, request_of(world)).answer == first.answer
-    assert world.ledger(0).spent() == spent
+    assert ask(agent, env, request_of(env)).answer == first.answer
+    assert ask(env.agent(0), env, request_of(env)).answer == first.answer
+    assert env.ledger(0).spent() == spent
 
 
 @pytest.mark.parametrize(
@@ -87,94 +87,94 @@ def test_it_answers_what_was_agreed_and_again_the_same_at_no_cost(world: World) 
     ids=lambda value: str(value)[:20],
 )
 def test_what_was_not_agreed_is_refused_and_nothing_is_paid(
-    world: World, changes: dict[str, Any], reason: Reason
+    env: Environment, changes: dict[str, Any], reason: Reason
 ) -> None:
-    agent = world.agent(0)
-    refusal = content(ask(agent, world, request_of(world, **changes)))
+    agent = env.agent(0)
+    refusal = content(ask(agent, env, request_of(env, **changes)))
     assert isinstance(refusal, Refusal)
     assert refusal.reason == reason
-    assert world.releases(0) == []
+    assert env.releases(0) == []
 
 
-def test_requests_that_no_server_packs_are_refused(world: World) -> None:
-    agent, good = world.agent(0), request_of(world)
+def test_requests_that_no_server_packs_are_refused(env: Environment) -> None:
+    agent, good = env.agent(0), request_of(env)
     nan = np.frombuffer(good, np.uint8).copy()
     at = good.index(np.zeros(100, np.float32).tobytes())
     nan[at : at + 4] = np.frombuffer(np.float32(np.nan).tobytes(), np.uint8)
     zero = good.replace((1).to_bytes(8, "little"), bytes(8), 1)
     for body in (nan.tobytes(), zero, good[:-1], good + b"\0", b"x"):
-        assert content(ask(agent, world, body)) == Refusal(0, Reason.MALFORMED)
-    assert world.releases(0) == []
+        assert content(ask(agent, env, body)) == Refusal(0, Reason.MALFORMED)
+    assert env.releases(0) == []
 
 
-def test_there_is_one_broadcast_for_a_round_and_no_way_back(world: World) -> None:
-    agent = world.agent(0)
-    ask(agent, world, request_of(world))
-    other = np.ones(world.agreement.layout.size, np.float32)
-    again = content(ask(agent, world, request_of(world, weights=other)))
+def test_there_is_one_broadcast_for_a_round_and_no_way_back(env: Environment) -> None:
+    agent = env.agent(0)
+    ask(agent, env, request_of(env))
+    other = np.ones(env.agreement.layout.size, np.float32)
+    again = content(ask(agent, env, request_of(env, weights=other)))
     assert again.reason == Reason.ASKED_OTHERWISE
-    ask(agent, world, request_of(world, 2))
-    assert content(ask(agent, world, request_of(world))).reason in Reason
-    assert isinstance(content(ask(agent, world, request_of(world))), Refusal)
-    assert world.releases(0) == [(1, 0), (2, 0)]
+    ask(agent, env, request_of(env, 2))
+    assert content(ask(agent, env, request_of(env))).reason in Reason
+    assert isinstance(content(ask(agent, env, request_of(env))), Refusal)
+    assert env.releases(0) == [(1, 0), (2, 0)]
 
 
-def test_other_agreements_are_strangers_also_of_the_same_run(world: World) -> None:
-    agent = world.agent(0)
-    config = world.agreement.config.changed(epsilon=9.0)
-    other = replace(world.agreement, config=config)
-    assert other.digest != world.agreement.digest
+def test_other_agreements_are_strangers_also_of_the_same_run(env: Environment) -> None:
+    agent = env.agent(0)
+    config = env.agreement.config.changed(epsilon=9.0)
+    other = replace(env.agreement, config=config)
+    assert other.digest != env.agreement.digest
     for digest in (other.digest, bytes(32)):
-        for body in (Ask(digest, NO_RECEIPT, request_of(world)), Challenge(digest, bytes(32))):
+        for body in (Ask(digest, NO_RECEIPT, request_of(env)), Challenge(digest, bytes(32))):
             assert isinstance(read_by_server(agent.answer(pack(body))), Stranger)
     for body in (b"", b"x", bytes(10_000), pack(Stranger()), agent.answer(b"")):
         assert isinstance(read_by_server(agent.answer(body)), Stranger)
-    assert world.releases(0) == []
+    assert env.releases(0) == []
 
 
-def test_what_is_agreed_on_for_one_link_is_unknown_over_another(world: World) -> None:
+def test_what_is_agreed_on_for_one_link_is_unknown_over_another(env: Environment) -> None:
     """Otherwise anyone who opens the socket could ask what only a pinned authority may."""
-    agent = world.agent(0)
-    other: Link = "https" if world.agreement.link == "flower" else "flower"
+    agent = env.agent(0)
+    other: Link = "https" if env.agreement.link == "flower" else "flower"
     for body in (
-        ask_bytes(world, request_of(world)),
-        pack(Challenge(world.agreement.digest, bytes(32))),
+        ask_bytes(env, request_of(env)),
+        pack(Challenge(env.agreement.digest, bytes(32))),
     ):
         assert isinstance(read_by_server(agent.answer(body, other)), Stranger)
-    assert world.releases(0) == []
+    assert env.releases(0) == []
     assert not isinstance(
-        read_by_server(agent.answer(ask_bytes(world, request_of(world)), world.agreement.link)),
+        read_by_server(agent.answer(ask_bytes(env, request_of(env)), env.agreement.link)),
         Stranger,
     )
 
 
 def test_it_never_pays_more_than_its_budget(tmp_path: Path) -> None:
-    world = make_world(tmp_path, policy={"budget": {"kind": "zcdp", "limit": 400.0}})
-    agent = world.agent(0)
-    assert isinstance(content(ask(agent, world, request_of(world))), Report)
-    refusal = content(ask(agent, world, request_of(world, 2)))
+    env = make_environment(tmp_path, policy={"budget": {"kind": "zcdp", "limit": 400.0}})
+    agent = env.agent(0)
+    assert isinstance(content(ask(agent, env, request_of(env))), Report)
+    refusal = content(ask(agent, env, request_of(env, 2)))
     assert refusal == Refusal(2, Reason.OVER_BUDGET)
-    assert world.releases(0) == [(1, 0)]
+    assert env.releases(0) == [(1, 0)]
 
 
 def test_agreements_from_a_seed_are_for_the_demo_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = make_world(tmp_path)
-    agent = Agent(world.policies[0])
-    body = pack(Ask(world.agreement.digest, NO_RECEIPT, request_of(world)))
+    env = make_environment(tmp_path)
+    agent = Agent(env.policies[0])
+    body = pack(Ask(env.agreement.digest, NO_RECEIPT, request_of(env)))
     assert isinstance(read_by_server(agent.answer(body)), Stranger)
     assert "which protects nothing" in caplog.text
-    assert world.releases(0) == []
+    assert env.releases(0) == []
 
 
 # Its disk
 
 
 def test_a_full_disk_releases_nothing_and_the_ledger_stays_whole(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent, connect = world.agent(0), sqlite3.connect
+    agent, connect = env.agent(0), sqlite3.connect
 
     class Full(sqlite3.Connection):
         def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
@@ -184,24 +184,24 @@ def test_a_full_disk_releases_nothing_and_the_ledger_stays_whole(
 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", lambda *a, **n: connect(*a, factory=Full, **n))
-        refused = ask(agent, world, request_of(world))
+        refused = ask(agent, env, request_of(env))
     assert content(refused) == Refusal(1, Reason.LEDGER)
-    assert world.releases(0) == []
-    assert isinstance(content(ask(agent, world, request_of(world))), Report)
+    assert env.releases(0) == []
+    assert isinstance(content(ask(agent, env, request_of(env))), Report)
 
 
 def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
-    world: World, caplog: pytest.LogCaptureFixture
+    env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent = world.agent(0)
-    receipt = ask(agent, world, request_of(world)).receipt
-    world.policies[0].ledger.write_bytes(b"not a database, for a hundred bytes and more" * 9)
+    agent = env.agent(0)
+    receipt = ask(agent, env, request_of(env)).receipt
+    env.policies[0].ledger.write_bytes(b"not a database, for a hundred bytes and more" * 9)
     for _ in range(20):
-        answer = ask(agent, world, request_of(world, 2), receipt)
+        answer = ask(agent, env, request_of(env, 2), receipt)
         assert content(answer) == Refusal(2, Reason.LEDGER)
         assert answer.receipt == receipt
     # A greeting does not read it: the time that takes would reveal that it is being written.
-    hello = read_by_server(agent.answer(pack(Challenge(world.agreement.digest, bytes(32)))))
+    hello = read_by_server(agent.answer(pack(Challenge(env.agreement.digest, bytes(32)))))
     assert isinstance(hello, Hello)
     assert hello.receipt == receipt
     assert len(caplog.records) < 10
@@ -211,69 +211,69 @@ def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
 def test_an_older_ledger_is_refused_until_told_and_then_charged(
     tmp_path: Path, before: int
 ) -> None:
-    world = make_world(tmp_path, "rounds=4", seeded=False)
-    ledger, copy = world.policies[0].ledger, tmp_path / "copy"
-    agent, receipt = world.agent(0), NO_RECEIPT
+    env = make_environment(tmp_path, "rounds=4", seeded=False)
+    ledger, copy = env.policies[0].ledger, tmp_path / "copy"
+    agent, receipt = env.agent(0), NO_RECEIPT
     for round in (1, 2):
         if round == before + 1:
             shutil.copy(ledger, copy)
-        receipt = ask(agent, world, request_of(world, round), receipt).receipt
+        receipt = ask(agent, env, request_of(env, round), receipt).receipt
     shutil.copy(copy, ledger)
-    agent = world.agent(0)
+    agent = env.agent(0)
     for round in (3, 3, 4):  # and the server goes on to show what it saw
-        answer = ask(agent, world, request_of(world, round), receipt)
+        answer = ask(agent, env, request_of(env, round), receipt)
         assert content(answer) == Refusal(round, Reason.LEDGER)
         receipt = answer.receipt
-    assert len(world.releases(0)) == before
-    (lost,) = charge_lost(world.policies[0], [])
-    turns = world.agreement.rounds_of(0)
+    assert len(env.releases(0)) == before
+    (lost,) = charge_lost(env.policies[0], [])
+    turns = env.agreement.rounds_of(0)
     assert lost.rounds == turns - before
-    cost = world.policies[0].costs(world.agreement)[0]
-    assert world.ledger(0).spent() == pytest.approx(turns * cost)
+    cost = env.policies[0].costs(env.agreement)[0]
+    assert env.ledger(0).spent() == pytest.approx(turns * cost)
     # What was given before the restore is charged.
-    answer = ask(world.agent(0), world, request_of(world, 3), receipt)
+    answer = ask(env.agent(0), env, request_of(env, 3), receipt)
     assert isinstance(content(answer), Report)
     # One known, those that may be lost, and one since: never fewer than were released.
-    assert world.ledger(0).spent() == pytest.approx((turns + 1) * cost)
+    assert env.ledger(0).spent() == pytest.approx((turns + 1) * cost)
 
 
 def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
-    world = make_world(tmp_path)
-    ask(world.agent(0), world, request_of(world))
-    world.policies[0].ledger.unlink()
+    env = make_environment(tmp_path)
+    ask(env.agent(0), env, request_of(env))
+    env.policies[0].ledger.unlink()
     with pytest.raises(LedgerUnusable, match="is gone; restore it"):
-        world.agent(0)
+        env.agent(0)
 
 
 def test_an_agreement_that_is_taken_back_is_answered_no_more(tmp_path: Path) -> None:
-    world = make_world(tmp_path)
-    agent = world.agent(0)
-    ask(agent, world, request_of(world))
-    world.policies[0].accepted_as(world.agreement.digest).unlink()
-    answer = agent.answer(ask_bytes(world, request_of(world, 2)))
+    env = make_environment(tmp_path)
+    agent = env.agent(0)
+    ask(agent, env, request_of(env))
+    env.policies[0].accepted_as(env.agreement.digest).unlink()
+    answer = agent.answer(ask_bytes(env, request_of(env, 2)))
     assert isinstance(read_by_server(answer), Stranger)
-    assert len(world.releases(0)) == 1
+    assert len(env.releases(0)) == 1
 
 
 def test_a_whole_run_goes_on_without_a_site_that_has_an_older_ledger(tmp_path: Path) -> None:
-    world = make_world(tmp_path, quorum=2, deadline=2.0)
-    pipe, ledger, copy = world.pipe(), world.policies[0].ledger, tmp_path / "copy"
+    env = make_environment(tmp_path, quorum=2, deadline=2.0)
+    pipe, ledger, copy = env.pipe(), env.policies[0].ledger, tmp_path / "copy"
     shutil.copy(ledger, copy)
-    server = world.server()
+    server = env.server()
     served = server.serve(pipe, lambda record: shutil.copy(copy, ledger))
     assert [r.refused for r in served.rounds] == [{}, {"ledger": 1}]
     assert bits(served)
 
 
 def test_what_an_agent_makes_is_its_owners_only(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = os.umask(0o077)  # as ``running`` sets it
     try:
-        ask(world.agent(0), world, request_of(world))
+        ask(env.agent(0), env, request_of(env))
     finally:
         os.umask(before)
-    policy = world.policies[0]
+    policy = env.policies[0]
     made = [policy.ledger, policy.state, *policy.state.rglob("*")]
     assert len(made) > 3
     for path in made:
@@ -281,12 +281,12 @@ def test_what_an_agent_makes_is_its_owners_only(
 
 
 def test_data_of_another_shape_is_refused_in_one_line(
-    world: World, caplog: pytest.LogCaptureFixture
+    env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     features = np.zeros((5, 1, 9, 9), np.float32)
-    np.savez(world.policies[0].data, features=features, labels=np.arange(5))
-    agent = world.agent(0)
-    body = pack(Challenge(world.agreement.digest, bytes(32)))
+    np.savez(env.policies[0].data, features=features, labels=np.arange(5))
+    agent = env.agent(0)
+    body = pack(Challenge(env.agreement.digest, bytes(32)))
     assert isinstance(read_by_server(agent.answer(body)), Stranger)
     (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
     assert "\n" not in line
@@ -294,11 +294,11 @@ def test_data_of_another_shape_is_refused_in_one_line(
 
 
 def test_examples_of_no_agreed_class_are_left_out(
-    world: World, caplog: pytest.LogCaptureFixture
+    env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     features, labels = np.zeros((5, 1, 8, 8), np.float32), np.array([0, 1, 10, 3, 4])
-    np.savez(world.policies[0].data, features=features, labels=labels)
-    assert isinstance(content(ask(world.agent(0), world, request_of(world))), Report)
+    np.savez(env.policies[0].data, features=features, labels=labels)
+    assert isinstance(content(ask(env.agent(0), env, request_of(env))), Report)
     assert "1 of 5 examples are left out" in caplog.text
 
 
@@ -306,10 +306,10 @@ def test_examples_of_no_agreed_class_are_left_out(
 
 
 @pytest.fixture
-def listening(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def listening(env: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("run")
     folder.chmod(0o700)
-    agent, stop = world.agent(0), threading.Event()
+    agent, stop = env.agent(0), threading.Event()
     place = folder / "site.sock"
     try:
         server = Listening(place, None, agent.answer, lambda: agent.largest_message)
@@ -332,20 +332,20 @@ def say(place: Path, body: bytes) -> bytes:
 
 @pytest.mark.slow
 def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
-    world: World, listening: Path, caplog: pytest.LogCaptureFixture
+    env: Environment, listening: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     stop, sent, since = threading.Event(), [0], time.monotonic()
-    digest, rng = world.agreement.digest, np.random.default_rng(0)
+    digest, rng = env.agreement.digest, np.random.default_rng(0)
 
     def shout() -> None:
         while not stop.wait(0.02):
             sent[0] += 1
             odd = [
-                pack(Ask(digest, NO_RECEIPT, request_of(world, 2, ranges=None))),
+                pack(Ask(digest, NO_RECEIPT, request_of(env, 2, ranges=None))),
                 rng.bytes(100),
                 pack(Challenge(rng.bytes(32), bytes(32))),
-                pack(Ask(digest, NO_RECEIPT, request_of(world, 10 + sent[0]))),
+                pack(Ask(digest, NO_RECEIPT, request_of(env, 10 + sent[0]))),
                 pack(Ask(digest, NO_RECEIPT, rng.bytes(300))),
             ][sent[0] % 5]
             say(listening, odd)
@@ -357,7 +357,7 @@ def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
             until = time.monotonic() + 300
             while sent[0] < 10 * round and time.monotonic() < until:
                 time.sleep(0.02)
-            body = pack(Ask(digest, NO_RECEIPT, request_of(world, round)))
+            body = pack(Ask(digest, NO_RECEIPT, request_of(env, round)))
             answer = read_by_server(say(listening, body))
             assert isinstance(answer, Answered)
             assert isinstance(content(answer), Report)
@@ -382,27 +382,25 @@ def test_only_the_owner_may_connect(listening: Path) -> None:
     assert listening.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_it_signs_for_its_own_place_alone(world: World) -> None:
-    found = read_by_server(
-        world.agent(1).answer(pack(Challenge(world.agreement.digest, bytes(32))))
-    )
+def test_it_signs_for_its_own_place_alone(env: Environment) -> None:
+    found = read_by_server(env.agent(1).answer(pack(Challenge(env.agreement.digest, bytes(32)))))
     assert isinstance(found, Hello)
     assert found.index == 1
 
 
-def test_an_unwritable_state_folder_is_refused_in_one_line(world: World) -> None:
-    policy = world.policies[0].model_copy(update={"state": world.policies[0].data / "below"})
+def test_an_unwritable_state_folder_is_refused_in_one_line(env: Environment) -> None:
+    policy = env.policies[0].model_copy(update={"state": env.policies[0].data / "below"})
     with pytest.raises(FedldpError) as found:
         Agent(policy)
     assert "\n" not in str(found.value)
 
 
 def test_without_its_secret_a_site_that_released_something_does_not_begin_anew(
-    world: World,
+    env: Environment,
 ) -> None:
-    world.serve()
-    (world.policies[0].state / "secret").unlink()
+    env.serve()
+    (env.policies[0].state / "secret").unlink()
     with pytest.raises(FedldpError, match="secret is missing") as refused:
-        world.agent(0)
+        env.agent(0)
     assert "\n" not in str(refused.value)
-    assert not (world.policies[0].state / "secret").exists()
+    assert not (env.policies[0].state / "secret").exists()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from environments import World, make_world, write_policy
+from environments import Environment, make_environment, write_policy
 
 from fedldp.accounting.events import Event, GaussianShare, InClear, PerPerson, PerRecord
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError
@@ -34,13 +34,13 @@ COUNTS = {"kind": "zcdp", "limit": math.inf}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("world"), seeded=False)
+def env(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return make_environment(tmp_path_factory.mktemp("world"), seeded=False)
 
 
 @pytest.fixture(scope="module")
-def summed(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("summed"), channel="sum", seeded=False)
+def summed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return make_environment(tmp_path_factory.mktemp("summed"), channel="sum", seeded=False)
 
 
 def one_line(error: BaseException, *parts: str) -> None:
@@ -57,7 +57,7 @@ def refused(place: Path, agreement: Agreement, *parts: str, **terms: Any) -> Non
 
 
 def test_what_the_policy_does_not_name_is_refused(
-    world: World, summed: World, tmp_path: Path
+    env: Environment, summed: Environment, tmp_path: Path
 ) -> None:
     for terms, parts in (
         ({"channels": ["sum"]}, ("channels = sum", "has named", "add it to channels")),
@@ -65,18 +65,18 @@ def test_what_the_policy_does_not_name_is_refused(
         ({"systems": ["nbafl"]}, ("systems = nbafl", "has ldp_fl", "add it to systems")),
         ({"models": ["mlp"]}, ("models = mlp", "has logistic", "add it to models")),
     ):
-        refused(tmp_path, world.agreement, *parts, **terms)
+        refused(tmp_path, env.agreement, *parts, **terms)
     refused(tmp_path, summed.agreement, "channels = named", "has sum", channels=["named"])
     write_policy(tmp_path, channels=["sum"]).check(summed.agreement)
 
 
-def test_a_release_and_a_run_may_not_cost_more_than_said(world: World, tmp_path: Path) -> None:
-    release, run = world.policies[0].costs(world.agreement)
+def test_a_release_and_a_run_may_not_cost_more_than_said(env: Environment, tmp_path: Path) -> None:
+    release, run = env.policies[0].costs(env.agreement)
     assert run == pytest.approx(2 * release)
-    write_policy(tmp_path, largest={"release": release, "run": run}).check(world.agreement)
+    write_policy(tmp_path, largest={"release": release, "run": run}).check(env.agreement)
     for name, cost in (("release", release), ("run", run)):
         less = {name: math.nextafter(cost, 0.0)}
-        refused(tmp_path, world.agreement, f"largest.{name} = ", "zcdp", largest=less)
+        refused(tmp_path, env.agreement, f"largest.{name} = ", "zcdp", largest=less)
 
 
 @pytest.mark.parametrize("recipe", ["fedavg-quickstart", "secure-aggregation-digits"])
@@ -86,14 +86,14 @@ def test_what_leaves_in_clear_must_be_allowed_and_costs_without_end(
     channel = "sum" if recipe.startswith("secure") else "named"
     allow = {"allow_in_clear": True, "budget": COUNTS}
     settings = ["dropout=0"] if channel == "sum" else []
-    world = make_world(
+    env = make_environment(
         tmp_path, "rounds=1", *settings, recipe=recipe, channel=channel, policy=allow, seeded=False
     )
-    refused(tmp_path, world.agreement, "allow_in_clear = false", world.config.name())
-    refused(tmp_path, world.agreement, "allow_in_clear", budget=COUNTS)
-    world.serve()
+    refused(tmp_path, env.agreement, "allow_in_clear = false", env.config.name())
+    refused(tmp_path, env.agreement, "allow_in_clear", budget=COUNTS)
+    env.serve()
     for index in range(3):
-        costs = [e.cost for e in world.ledger(index).releases() if isinstance(e.event, InClear)]
+        costs = [e.cost for e in env.ledger(index).releases() if isinstance(e.event, InClear)]
         assert costs == [math.inf]
 
 
@@ -135,14 +135,14 @@ def test_a_policy_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         one_line(found.value, "policy ")
 
 
-def test_paths_are_relative_to_the_policys_folder(world: World) -> None:
-    policy = world.policies[1]
+def test_paths_are_relative_to_the_policys_folder(env: Environment) -> None:
+    policy = env.policies[1]
     assert policy.data == policy.key.parent / "data.npz"
     assert policy.ledger.is_absolute()
 
 
 def test_a_model_of_ones_own_is_refused_before_it_is_imported(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "evil_model.py").write_text(
         "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
@@ -151,7 +151,7 @@ def test_a_model_of_ones_own_is_refused_before_it_is_imported(
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    document = json.loads(world.agreement.to_bytes())
+    document = json.loads(env.agreement.to_bytes())
     document["config"]["model"] = "evil_model:net"
     path = tmp_path / "evil.agreement"
     path.write_text(json.dumps(document))
@@ -168,66 +168,66 @@ def test_a_model_of_ones_own_is_refused_before_it_is_imported(
 # What was accepted
 
 
-def test_an_agreement_that_promises_less_than_holds_is_not_accepted(world: World) -> None:
-    statement = json.loads(json.dumps(world.agreement.statement))
+def test_an_agreement_that_promises_less_than_holds_is_not_accepted(env: Environment) -> None:
+    statement = json.loads(json.dumps(env.agreement.statement))
     for line in statement["guarantees"]:
         line["epsilon"] *= 0.9
     with pytest.raises(ConfigError) as found:
-        world.policies[0].check(replace(world.agreement, statement=statement))
+        env.policies[0].check(replace(env.agreement, statement=statement))
     one_line(found.value, "its statement differs")
 
 
 def test_what_is_accepted_is_its_owners_only_and_read_as_it_was(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        world = make_world(tmp_path, seeded=False)
+        env = make_environment(tmp_path, seeded=False)
     finally:
         os.umask(before)
-    policy = world.policies[0]
-    path = policy.accepted_as(world.agreement.digest)
+    policy = env.policies[0]
+    path = policy.accepted_as(env.agreement.digest)
     assert path.stat().st_mode & 0o777 == 0o600
     assert policy.state.stat().st_mode & 0o777 == 0o700
-    found = accepted_agreement(policy, world.agreement.digest)
+    found = accepted_agreement(policy, env.agreement.digest)
     assert found is not None
-    assert found.digest == world.agreement.digest
+    assert found.digest == env.agreement.digest
     assert accepted_agreement(policy, bytes(32)) is None
     path.write_text(path.read_text().replace('"quorum": 3', '"quorum": 2'))
     with pytest.raises(ConfigError) as error:
-        accepted_agreement(policy, world.agreement.digest)
+        accepted_agreement(policy, env.agreement.digest)
     one_line(error.value, "it was changed after it was accepted; accept it again")
-    write_accepted(policy, world.agreement)  # which mends it
-    assert accepted_agreement(policy, world.agreement.digest) is not None
+    write_accepted(policy, env.agreement)  # which mends it
+    assert accepted_agreement(policy, env.agreement.digest) is not None
     path.write_bytes(b"{")
     with pytest.raises(ConfigError) as error:
-        accepted_agreement(policy, world.agreement.digest)
+        accepted_agreement(policy, env.agreement.digest)
     one_line(error.value, "it is damaged")
-    write_accepted(policy, world.agreement)
-    assert accepted_agreement(policy, world.agreement.digest) is not None
+    write_accepted(policy, env.agreement)
+    assert accepted_agreement(policy, env.agreement.digest) is not None
 
 
-def test_two_agreements_of_one_run_are_not_accepted(world: World) -> None:
-    other = replace(world.agreement, deadline_seconds=77.0)
+def test_two_agreements_of_one_run_are_not_accepted(env: Environment) -> None:
+    other = replace(env.agreement, deadline_seconds=77.0)
     with pytest.raises(ConfigError) as found:
-        write_accepted(world.policies[0], other)
-    one_line(found.value, f"run {world.agreement.run}", "refuse this one")
+        write_accepted(env.policies[0], other)
+    one_line(found.value, f"run {env.agreement.run}", "refuse this one")
 
 
-def test_a_policy_that_became_stricter_holds_for_what_was_accepted(world: World) -> None:
-    stricter = world.policies[2].model_copy(update={"channels": ("sum",)})
+def test_a_policy_that_became_stricter_holds_for_what_was_accepted(env: Environment) -> None:
+    stricter = env.policies[2].model_copy(update={"channels": ("sum",)})
     with pytest.raises(PrivacyError):
-        accepted_agreement(stricter, world.agreement.digest)
+        accepted_agreement(stricter, env.agreement.digest)
 
 
-def test_a_site_that_is_not_in_the_roster_is_told(world: World) -> None:
-    assert own_place(world.agreement, world.agreement.sites[1].key) == 1
+def test_a_site_that_is_not_in_the_roster_is_told(env: Environment) -> None:
+    assert own_place(env.agreement, env.agreement.sites[1].key) == 1
     with pytest.raises(ConfigError) as found:
-        own_place(world.agreement, "0" * 64)
+        own_place(env.agreement, "0" * 64)
     one_line(found.value, "key: it is not in the agreement's roster")
 
 
 @pytest.mark.parametrize("setting", ["mechanism", "system"])
 def test_code_of_others_is_refused_before_it_is_imported(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     name = f"evil_{setting}"
     (tmp_path / f"{name}.py").write_text(
@@ -242,7 +242,7 @@ def test_code_of_others_is_refused_before_it_is_imported(
         f"class Part(ldp_fl):\n    system: Literal['{name}:Part'] = '{name}:Part'\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    document = json.loads(world.agreement.to_bytes())
+    document = json.loads(env.agreement.to_bytes())
     document["config"][setting] = f"{name}:Part"
     path = tmp_path / "evil.agreement"
     path.write_text(json.dumps(document))
@@ -261,9 +261,9 @@ def test_code_of_others_is_refused_before_it_is_imported(
     assert (tmp_path / "ran").exists()
 
 
-def test_a_mechanism_that_the_policy_does_not_name_is_refused(world: World, tmp_path: Path) -> None:
+def test_a_mechanism_that_the_policy_omits_is_refused(env: Environment, tmp_path: Path) -> None:
     parts = ("mechanisms = laplace", "has two_point", "add it to mechanisms")
-    refused(tmp_path, world.agreement, *parts, mechanisms=["laplace"])
+    refused(tmp_path, env.agreement, *parts, mechanisms=["laplace"])
 
 
 # For each person
@@ -277,13 +277,13 @@ Releasing = Callable[[Event], Agreement]
 
 
 @pytest.fixture
-def releasing(world: World, monkeypatch: pytest.MonkeyPatch) -> Releasing:
+def releasing(env: Environment, monkeypatch: pytest.MonkeyPatch) -> Releasing:
     """Return an agreement under which a site releases an event in each round."""
 
     def with_event(event: Event) -> Agreement:
         monkeypatch.setattr(Agreement, "events_of", lambda agreement, site: [event])
         monkeypatch.setattr("fedldp.deployment.policy.check_stated", lambda agreement: None)
-        return world.agreement
+        return env.agreement
 
     return with_event
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from environments import World, ask, content, make_world, request_of, write_policy
+from environments import Environment, ask, content, make_environment, request_of, write_policy
 from https_ends import Ends, eventually, write_tls
 
 from fedldp.cli import main
@@ -37,10 +37,10 @@ SAMPLE = re.compile(r'fedldp_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? \S+'
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = make_world(tmp_path_factory.mktemp("served"), seeded=False)
-    world.serve()
-    return world
+def served(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    env = make_environment(tmp_path_factory.mktemp("served"), seeded=False)
+    env.serve()
+    return env
 
 
 def assert_contract(found: dict[str, Any]) -> None:
@@ -55,12 +55,12 @@ def assert_contract(found: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_a_server_tells_of_every_round_beside_the_run_and_after_it(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
+    env = make_environment(tmp_path, seeded=False)
     folder, seen = tmp_path / "server", list[dict[str, Any]]()
-    server = world.server()
+    server = env.server()
     seen.append(status_of_server(folder))
     with alone(folder.with_name("server.lock"), "server"):
-        server.serve(world.pipe(), lambda record: seen.append(status_of_server(folder)))
+        server.serve(env.pipe(), lambda record: seen.append(status_of_server(folder)))
     seen.append(status_of_server(folder))
     for found in seen:
         assert_contract(found)
@@ -78,11 +78,11 @@ def test_a_server_tells_of_every_round_beside_the_run_and_after_it(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_server_that_missed_the_quorum_tells_who_was_missing(tmp_path: Path) -> None:
-    world = make_world(tmp_path, deadline=1.0)
-    pipe = world.pipe()
+    env = make_environment(tmp_path, deadline=1.0)
+    pipe = env.pipe()
     pipe.agents[101] = None
     with pytest.raises(RunError):
-        world.serve(pipe)
+        env.serve(pipe)
     found = status_of_server(tmp_path / "server")
     assert "site-1 was never there" in found["warnings"]
     assert any(line.startswith("stopped: round 1: 0 of 3") for line in found["warnings"])
@@ -91,12 +91,12 @@ def test_a_server_that_missed_the_quorum_tells_who_was_missing(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_status_file_that_is_damaged_tells_nothing_and_stops_nothing(tmp_path: Path) -> None:
-    world = make_world(tmp_path)
-    world.server()
+    env = make_environment(tmp_path)
+    env.server()
     for damaged in ("", "[]", '{"sites": 3}', '{"sites": [3, {"name": "site-0"}]}'):
         (tmp_path / "server" / "status.json").write_text(damaged)
         assert_contract(status_of_server(tmp_path / "server"))
-        assert world.server().watch.document()["rounds"]["of"] == 2
+        assert env.server().watch.document()["rounds"]["of"] == 2
 
 
 def test_no_server_s_folder_is_said_in_a_line(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_no_server_s_folder_is_said_in_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_site_tells_of_its_own_ledger(served: World) -> None:
+def test_a_site_tells_of_its_own_ledger(served: Environment) -> None:
     policy, ledger = served.policies[0], served.ledger(0)
     found = status_of_site(policy)
     assert_contract(found)
@@ -127,7 +127,7 @@ def test_a_site_tells_of_its_own_ledger(served: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_renewed_budget_is_told_with_the_total(served: World) -> None:
+def test_a_renewed_budget_is_told_with_the_total(served: Environment) -> None:
     policy, ledger = served.policies[1], served.ledger(1)
     spent = ledger.spent()
     ledger.renew()
@@ -142,35 +142,35 @@ def test_a_renewed_budget_is_told_with_the_total(served: World) -> None:
 
 
 def test_a_site_whose_budget_does_not_cover_the_next_round_says_so(tmp_path: Path) -> None:
-    cost = make_world(tmp_path / "cost")
+    cost = make_environment(tmp_path / "cost")
     limit = 1.5 * cost.policies[0].costs(cost.agreement)[0]
     policy = {"budget": {"kind": "zcdp", "limit": limit}}
-    world = make_world(tmp_path / "limited", policy=policy)
-    ask(world.agent(0), world, request_of(world))
-    stopped, short = status_of_site(world.policies[0])["warnings"]
+    env = make_environment(tmp_path / "limited", policy=policy)
+    ask(env.agent(0), env, request_of(env))
+    stopped, short = status_of_site(env.policies[0])["warnings"]
     assert stopped == "the agent is not running"
     assert "its next round costs" in short
     assert "the agent refuses it" in short
 
 
 def test_a_site_that_has_done_nothing_yet_has_all_of_its_budget(tmp_path: Path) -> None:
-    world = make_world(tmp_path, policy={"budget": {"kind": "pure", "limit": float("inf")}})
-    found = status_of_site(world.policies[0])
+    env = make_environment(tmp_path, policy={"budget": {"kind": "pure", "limit": float("inf")}})
+    found = status_of_site(env.policies[0])
     assert_contract(found)
     (budget,) = found["sites"][0]["budget_left"]
     assert (budget["limit"], budget["spent"], budget["left"]) == (None, 0.0, None)
-    assert not world.policies[0].ledger.exists()  # a check creates nothing
+    assert not env.policies[0].ledger.exists()  # a check creates nothing
 
 
 @pytest.mark.slow
 def test_a_site_whose_ledger_was_set_back_says_so_and_tells_no_budget(tmp_path: Path) -> None:
-    world = make_world(tmp_path, seeded=False)
-    policy = world.policies[0]
-    world.agent(0)
+    env = make_environment(tmp_path, seeded=False)
+    policy = env.policies[0]
+    env.agent(0)
     before = policy.ledger.read_bytes()
-    ask(world.agent(0), world, request_of(world))
+    ask(env.agent(0), env, request_of(env))
     policy.ledger.write_bytes(before)
-    agent = world.agent(0)
+    agent = env.agent(0)
     found = status_of_site(policy)
     assert found["sites"][0]["budget_left"] is None
     assert any("this is an older copy" in line for line in found["warnings"])
@@ -196,7 +196,7 @@ def fedldp(capsys: pytest.CaptureFixture[str], *given: object) -> tuple[int, str
 
 @pytest.mark.slow
 def test_the_commands_print_what_the_functions_say(
-    served: World, capsys: pytest.CaptureFixture[str]
+    served: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, policy = served.folder / "server", served.folder / "site-1" / "site.toml"
     for place, found in (
@@ -218,15 +218,15 @@ def test_the_commands_print_what_the_functions_say(
 def test_an_agreement_is_retired_by_the_first_digits_of_its_digest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world = make_world(tmp_path)
-    digest, policy = world.agreement.digest.hex(), tmp_path / "site-0" / "site.toml"
+    env = make_environment(tmp_path)
+    digest, policy = env.agreement.digest.hex(), tmp_path / "site-0" / "site.toml"
     for wrong in ("", digest[:7], "f" * 64):
         code, text = fedldp(capsys, "retire", wrong, "--policy", policy)
         assert (code, text.count("\n")) == (2, 1)
         assert digest[:16] in text
-    assert not is_retired(world.policies[0], world.agreement.digest)
+    assert not is_retired(env.policies[0], env.agreement.digest)
     assert fedldp(capsys, "retire", digest[:8].upper(), "--policy", policy)[0] == 0
-    assert is_retired(world.policies[0], world.agreement.digest)
+    assert is_retired(env.policies[0], env.agreement.digest)
 
 
 def test_a_log_of_another_form_is_refused() -> None:
@@ -237,8 +237,8 @@ def test_a_log_of_another_form_is_refused() -> None:
 # Retired agreements
 
 
-def is_served(agent: Any, world: World) -> bool:
-    asked = pack(Challenge(world.agreement.digest, bytes(32)))
+def is_served(agent: Any, env: Environment) -> bool:
+    asked = pack(Challenge(env.agreement.digest, bytes(32)))
     answer = read_by_server(agent.answer(asked))
     assert isinstance(answer, Hello | Stranger)
     return isinstance(answer, Hello)
@@ -248,28 +248,28 @@ def is_served(agent: Any, world: World) -> bool:
 def test_a_retired_agreement_is_loaded_no_more_and_still_charged_after_a_restore(
     tmp_path: Path,
 ) -> None:
-    world = make_world(tmp_path, seeded=False)
-    policy, agent = world.policies[0], world.agent(0)
-    assert is_served(agent, world)
-    retire(policy, world.agreement.digest)
-    assert not is_served(agent, world)
-    assert not is_served(world.agent(0), world)
+    env = make_environment(tmp_path, seeded=False)
+    policy, agent = env.policies[0], env.agent(0)
+    assert is_served(agent, env)
+    retire(policy, env.agreement.digest)
+    assert not is_served(agent, env)
+    assert not is_served(env.agent(0), env)
     assert status_of_site(policy)["runs"][0]["state"] == "retired"
     assert not any(each.what.startswith("accepted") for each in check_site(policy))
-    write_accepted(policy, world.agreement)
-    assert is_served(agent, world)
-    assert isinstance(content(ask(agent, world, request_of(world))), Report)
-    retire(policy, world.agreement.digest)
+    write_accepted(policy, env.agreement)
+    assert is_served(agent, env)
+    assert isinstance(content(ask(agent, env, request_of(env))), Report)
+    retire(policy, env.agreement.digest)
     (lost,) = charge_lost(policy, [])
-    assert (lost.run, lost.rounds) == (world.agreement.run, 1)
+    assert (lost.run, lost.rounds) == (env.agreement.run, 1)
 
 
 @pytest.mark.slow
 def test_a_server_that_waits_for_a_site_fills_no_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = make_world(tmp_path)
-    agent = world.agent(0)
+    env = make_environment(tmp_path)
+    agent = env.agent(0)
     for number in range(40):
         for _ in range(3):
             agent.answer(pack(Challenge(bytes([number]) * 32, bytes(32))))
@@ -279,9 +279,9 @@ def test_a_server_that_waits_for_a_site_fills_no_log(
 
 
 def test_what_was_not_accepted_cannot_be_retired(tmp_path: Path) -> None:
-    world = make_world(tmp_path)
+    env = make_environment(tmp_path)
     with pytest.raises(ConfigError, match="no agreement with this digest is accepted here"):
-        retire(world.policies[0], bytes(32))
+        retire(env.policies[0], bytes(32))
 
 
 # Locks, and checks beside an agent
@@ -310,9 +310,9 @@ def test_who_looks_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
 def test_a_check_reaches_the_server_as_the_agent_does_and_beside_it(tmp_path: Path) -> None:
     write_tls(tmp_path / "tls")
     write_tls(tmp_path / "other")
-    world = make_world(tmp_path, seeded=False)
-    policy = world.policies[0]
-    ends = Ends(tmp_path / "tls", [world.agent(i)._key for i in range(2)])
+    env = make_environment(tmp_path, seeded=False)
+    policy = env.policies[0]
+    ends = Ends(tmp_path / "tls", [env.agent(i)._key for i in range(2)])
 
     def server_line(ca: str) -> tuple[bool, str]:
         table = {"url": ends.url, "ca": f"../{ca}/ca.pem"}
@@ -361,7 +361,7 @@ def test_a_hello_tells_the_version_of_a_site(
 
 
 @pytest.mark.slow
-def test_metrics_are_in_prometheus_form_and_tell_what_is_known(served: World) -> None:
+def test_metrics_are_in_prometheus_form_and_tell_what_is_known(served: Environment) -> None:
     text = text_of(of_server(served.server().watch.document()))
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(SAMPLE.fullmatch(line) for line in lines)
@@ -424,11 +424,11 @@ def test_every_line_of_a_json_log_is_one_object_with_the_same_keys() -> None:
 @pytest.mark.slow
 def test_metrics_tell_of_a_release_once_it_has_left(tmp_path: Path) -> None:
     """Reading the ledger while an answer waits for its time would reveal when training ended."""
-    world = make_world(tmp_path, seeded=False, policy={"answer_after_seconds": 1.5})
-    agent = world.agent(0)
-    asking = threading.Thread(target=ask, args=(agent, world, request_of(world)))
+    env = make_environment(tmp_path, seeded=False, policy={"answer_after_seconds": 1.5})
+    agent = env.agent(0)
+    asking = threading.Thread(target=ask, args=(agent, env, request_of(env)))
     asking.start()
-    eventually(lambda: world.releases(0))
+    eventually(lambda: env.releases(0))
     assert agent.shown == []
     assert asking.is_alive()
     asking.join()

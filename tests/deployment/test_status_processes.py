@@ -42,7 +42,7 @@ def test_a_server_that_waits_says_for_whom_and_ends_at_ctrl_c(tmp_path: Path) ->
         os.kill(stage.server.process.pid or 0, signal.SIGINT)
         assert stage.server.wait() == 130
         assert status_of_server(folder)["warnings"][0] == "the server is not running"
-        assert stage.world.releases(1) == []
+        assert stage.env.releases(1) == []
         stage.assert_sound()
         stage.close()
 

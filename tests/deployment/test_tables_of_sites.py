@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from environments import make_world
+from environments import make_environment
 
 from fedldp import recipe
 from fedldp.algorithms.problem import Problem
@@ -37,9 +37,9 @@ def test_a_sites_table_is_read_as_was_agreed(tmp_path: Path) -> None:
 
 
 def test_the_model_of_a_deployed_run_can_be_used(tmp_path: Path) -> None:
-    world = make_world(tmp_path)
-    served = world.serve()
-    test = world.inputs.dataset.test
+    env = make_environment(tmp_path)
+    served = env.serve()
+    test = env.inputs.dataset.test
     path = tmp_path / "test.npz"
     np.savez(path, features=test.features, labels=test.labels)
     found = evaluate(tmp_path / "server", path)

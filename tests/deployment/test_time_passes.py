@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import (
     assert_each_once,
     bits,
-    make_world,
+    make_environment,
     write_policy,
 )
 from https_ends import Ends, eventually, taken
@@ -154,7 +154,7 @@ def test_a_site_may_know_one_or_both_of_an_agreement_s_authorities(tmp_path: Pat
     (tmp_path / "both.pem").write_bytes(old.read_bytes() + new.read_bytes())
     (tmp_path / "more.pem").write_bytes(old.read_bytes() + other.read_bytes())
     url = f"https://{HOST}:8443"
-    world = make_world(
+    env = make_environment(
         tmp_path / "world",
         sites=1,
         link="https",
@@ -163,18 +163,18 @@ def test_a_site_may_know_one_or_both_of_an_agreement_s_authorities(tmp_path: Pat
     )
     for file in (old, new, tmp_path / "both.pem"):
         policy = write_policy(tmp_path / "world" / "site-0", server={"url": url, "ca": str(file)})
-        policy.check(world.agreement)
+        policy.check(env.agreement)
     for file in (other, tmp_path / "more.pem"):
         policy = write_policy(tmp_path / "world" / "site-0", server={"url": url, "ca": str(file)})
         with pytest.raises(PrivacyError, match="ca"):
-            policy.check(world.agreement)
+            policy.check(env.agreement)
 
 
 def test_of_two_authorities_one_must_be_in_time(ends: Ends, tmp_path: Path) -> None:
     over = authority("fedldp", -1).certificate
     file = ends.folder / "ca.pem"
     url = f"https://{HOST}:1"
-    make_world(tmp_path / "world", sites=1)
+    make_environment(tmp_path / "world", sites=1)
 
     def checked() -> list[bool]:
         table = {"url": url, "ca": str(file)}
@@ -242,15 +242,15 @@ def test_a_connection_outlasts_a_week_in_which_nothing_ran(ends: Ends, a_week_la
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 def test_a_run_goes_on_after_a_week(tmp_path: Path, channel: str, a_week_later: Any) -> None:
-    world = make_world(tmp_path, channel=channel)
+    env = make_environment(tmp_path, channel=channel)
 
     def stop(record: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        world.server().serve(world.pipe(), stop)
-    assert world.releases(0)
+        env.server().serve(env.pipe(), stop)
+    assert env.releases(0)
     a_week_later()
-    served = world.serve()  # a new server, and new agents
-    assert_each_once(world)
-    assert bits(served) == bits(simulate(world.config))
+    served = env.serve()  # a new server, and new agents
+    assert_each_once(env)
+    assert bits(served) == bits(simulate(env.config))

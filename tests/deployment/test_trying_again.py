@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from environments import (
+    Environment,
     FakePipe,
-    World,
     ask,
     assert_each_once,
     bits,
-    make_world,
+    make_environment,
     request_of,
     whole,
 )
@@ -44,7 +44,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+    return bits(simulate(make_environment(tmp_path_factory.mktemp("simulated")).config))
 
 
 class Knowing(FakePipe):
@@ -60,8 +60,8 @@ class Knowing(FakePipe):
         ]
 
 
-def knowing(world: World) -> Knowing:
-    return Knowing({index: world.agent(index).answer for index in range(len(world.policies))})
+def knowing(env: Environment) -> Knowing:
+    return Knowing({index: env.agent(index).answer for index in range(len(env.policies))})
 
 
 def places(pipe: FakePipe) -> list[tuple[int, int]]:
@@ -71,8 +71,8 @@ def places(pipe: FakePipe) -> list[tuple[int, int]]:
     return [(each.broadcast.round, each.phase) for each in asked]
 
 
-def status(world: World) -> dict[str, str]:
-    found = read_status(world.folder / "server")
+def status(env: Environment) -> dict[str, str]:
+    found = read_status(env.folder / "server")
     return {site["name"]: site["state"] for site in found["sites"]}
 
 
@@ -82,8 +82,8 @@ def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
     tmp_path: Path, channel: str, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     """At every request one site is away for longer than the deadline: nobody releases twice."""
-    world = make_world(tmp_path, channel=channel, deadline=1.0)
-    pipe, lost = world.pipe(), Counter[tuple[int, int]]()
+    env = make_environment(tmp_path, channel=channel, deadline=1.0)
+    pipe, lost = env.pipe(), Counter[tuple[int, int]]()
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
         message = read_by_site(asked)
@@ -107,14 +107,14 @@ def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
     log = logging.getLogger("fedldp.server")
     log.addFilter(again)
     try:
-        served = world.server().serve(pipe, lambda record: None, None)
+        served = env.server().serve(pipe, lambda record: None, None)
     finally:
         log.removeFilter(again)
     assert bits(served) == expected
-    assert_each_once(world, pipe)
-    assert set(lost) == set(whole(world))
+    assert_each_once(env, pipe)
+    assert set(lost) == set(whole(env))
     assert caplog.text.count("trying again in") == len(lost)
-    found = read_status(world.folder / "server")
+    found = read_status(env.folder / "server")
     assert (found["missed"], found["missed_ever"]) == (0, len(lost))
     assert [site["rounds"] for site in found["sites"]] == [2, 2, 2]
 
@@ -123,15 +123,15 @@ def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
 def test_a_stated_number_of_tries_ends_it_and_the_next_start_goes_on(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    world = make_world(tmp_path, deadline=1.0)
-    pipe = world.pipe()
+    env = make_environment(tmp_path, deadline=1.0)
+    pipe = env.pipe()
     pipe.agents[101] = None
     with pytest.raises(EndedForGood, match="site-1 did not answer"):
-        world.server().serve(pipe, lambda record: None, 2)
-    found = read_status(world.folder / "server")
+        env.server().serve(pipe, lambda record: None, 2)
+    found = read_status(env.folder / "server")
     assert found["missed"] == 2
     assert found["next"].startswith("stopped: round 1")
-    assert bits(world.serve()) == expected
+    assert bits(env.serve()) == expected
 
 
 @pytest.mark.slow
@@ -139,8 +139,8 @@ def test_a_site_that_refuses_for_its_ledger_takes_part_once_that_is_mended(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
     """The same server goes on: nobody has to run its command again."""
-    world = make_world(tmp_path, deadline=1.0)
-    pipe, mark = world.pipe(), world.policies[1].mark
+    env = make_environment(tmp_path, deadline=1.0)
+    pipe, mark = env.pipe(), env.policies[1].mark
     away = mark.rename(tmp_path / "mark")
 
     def mend(record: logging.LogRecord) -> bool:
@@ -151,47 +151,47 @@ def test_a_site_that_refuses_for_its_ledger_takes_part_once_that_is_mended(
     log = logging.getLogger("fedldp.server")
     log.addFilter(mend)
     try:
-        served = world.server().serve(pipe, lambda record: None, None)
+        served = env.server().serve(pipe, lambda record: None, None)
     finally:
         log.removeFilter(mend)
     assert not away.exists()
     assert bits(served) == expected
-    assert_each_once(world, pipe)
+    assert_each_once(env, pipe)
 
 
 def test_budgets_that_are_used_up_are_not_waited_for(tmp_path: Path) -> None:
-    world = make_world(
+    env = make_environment(
         tmp_path, "rounds=1", deadline=1.0, policy={"budget": {"kind": "pure", "limit": 1.0}}
     )
     with pytest.raises(EndedForGood, match="budgets of some sites are used up"):
-        world.server().serve(world.pipe(), lambda record: None, None)
+        env.server().serve(env.pipe(), lambda record: None, None)
 
 
 def test_a_site_that_takes_its_acceptance_back_is_neither_asked_nor_waited_for(
     tmp_path: Path,
 ) -> None:
     """Until it accepts again: the deadline is never reached."""
-    world = make_world(tmp_path, "rounds=5", deadline=300.0, quorum=2)
-    pipe, policy, clients = world.pipe(), world.policies[1], list[int]()
+    env = make_environment(tmp_path, "rounds=5", deadline=300.0, quorum=2)
+    pipe, policy, clients = env.pipe(), env.policies[1], list[int]()
 
     def after_round(record: Round) -> None:
         clients.append(record.clients)
         if record.round == 1:
-            retire(policy, world.agreement.digest)
+            retire(policy, env.agreement.digest)
         if record.round == 4:
-            write_accepted(policy, world.agreement)
+            write_accepted(policy, env.agreement)
 
-    world.server().serve(pipe, after_round, None)
+    env.server().serve(pipe, after_round, None)
     assert clients == [3, 2, 2, 2, 3]
     asked = [read_by_site(asked) for node, asked, _answer in pipe.seen if node == 101]
     rounds = [read_request(a.request).broadcast.round for a in asked if isinstance(a, Ask)]
     assert rounds == [1, 2, 5]
-    assert world.releases(1) == [(1, 0), (5, 0)]
+    assert env.releases(1) == [(1, 0), (5, 0)]
 
 
 def test_the_wait_for_the_first_sites_is_no_part_of_a_rounds_seconds(tmp_path: Path) -> None:
-    world = make_world(tmp_path)
-    pipe, records, looks = world.pipe(), list[Round](), list[float]()
+    env = make_environment(tmp_path)
+    pipe, records, looks = env.pipe(), list[Round](), list[float]()
     agents, take = dict(pipe.agents), pipe.take
     pipe.agents.clear()
 
@@ -203,7 +203,7 @@ def test_the_wait_for_the_first_sites_is_no_part_of_a_rounds_seconds(tmp_path: P
 
     pipe.take = taken  # type: ignore[method-assign]
     begun = time.monotonic()
-    world.server().serve(pipe, records.append, None)
+    env.server().serve(pipe, records.append, None)
     took = time.monotonic() - begun
     waited = [record.waited or 0.0 for record in records]
     assert waited[0] > 0.3  # 20 looks, of 0.02 s each
@@ -219,9 +219,9 @@ def test_a_site_that_lost_its_ledger_is_started_again_by_a_person_alone(
     """By its exit status, which units know."""
     monkeypatch.setattr(running, "_log_to_stderr", lambda as_json: None)
     monkeypatch.setattr(running.os, "umask", lambda mask: mask)
-    world = make_world(tmp_path, sites=1)
-    ask(world.agent(0), world, request_of(world))
-    (world.policies[0].key.parent / lost).unlink()
+    env = make_environment(tmp_path, sites=1)
+    ask(env.agent(0), env, request_of(env))
+    (env.policies[0].key.parent / lost).unlink()
     outcome = fedldp_command("deploy", "site", tmp_path / "site-0" / "site.toml", "--log", form)
     assert outcome.status == 78
     assert ("; restore " in outcome.err) == (form == "text")
@@ -233,9 +233,9 @@ def test_nobody_is_asked_before_the_quorum_has_accepted_and_has_the_version(
 ) -> None:
     """However long that takes: the one-second deadline runs only from then on."""
     caplog.set_level(logging.INFO)
-    world = make_world(tmp_path, deadline=1.0)
-    pipe, seen = knowing(world), list[dict[str, str]]()
-    (accepted,) = world.policies[1].accepted.glob("*.agreement")
+    env = make_environment(tmp_path, deadline=1.0)
+    pipe, seen = knowing(env), list[dict[str, str]]()
+    (accepted,) = env.policies[1].accepted.glob("*.agreement")
     content = accepted.read_bytes()
     accepted.unlink()
     pipe.versions = ("0.1.7", "0.1.0", "0.2.0")
@@ -253,12 +253,12 @@ def test_nobody_is_asked_before_the_quorum_has_accepted_and_has_the_version(
 
     def written(watch: Watch, **given: Any) -> None:
         real(watch, now=True)
-        seen.append(status(world))
+        seen.append(status(env))
 
     pipe.take = taken  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Watch, "write", written)
-        served = world.server().serve(pipe, lambda record: None, None)
+        served = env.server().serve(pipe, lambda record: None, None)
     assert bits(served) == expected
     assert seen[30] == {"site-0": "ready", "site-1": "not-accepted", "site-2": "other-version"}
     assert seen[70] == {"site-0": "ready", "site-1": "ready", "site-2": "other-version"}

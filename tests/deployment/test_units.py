@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import World, make_world
+from environments import Environment, make_environment
 from https_ends import write_tls
 
 from fedldp.deployment import units
@@ -23,11 +23,11 @@ NO_ONE = 47_011
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     monkeypatch.setattr(units, "_passing", lambda place: None)  # tests are in /tmp
     write_tls(tmp_path / "tls")
     server = {"url": "https://127.0.0.1:8443", "ca": "../tls/ca.pem"}
-    found = make_world(
+    found = make_environment(
         tmp_path,
         policy={"socket": None, "server": server},
         link="https",
@@ -40,8 +40,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return found
 
 
-def test_units_say_what_they_may_do(world: World, fedldp_command: Callable[..., Any]) -> None:
-    policy, agreement = world.folder / "site-0" / "site.toml", world.folder / "run.agreement"
+def test_units_say_what_they_may_do(env: Environment, fedldp_command: Callable[..., Any]) -> None:
+    policy, agreement = env.folder / "site-0" / "site.toml", env.folder / "run.agreement"
     outcome = fedldp_command("deploy", "enable", policy)
     assert outcome.status == 0
     assert "sudo systemctl enable --now fedldp-site" in outcome.err
@@ -62,25 +62,25 @@ def test_units_say_what_they_may_do(world: World, fedldp_command: Callable[..., 
     outcome = fedldp_command("deploy", "enable", agreement, "--listen", "0.0.0.0:9000")
     assert outcome.status == 0
     (command,) = [line for line in outcome.out.splitlines() if line.startswith("ExecStart=")]
-    folder = world.folder / "run"
+    folder = env.folder / "run"
     assert command.endswith(f"/fedldp deploy server {folder} {agreement} --listen 0.0.0.0:9000")
     for line in ("Restart=on-failure", "RestartPreventExitStatus=78"):
         assert line in outcome.out.splitlines()
 
 
 def test_a_server_that_is_not_reached_is_named_by_its_setting(
-    world: World, fedldp_command: Callable[..., Any]
+    env: Environment, fedldp_command: Callable[..., Any]
 ) -> None:
-    outcome = fedldp_command("deploy", "site", world.folder / "site-0" / "site.toml", "--check")
+    outcome = fedldp_command("deploy", "site", env.folder / "site-0" / "site.toml", "--check")
     (line,) = [each for each in outcome.out.splitlines() if "server " in each]
     assert "NOT OK server     server.url = https://127.0.0.1:8443: [Errno " in line
     assert "correct url in the policy's table [server]" in line
 
 
 def test_what_cannot_be_enabled_is_refused(
-    world: World, fedldp_command: Callable[..., Any]
+    env: Environment, fedldp_command: Callable[..., Any]
 ) -> None:
-    policy = world.folder / "site-0" / "site.toml"
+    policy = env.folder / "site-0" / "site.toml"
     line = fedldp_command("deploy", "enable", policy, "--test", "digits").assert_refused()
     assert "these options are for a server" in line
     text = policy.read_text()
@@ -88,7 +88,7 @@ def test_what_cannot_be_enabled_is_refused(
     line = fedldp_command("deploy", "enable", policy).assert_refused()
     assert "use the units in docs/systemd" in line
     policy.write_text(text)
-    spaced = world.folder / "two words"
+    spaced = env.folder / "two words"
     shutil.copytree(policy.parent, spaced)
     if os.geteuid() == 0:
         for path in (spaced, *spaced.iterdir()):
@@ -107,10 +107,10 @@ def test_what_cannot_be_enabled_is_refused(
 
 
 def test_places_that_a_reboot_empties_are_refused(
-    world: World, fedldp_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    env: Environment, fedldp_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(units, "_passing", lambda place: "it is a dream")
-    for file in (world.folder / "site-0" / "site.toml", world.folder / "run.agreement"):
+    for file in (env.folder / "site-0" / "site.toml", env.folder / "run.agreement"):
         line = fedldp_command("deploy", "enable", file).assert_refused()
         assert "it is a dream; move it to a folder that survives" in line
     monkeypatch.undo()
@@ -122,18 +122,18 @@ def test_places_that_a_reboot_empties_are_refused(
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
-def test_systemd_finds_nothing_to_say_of_them(world: World) -> None:
+def test_systemd_finds_nothing_to_say_of_them(env: Environment) -> None:
     assert ANALYZE is not None
-    policy = world.folder / "site-0" / "site.toml"
-    witness = f'witness = "{world.folder}/witness"\n'
+    policy = env.folder / "site-0" / "site.toml"
+    witness = f'witness = "{env.folder}/witness"\n'
     policy.write_text(witness + policy.read_text())
     assert read_policy(policy).witness is not None
     found = [
         units.unit_of_site(policy),
-        units.unit_of_server(world.folder / "run.agreement", ["--test", "a % $b"]),
+        units.unit_of_server(env.folder / "run.agreement", ["--test", "a % $b"]),
     ]
     for name, text in found:
-        unit = world.folder / name
+        unit = env.folder / name
         unit.write_text(text)
         done = subprocess.run(
             [ANALYZE, "verify", "--man=no", unit], capture_output=True, text=True, check=False

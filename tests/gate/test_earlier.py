@@ -156,7 +156,7 @@ def asked(tmp_path: Path) -> Path:
     return unpacked("asked", tmp_path / "asked")
 
 
-def answer_of(agent: Agent, asked: Path, name: str) -> bytes:
+def reply_of(agent: Agent, asked: Path, name: str) -> bytes:
     with golden.one_core():
         answered = read_by_server(agent.answer((asked / name).read_bytes()))
     assert isinstance(answered, Answered)
@@ -232,32 +232,32 @@ def test_its_agreements_hold_and_are_accepted(
 
 def test_it_goes_on_where_it_was(policy: SitePolicy, asked: Path) -> None:
     agent, ledger = Agent(policy), SqliteLedger(policy.ledger)
-    again = answer_of(agent, asked, "ldp_fl-2")
+    again = reply_of(agent, asked, "ldp_fl-2")
     assert again == (asked / "ldp_fl-2-answer").read_bytes()
     assert ledger.spent() == KNOWN["spent"]
-    _, _, earlier = read_reply(answer_of(agent, asked, "ldp_fl-1"))
+    _, _, earlier = read_reply(reply_of(agent, asked, "ldp_fl-1"))
     assert earlier == Refusal(round=1, reason=Reason.NOT_KEPT)
 
-    following = answer_of(agent, asked, "ldp_fl-3")
+    following = reply_of(agent, asked, "ldp_fl-3")
     _, _, report = read_reply(following)
     assert isinstance(report, Report)
     assert (report.round, report.size) == (3, 650)
     assert len(following) == len(again)
     assert following not in (again, (asked / "ldp_fl-3-answer").read_bytes())  # drawn afresh
     assert ledger.spent() == KNOWN["spent"] + 650
-    assert answer_of(agent, asked, "ldp_fl-3") == following
+    assert reply_of(agent, asked, "ldp_fl-3") == following
     assert ledger.spent() == KNOWN["spent"] + 650
 
 
 def test_what_is_drawn_once_is_paid_once(policy: SitePolicy, asked: Path) -> None:
     agent, ledger = Agent(policy), SqliteLedger(policy.ledger)
-    found = answer_of(agent, asked, "ldpfl_sound-2")
+    found = reply_of(agent, asked, "ldpfl_sound-2")
     _, _, report = read_reply(found)
     assert isinstance(report, Report)
     assert len(found) == len((asked / "ldpfl_sound-2-answer").read_bytes())
     assert ledger.spent() == KNOWN["spent"]
     assert len(ledger.verify()) == len(KNOWN["entries"]) + 1
-    assert answer_of(agent, asked, "ldpfl_sound-2") == found
+    assert reply_of(agent, asked, "ldpfl_sound-2") == found
 
 
 def test_without_what_it_drew_once_it_takes_part_no_more(policy: SitePolicy, asked: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -19,10 +19,10 @@ CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float
 def payloads(name: str, **settings: Any) -> list[bytes]:
     """Return the first round's reports of three clients whose change of the weights is given."""
     config = fedldp.recipe(name, **settings)
-    halves = Halves(config, Problem((1, 8, 8), 10, 1437))
-    broadcast = halves.broadcast
+    roles = Roles(config, Problem((1, 8, 8), 10, 1437))
+    broadcast = roles.broadcast
     return [
-        halves.encode(
+        roles.encode(
             broadcast.weights + CHANGE / np.float32(2**index),
             broadcast,
             sender_of(7, index, seed=config.seed),

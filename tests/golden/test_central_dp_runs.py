@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from clients import Halves
+from clients import Roles
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -23,13 +23,13 @@ CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float
 )
 def test_the_clipped_noisy_sum_of_given_updates(clip: float | None, expected: str) -> None:
     config = fedldp.recipe("central-dp-digits", clip=clip, num_clients=3, clients_per_round=3)
-    halves = Halves(config, Problem((1, 8, 8), 10, 1437))
+    roles = Roles(config, Problem((1, 8, 8), 10, 1437))
     reports = [
         Report(round=3, size=650, payload=(CHANGE * k).astype("<f4").tobytes(), chunk=650)
         for k in (1, 2, 4)
     ]
     start = State(round=3, weights=np.zeros(650, np.float32))
-    weights = halves.aggregate(reports, start)[0].weights
+    weights = roles.aggregate(reports, start)[0].weights
     # The noise is drawn through logarithms, whose last digit depends on the machine.
     rounded = np.round(weights * 1e4).astype("<i4")
     assert hashlib.sha256(rounded.tobytes()).hexdigest()[:32] == expected

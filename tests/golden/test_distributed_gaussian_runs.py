@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from clients import Halves
+from clients import Roles
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -29,7 +29,7 @@ def test_the_report_of_a_client_with_keys_of_its_own() -> None:
 
 def test_what_a_budget_becomes() -> None:
     found = fedldp.recipe("distributed-gaussian-digits")
-    encoder = Halves(found, Problem((1, 8, 8), 10, 1437)).encoder()
+    encoder = Roles(found, Problem((1, 8, 8), 10, 1437)).encoder()
     assert isinstance(encoder, Encoder)
     mechanism = encoder.release.mechanism
     assert isinstance(mechanism, SharedGaussian)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Halves, client_of, sender_of
+from clients import Roles, client_of, sender_of
 
 import fedldp
 from fedldp.algorithms.codes import OnBits
@@ -91,10 +91,10 @@ def test_the_kept_bits_of_given_features(
     ],
 )
 def test_the_reports_for_given_weights(name: str, expected: str) -> None:
-    halves = Halves(fedldp.recipe(name), PROBLEM)
-    size = halves.layout.size
+    roles = Roles(fedldp.recipe(name), PROBLEM)
+    size = roles.layout.size
     weights = ((np.arange(size) * 37 % 1001 - 500) / np.float32(1000)).astype(np.float32)
-    report = halves.encode(weights, halves.broadcast, sender_of(len(EXAMPLES)))
+    report = roles.encode(weights, roles.broadcast, sender_of(len(EXAMPLES)))
     assert digest(np.frombuffer(report.payload, np.uint8)) == expected
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.presets.priority import priority
@@ -27,9 +27,9 @@ DIGITS = Problem((1, 8, 8), 10, 1437)
 def digest(name: str, **settings: Any) -> str:
     """Return a digest of three clients' noisy reports for given weights in round 2."""
     config = fedldp.recipe(name, num_clients=3, **settings)
-    halves = Halves(config, DIGITS)
-    size = halves.layout.size
-    start = halves.broadcast
+    roles = Roles(config, DIGITS)
+    size = roles.layout.size
+    start = roles.broadcast
     # Exact in float32 everywhere: integers divided by a power of two.
     weights = ((np.arange(size) * 37 % 1001 - 500) / np.float32(16384)).astype(np.float32)
     public = {name: np.arange(values.size) * 7 % 64 / 64 for name, values in start.public.items()}
@@ -46,7 +46,7 @@ def digest(name: str, **settings: Any) -> str:
 
     sums = [
         np.frombuffer(
-            halves.encode(
+            roles.encode(
                 update(index), broadcast, sender_of(9, index, seed=config.seed, round=2)
             ).payload,
             "<i4",

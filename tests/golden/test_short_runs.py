@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -25,11 +25,11 @@ WEIGHTS = ((np.arange(650) * 37 % 1001 - 500) / np.float32(1000)).astype(np.floa
 def first_round(name: str, **settings: Any) -> list[Report]:
     """Return the first round's reports of three clients whose trained weights are given."""
     config = fedldp.recipe(name, num_clients=3, **settings)
-    halves = Halves(config.with_schedule(draws_of_seed(config.seed)), Problem((1, 8, 8), 10, 1437))
+    roles = Roles(config.with_schedule(draws_of_seed(config.seed)), Problem((1, 8, 8), 10, 1437))
     return [
-        halves.encode(
+        roles.encode(
             WEIGHTS / np.float32(index + 1),
-            halves.broadcast,
+            roles.broadcast,
             sender_of(7, index, seed=config.seed),
         )
         for index in range(3)

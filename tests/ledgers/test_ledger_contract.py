@@ -88,7 +88,7 @@ def test_another_request_in_the_same_place_is_refused(store: Store) -> None:
     assert spent() == 1.0
 
 
-def test_exchanges_of_a_round_and_runs_stand_apart(store: Store) -> None:
+def test_phases_of_a_round_and_runs_stand_apart(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
     for run, phase in (("run", 2), ("run", 0), ("other", 0)):
         assert ledger.recall(run, 1, phase, asked("?")) is None

@@ -241,7 +241,7 @@ def test_runs_that_cannot_be_packed(run: str, answer: RoundReply) -> None:
 
 
 @pytest.mark.parametrize("phase", [-1, 2**32, 0.5])
-def test_exchanges_that_cannot_be_packed(phase: Any) -> None:
+def test_phases_that_cannot_be_packed(phase: Any) -> None:
     for answer in (REPORT, REFUSAL):
         with pytest.raises(WireError, match="out of range"):
             pack_reply(answer, run="run 1", phase=phase)

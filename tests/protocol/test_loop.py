@@ -376,14 +376,14 @@ def test_an_error_of_the_server_step_is_passed_on_where_enough_took_part() -> No
 # Dialogues
 
 
-def two_exchanges(ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw) -> Incoming:
+def two_phases(ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw) -> Incoming:
     """Ask everyone, then the clients that answered, with another broadcast."""
     there = [int(np.frombuffer(one.payload, "<f4")[0]) for one in ask(0, broadcast, clients)]
     told = replace(broadcast, public={"there": np.array(there)})
     yield from ask(1, told, there)
 
 
-TALKING = averaging(dialogue=two_exchanges)
+TALKING = averaging(dialogue=two_phases)
 
 
 def test_a_dialogue_asks_several_requests_of_one_round() -> None:
@@ -400,7 +400,7 @@ def test_a_dialogue_asks_several_requests_of_one_round() -> None:
     np.testing.assert_allclose(state.weights, 4 / 3, rtol=1e-6)
 
 
-def test_an_exchange_is_held_to_those_who_were_asked_in_it() -> None:
+def test_an_phase_is_held_to_those_who_were_asked_in_it() -> None:
     first = [(client, report(1, client)) for client in (0, 1)]
     second = [(2, report(1, 100.0)), (0, report(1, 0.0)), (1, report(1, 2.0))]
     script, records = Script({(1, 0): first, (1, 1): second}), Records()

@@ -52,7 +52,7 @@ def test_rounds_that_the_run_does_not_have_are_refused(round: int) -> None:
 
 
 @pytest.mark.parametrize("phase", [-1, 2, 2**31])
-def test_exchanges_that_a_round_does_not_have_are_refused(phase: int) -> None:
+def test_phases_that_a_round_does_not_have_are_refused(phase: int) -> None:
     assert POLICY.refuses(asked(phase=phase)) is Reason.WRONG_ROUND
 
 

@@ -14,10 +14,10 @@ from runtimes import (
     LAYOUT,
     MeanStep,
     Site,
-    answer_of,
     examples_of,
     packed_request,
     refusal_of,
+    reply_of,
 )
 from samples import some
 
@@ -55,7 +55,7 @@ OUT_OF_RANGE = {
 }
 WRONG_ROUND = {
     "a round beyond the last": packed_request(6),
-    "an exchange beyond the last": packed_request(1, 1),
+    "a phase beyond the last": packed_request(1, 1),
     "a round far beyond it": packed_request(2**62),
 }
 MALFORMED = {
@@ -89,7 +89,7 @@ def test_what_is_not_agreed_is_refused_before_training(
     assert refusal.reason is reason
     assert site.local_update.calls == 0
     assert not site.entries() if real else site.memory.spent(0) == 0
-    assert isinstance(answer_of(runtime.answer(packed_request())), Report), "it goes on"
+    assert isinstance(reply_of(runtime.answer(packed_request())), Report), "it goes on"
 
 
 @refused_requests
@@ -103,7 +103,7 @@ def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_pat
     ]
     for site in sites:
         site.folder.mkdir()
-    assert isinstance(answer_of(sites[-1].ask(packed_request(5))), Report)
+    assert isinstance(reply_of(sites[-1].ask(packed_request(5))), Report)
     assert len({site.ask(message) for site in sites}) == 1
 
 
@@ -147,7 +147,7 @@ def test_no_bytes_make_it_raise(data: st.DataObject, tmp_path: Path) -> None:
     cut = bytes(message[: data.draw(st.integers(0, len(message)))])
     site = Site(tmp_path, real=False)
     answer = site.start().answer(cut)
-    found = answer_of(answer)
+    found = reply_of(answer)
     assert isinstance(found, Report | Refusal)
     assert isinstance(found, Report) or site.local_update.calls == 0
 

@@ -19,10 +19,10 @@ from runtimes import (
     MeanStep,
     Site,
     Stating,
-    answer_of,
     examples_of,
     packed_request,
     refusal_of,
+    reply_of,
 )
 
 from fedldp.accounting.events import (
@@ -61,7 +61,7 @@ real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real",
 
 
 @real_and_simulated
-def test_a_request_is_answered_with_a_report_of_its_run_round_and_exchange(
+def test_a_request_is_answered_with_a_report_of_its_run_round_and_phase(
     real: bool, tmp_path: Path
 ) -> None:
     site = Site(tmp_path, real)
@@ -124,12 +124,12 @@ def test_an_earlier_round_is_not_answered_any_more(real: bool, tmp_path: Path) -
 
 
 @real_and_simulated
-def test_exchanges_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path: Path) -> None:
+def test_phases_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real, phases=3)
     answers = [site.ask(packed_request(1, phase)) for phase in range(3)]
     assert [read_reply(message)[1] for message in answers] == [0, 1, 2]
     assert [site.ask(packed_request(1, phase)) for phase in range(3)] == answers
-    payloads = {answer_of(message).payload for message in answers}  # type: ignore[union-attr]
+    payloads = {reply_of(message).payload for message in answers}  # type: ignore[union-attr]
     assert len(payloads) == 3, "each draws its own noise"
 
 
@@ -137,7 +137,7 @@ def test_exchanges_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path:
 def test_over_budget_is_refused_before_training(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real, releases=2)
     answers = [site.ask(packed_request(round)) for round in (1, 2)]
-    assert all(isinstance(answer_of(message), Report) for message in answers)
+    assert all(isinstance(reply_of(message), Report) for message in answers)
     trained = site.local_update.calls
     assert refusal_of(site.ask(packed_request(3))) == Refusal(3, Reason.OVER_BUDGET)
     assert site.local_update.calls == trained
@@ -168,7 +168,7 @@ def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
 
     site.local_update = MeanStep(meanwhile)
     assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.ASKED_OTHERWISE)
-    assert isinstance(answer_of(inner[0]), Report)
+    assert isinstance(reply_of(inner[0]), Report)
     site.local_update = MeanStep(
         lambda broadcast, client: inner.append(other.ask(packed_request(2)))
     )
@@ -202,7 +202,7 @@ def test_weight_epsilon_and_sender_are_within_what_is_hashed(tmp_path: Path) -> 
 
     site = Site(tmp_path, encoder=Stating(PureReport(epsilon=1.0), send))
     message = site.ask(packed_request())
-    report = answer_of(message)
+    report = reply_of(message)
     assert isinstance(report, Report)
     assert (report.weight, report.epsilon, report.client) == (7.0, 2.0, 4)
     assert site.entries()[0][3] == hashlib.sha256(message).hexdigest()
@@ -231,7 +231,7 @@ def test_what_is_private_for_real_numbers_only_is_refused_at_the_start(
     assert simulated.start() is not None
 
 
-def test_an_idealised_event_of_a_later_exchange_is_refused_at_the_start_too(
+def test_an_idealised_event_of_a_later_phase_is_refused_at_the_start_too(
     tmp_path: Path,
 ) -> None:
     class Later(Stating):
@@ -315,7 +315,7 @@ def test_a_request_is_read_by_its_own_policy(tmp_path: Path) -> None:
     message = pack_request(asked)
     short, long = Site(tmp_path, rounds=3), Site(tmp_path, rounds=4)
     assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND
-    assert isinstance(answer_of(long.ask(message)), Report)
+    assert isinstance(reply_of(long.ask(message)), Report)
     assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND
 
 
@@ -337,7 +337,7 @@ def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> N
     step = MeanStep(lambda *given: trained.append(given))
     site = Site(tmp_path, local_update=step, encoder=Needing(), failed=lambda error: None)
     for _ in range(3):
-        assert answer_of(site.ask(packed_request())) == Refusal(1, Reason.POLICY)
+        assert reply_of(site.ask(packed_request())) == Refusal(1, Reason.POLICY)
     assert not trained
     assert not site.entries()
 
@@ -348,6 +348,6 @@ def test_after_training_for_one_request_another_is_refused(tmp_path: Path) -> No
     other = packed_request(weights=np.ones(LAYOUT.size, np.float32))
     site = Site(tmp_path, local_update=MeanStep(lambda *_: inner.append(runtime.answer(other))))
     runtime = site.start()
-    assert isinstance(answer_of(runtime.answer(packed_request())), Report)
-    assert [answer_of(message) for message in inner] == [Refusal(1, Reason.ASKED_OTHERWISE)]
+    assert isinstance(reply_of(runtime.answer(packed_request())), Report)
+    assert [reply_of(message) for message in inner] == [Refusal(1, Reason.ASKED_OTHERWISE)]
     assert site.local_update.calls == 1

@@ -19,10 +19,10 @@ from runtimes import (
     MeanStep,
     Site,
     Stating,
-    answer_of,
     examples_of,
     packed_request,
     refusal_of,
+    reply_of,
 )
 
 import fedldp.protocol.client_runtime
@@ -73,7 +73,7 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
         tmp_path, real, local_update=MeanStep(trouble), encoder=Seeing(), failed=seen.append
     )
     message = site.ask(packed_request())
-    report = answer_of(message)
+    report = reply_of(message)
     assert isinstance(report, Report)
     assert b"42" not in message
     assert given == [True, True][1 - real :]  # a real client first tries the encoder
@@ -102,7 +102,7 @@ def test_a_simulation_shows_its_user_what_failed(tmp_path: Path) -> None:
         site.ask(packed_request())
     assert site.memory.spent(0) == 0
     site.local_update = MeanStep()
-    assert isinstance(answer_of(site.ask(packed_request())), Report)
+    assert isinstance(reply_of(site.ask(packed_request())), Report)
 
 
 def test_a_real_client_whose_training_fails_answers_all_the_same(
@@ -110,7 +110,7 @@ def test_a_real_client_whose_training_fails_answers_all_the_same(
 ) -> None:
     """A missing answer would reveal something; the log gives only the error's type."""
     site = Site(tmp_path, real=True, local_update=MeanStep(trouble))
-    assert isinstance(answer_of(site.ask(packed_request())), Report)
+    assert isinstance(reply_of(site.ask(packed_request())), Report)
     assert caplog.messages == ["training or encoding failed: Trouble"]
 
 

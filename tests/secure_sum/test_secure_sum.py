@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import some
-from secure_sums import Codes, Run, World, make_client, make_setup
+from secure_sums import Codes, Run, ShiftedMasks, make_client, make_setup
 
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
@@ -20,7 +20,7 @@ from fedldp.secure_sum.messages import SumKind, unpack
 D = 3
 CODES = st.lists(st.integers(-32767, 32767), min_size=D, max_size=D).map(np.array)
 HALVES = st.lists(st.integers(-16383, 16383), min_size=D, max_size=D).map(np.array)
-world_settings = settings(
+mask_settings = settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
@@ -115,7 +115,7 @@ def test_a_client_made_again_from_its_stream_answers_the_same() -> None:
 # What the server sees
 
 
-@world_settings
+@mask_settings
 @given(data=st.data())
 def test_other_inputs_with_the_same_sum_give_the_same_view(
     data: st.DataObject, monkeypatch: pytest.MonkeyPatch
@@ -129,19 +129,19 @@ def test_other_inputs_with_the_same_sum_give_the_same_view(
     moved = data.draw(HALVES)
     setup = make_setup(6, 4, D)
     with monkeypatch.context() as patch:
-        world = World(patch)
+        shifted_masks = ShiftedMasks(patch)
         run = Run(setup, codes, leaves)
         total = run.total()
         name = ("pair mask", (first, second))
-        assert name not in world.computed_by_server
-        world.shifts[name] = moved
+        assert name not in shifted_masks.computed_by_server
+        shifted_masks.shifts[name] = moved
         exchanged = {**codes, first: codes[first] + moved, second: codes[second] - moved}
         other = Run(setup, exchanged, leaves)
         assert other.total().tolist() == total.tolist()
     assert (other.seen, other.late) == (run.seen, run.late)
 
 
-@world_settings
+@mask_settings
 @given(before=CODES, after=CODES, dropped=st.integers(0, 3))
 def test_a_vector_that_comes_too_late_stays_hidden(
     before: Codes, after: Codes, dropped: int, monkeypatch: pytest.MonkeyPatch
@@ -149,13 +149,13 @@ def test_a_vector_that_comes_too_late_stays_hidden(
     # The server can then compute all pair masks of the client, but not its own mask.
     setup, codes = make_setup(4, 3, D), {u: np.full(D, u) for u in range(4)}
     with monkeypatch.context() as patch:
-        world = World(patch)
+        shifted_masks = ShiftedMasks(patch)
         run = Run(setup, codes | {dropped: before}, {dropped: 2})
         total = run.total()
         pairs = {("pair mask", tuple(sorted((u, dropped)))) for u in codes if u != dropped}
-        assert pairs <= world.computed_by_server
-        assert ("self mask", (dropped,)) not in world.computed_by_server
-        world.shifts["self mask", (dropped,)] = before - after
+        assert pairs <= shifted_masks.computed_by_server
+        assert ("self mask", (dropped,)) not in shifted_masks.computed_by_server
+        shifted_masks.shifts["self mask", (dropped,)] = before - after
         other = Run(setup, codes | {dropped: after}, {dropped: 2})
         assert other.total().tolist() == total.tolist()
     assert len(run.late) == 1

@@ -193,7 +193,7 @@ def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_who_falls_silent_in_any_exchange_is_left_out(tmp_path: Path) -> None:
+def test_who_falls_silent_in_any_phase_is_left_out(tmp_path: Path) -> None:
     for phase in Phase:
 
         def lose(
@@ -370,7 +370,7 @@ def test_the_threshold_where_none_is_given(n: int, u: int, t: int) -> None:
     assert SecureSum.of(counts_of_bits(3, n), n, None, u).threshold == t
 
 
-def test_only_a_system_of_one_exchange_is_wrapped(tmp_path: Path) -> None:
+def test_only_a_system_of_one_phase_is_wrapped(tmp_path: Path) -> None:
     channel = Channel(config(), tmp_path)
     setup, summing = channel.setup, channel.summing
     with pytest.raises(ConfigError, match="one phase"):

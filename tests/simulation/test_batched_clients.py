@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from client_roles import answered
-from clients import Halves, trained
+from clients import Roles, trained
 from workers import forked_workers
 
 import fedldp
@@ -67,8 +67,8 @@ def population_of(name: str, folder: Path, **settings: Any) -> Population:
 
 
 def request(population: Population, round: int = 1) -> tuple[bytes, Broadcast]:
-    halves = Halves(population.config, population.problem)
-    first = halves.broadcast
+    roles = Roles(population.config, population.problem)
+    first = roles.broadcast
     broadcast = Broadcast(
         round=round, weights=first.weights, ranges=first.ranges, public=first.public
     )
@@ -176,8 +176,8 @@ def test_encoding_together_gives_the_very_bits_of_encoding_alone(name: str, tmp_
     senders, update = population.senders([3, 5, 8], 1, 0), Update(rows=updates.copy())
     reports = list(encoder(Sensitive(update), broadcast, senders))
     for row, client, report in zip(updates, clients, reports, strict=True):
-        halves = Halves(population.config, population.problem)
-        assert report == halves.encode(row, broadcast, sender(client))
+        roles = Roles(population.config, population.problem)
+        assert report == roles.encode(row, broadcast, sender(client))
 
 
 def sender(client: Any) -> Any:

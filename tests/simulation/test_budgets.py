@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, client_of
+from clients import Roles, client_of
 from folders import cut, metrics, quick
 from tables import Table, released
 from workers import forked_workers
@@ -155,18 +155,18 @@ def expected(config: RunConfig, most: int) -> list[tuple[list[int], int]]:
 def weights_without_refusals(config: RunConfig, most: int) -> np.ndarray:
     """Return the last weights, by hand, if each round's mean covers the clients who can pay."""
     inputs = Inputs.of(config, None, None)
-    halves = Halves(config, inputs.problem)
-    last = halves.first
+    roles = Roles(config, inputs.problem)
+    last = roles.first
     train = inputs.dataset.train
     for round, (there, _) in enumerate(expected(config, most), start=1):
-        broadcast = halves.server.publish(last)
+        broadcast = roles.server.publish(last)
         reports = []
         for client in there:
             own = inputs.members[client]
             examples = Examples(train.features[own], train.labels[own])
             made = client_of(examples, client, seed=config.seed, round=round)
-            reports.append(halves.report(broadcast, made))
-        last, _ = halves.aggregate(reports, last)
+            reports.append(roles.report(broadcast, made))
+        last, _ = roles.aggregate(reports, last)
     return last.weights
 
 
@@ -194,7 +194,7 @@ def test_a_round_goes_on_without_those_who_refuse(settings: dict[str, Any]) -> N
 def test_the_statement_after_a_run_is_of_what_was_really_released(settings: dict[str, Any]) -> None:
     config = quick(**settings)
     planned = plan(config, problem_of(config, None))
-    event = Halves(config, planned.problem).encoder().event()
+    event = Roles(config, planned.problem).encoder().event()
     table: Table = {
         round: dict.fromkeys(there, event)
         for round, (there, _) in enumerate(expected(config, 2), start=1)
@@ -254,7 +254,7 @@ def test_a_resumed_run_remembers_what_was_spent(tmp_path: Path, after: int) -> N
 
 def test_what_is_drawn_once_is_paid_for_once(tmp_path: Path, fedldp_command: Any) -> None:
     config = fedldp.recipe("ldpfl-sound-digits", rounds=2)
-    price = cost(Halves(config, problem_of(config, None)).encoder().event(), "pure")
+    price = cost(Roles(config, problem_of(config, None)).encoder().event(), "pure")
     command = ("run", "ldpfl-sound-digits", "--rounds", 2, "--workers", 1)
     outcome = fedldp_command(
         *command, "--set", f"client_budget.limit={price!r}", "--out", tmp_path / "enough"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves
+from clients import Roles
 from scipy import stats
 from times import config, delays
 
@@ -128,7 +128,7 @@ def test_the_server_is_told_the_same(chunk: int, budgets: list[float | None]) ->
 
 @pytest.mark.parametrize("chunk", [1, 7, 650])
 def test_the_server_step_gives_the_same_weights(chunk: int) -> None:
-    halves = Halves(config(chunk=chunk), Problem((1, 8, 8), 10, 1437))
+    roles = Roles(config(chunk=chunk), Problem((1, 8, 8), 10, 1437))
     reports = [report(bits, chunk) for bits in random_bits(9, 650)]
     (delivery,) = [of_block(reports)]
     times = delays(chunk=chunk)
@@ -136,7 +136,7 @@ def test_the_server_step_gives_the_same_weights(chunk: int) -> None:
     for kind in (Shuffler, Counting):
         delivered, _ = exchanged(kind, [delivery], times)
         incoming.append([content for _, content in delivered if content is not None])
-    weights = [halves.aggregate(iter(each))[0].weights.tobytes() for each in incoming]
+    weights = [roles.aggregate(iter(each))[0].weights.tobytes() for each in incoming]
     assert len(set(weights)) == 1
 
 

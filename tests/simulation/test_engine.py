@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Halves
+from clients import Roles
 from torch import nn
 from torch.nn import functional
 from workers import forked_workers
@@ -78,7 +78,7 @@ class Clients:
         self, config: RunConfig, data: Dataset, members: Sequence[np.ndarray], folder: Path
     ) -> None:
         problem = Problem(data.input_shape, data.num_classes, len(data.train))
-        self.halves = Halves(config, problem)
+        self.roles = Roles(config, problem)
         self.population = Population(
             config=config,
             problem=problem,
@@ -187,7 +187,7 @@ def test_fedavg_of_one_client_is_a_plain_torch_loop(batch_size: int) -> None:
     result = fedldp.run(config, dataset=data)
     torch.manual_seed(0)
     model = build_model("mlp", (FEATURES,), CLASSES)
-    start = Halves(config, Problem((FEATURES,), CLASSES, 100)).first
+    start = Roles(config, Problem((FEATURES,), CLASSES, 100)).first
     nn.utils.vector_to_parameters(torch.from_numpy(start.weights.copy()), model.parameters())
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     features, labels = torch.tensor(data.train.features), torch.tensor(data.train.labels)
@@ -208,11 +208,11 @@ def test_fedavg_weights_its_clients_as_it_says(weighting: Any, tmp_path: Path) -
     members = [np.arange(0, 5), np.arange(5, 20), np.arange(20, 60)]
     config = fedavg(num_clients=3, local_epochs=2, weighting=weighting)
     clients = Clients(config, data, members, tmp_path)
-    halves = clients.halves
-    state = halves.first
+    roles = clients.roles
+    state = roles.first
     for _ in range(2):
-        reports = clients.ask(halves.server.publish(state), [0, 1, 2])
-        state, _ = halves.aggregate(reports, state)
+        reports = clients.ask(roles.server.publish(state), [0, 1, 2])
+        state, _ = roles.aggregate(reports, state)
     shares = np.array([5, 15, 40]) / 60 if weighting == "examples" else np.full(3, 1 / 3)
     weight, bias = np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES)
     for _ in range(2):
@@ -222,12 +222,12 @@ def test_fedavg_weights_its_clients_as_it_says(weighting: Any, tmp_path: Path) -
         ]
         weight = sum(s * t[0] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
         bias = sum(s * t[1] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
-    assert_close(halves.layout.split(state.weights), weight, bias)
+    assert_close(roles.layout.split(state.weights), weight, bias)
 
 
 @pytest.mark.parametrize("weight", [1.0, 3.0, 1437.0])
 def test_fedavg_averages_in_double_precision(weight: float) -> None:
-    halves = Halves(fedavg(), Problem((FEATURES,), CLASSES, 100))
+    roles = Roles(fedavg(), Problem((FEATURES,), CLASSES, 100))
     generator = np.random.default_rng(0)
     sent = generator.normal(size=(50, 18)).astype(np.float32)
     sent[:, 0] *= 1e37  # a float32 product with the example count would overflow
@@ -236,7 +236,7 @@ def test_fedavg_averages_in_double_precision(weight: float) -> None:
         Report(round=1, size=18, payload=row.tobytes(), chunk=18, weight=float(w))
         for row, w in zip(sent, weights, strict=True)
     ]
-    found = halves.aggregate(iter(reports))[0].weights
+    found = roles.aggregate(iter(reports))[0].weights
     expected = (weights[:, None] * sent.astype(np.float64)).sum(0) / weights.sum()
     np.testing.assert_array_equal(found, expected.astype(np.float32))
 
@@ -257,7 +257,7 @@ def test_a_round_of_ldp_fl_against_the_equations(
     result = fedldp.run(config, dataset=data)
     members = [np.arange(n, 60, 4) for n in range(4)]
     clients = Clients(config, data, members, tmp_path)
-    broadcast = clients.halves.broadcast
+    broadcast = clients.roles.broadcast
     reports = clients.ask(broadcast, range(4))
     assert broadcast.weights.tolist() == [0.0] * 18
     epsilons = epsilon if isinstance(epsilon, list) else [epsilon] * 4
@@ -278,7 +278,7 @@ def test_a_round_of_ldp_fl_against_the_equations(
         np.testing.assert_array_equal(bits[clear], (uniform < probability)[clear])
         sent.append(0.1 + radius * k * (2.0 * bits - 1))
     # The run itself has another partition; its weights lie on the same grid of means.
-    found = clients.halves.aggregate(iter(reports))[0].weights
+    found = clients.roles.aggregate(iter(reports))[0].weights
     np.testing.assert_allclose(found, np.mean(sent, axis=0), rtol=1e-5, atol=1e-6)
     assert result.rounds[0].clients == 4
 
@@ -304,8 +304,8 @@ def test_the_noise_of_the_mean_falls_with_the_number_of_clients() -> None:
             num_clients=clients, rounds=1, epsilon=1.0, learning_rate=1e-6, model="mlp",
             range_radius=radius,
         )  # fmt: skip
-        halves = Halves(config, Problem((FEATURES,), CLASSES, 100))
-        start = halves.layout.split(halves.first.weights)
+        roles = Roles(config, Problem((FEATURES,), CLASSES, 100))
+        start = roles.layout.split(roles.first.weights)
         result = fedldp.run(config, dataset=data)
         noise = np.concatenate([(result.weights[n] - start[n]).reshape(-1) for n in start])
         variance, size = float((noise**2).mean()), noise.size
@@ -423,7 +423,7 @@ def test_the_server_and_the_client_work_from_the_broadcast_alone(tmp_path: Path)
     data, config = small_data(), fedavg(model="mlp")
     members = [np.arange(n, 60, 4) for n in range(4)]
     clients = Clients(config, data, members, tmp_path)
-    first = clients.halves.broadcast
+    first = clients.roles.broadcast
     reports = clients.ask(first, range(4))
     assert clients.ask(first, range(4)) == reports  # paid for already
     later = Broadcast(round=2, weights=first.weights + 1)

@@ -82,7 +82,7 @@ def test_what_one_client_is_told_alone_is_in_its_request_and_in_no_other() -> No
         pack_reply(report(), run="run", phase=0),
         pack_reply(report(round=2), run="run", phase=1),
     ],
-    ids=["nothing", "another run", "another exchange", "another round"],
+    ids=["nothing", "another run", "another phase", "another round"],
 )
 def test_what_is_no_answer_to_the_request_is_refused(answer: bytes) -> None:
     transport = InProcess(lambda message, clients: iter([([0], [answer])]))

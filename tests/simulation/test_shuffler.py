@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves
+from clients import Roles
 from scipy import stats
 from times import config, delays
 
@@ -375,8 +375,8 @@ def server_results(
         num_clients=len(epsilons), epsilon=epsilons[0] if single else epsilons, chunk=chunk,
         ranges=ranges, range_radius=0.3,
     )  # fmt: skip
-    halves = Halves(settings, Problem((1, 8, 8), 10, 1437))
-    broadcast = halves.broadcast
+    roles = Roles(settings, Problem((1, 8, 8), 10, 1437))
+    broadcast = roles.broadcast
     size = broadcast.weights.size
     reports, decoded = [], []
     for client, epsilon in enumerate(epsilons):
@@ -390,7 +390,7 @@ def server_results(
         bits = np.unpackbits(np.frombuffer(payload, np.uint8), count=size)
         decoded.append(mechanism.scale * (2.0 * bits - 1))
     plain, shuffled = (
-        halves.server.publish(halves.aggregate(iter(messages))[0])
+        roles.server.publish(roles.aggregate(iter(messages))[0])
         for messages in (reports, shuffle(reports)[0])
     )
     assert broadcast.ranges is not None

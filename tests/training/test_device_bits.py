@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from clients import Halves, senders_of
+from clients import Roles, senders_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -95,8 +95,8 @@ def test_an_encoder_gives_the_same_reports_wherever_the_weights_lie(
     settings: dict[str, Any], broken: bool
 ) -> None:
     config = fedldp.recipe("quickstart", **settings)
-    halves = Halves(config, Problem((1, 8, 8), 10, 1437))
-    encoder, broadcast = halves.encoder(), halves.broadcast
+    roles = Roles(config, Problem((1, 8, 8), 10, 1437))
+    encoder, broadcast = roles.encoder(), roles.broadcast
     generator = np.random.default_rng(0)
     size = broadcast.weights.size
     weights = broadcast.weights + generator.normal(0, 0.1, (3, size)).astype(np.float32)
