@@ -1,7 +1,7 @@
-"""The client half of any system at work, in this process or in another that only gets its terms.
+"""Client runtimes of any system, in this process or in one that is sent only a client's terms.
 
-A site is told what a client of a real run is told, as text, and makes its runtime from that. The
-requests to a site come from a conversation of the system's own server with its clients.
+A site gets as text what a client of a real run is told, and makes its runtime from it. The requests
+come from a conversation of the system's own server with its clients.
 """
 
 from __future__ import annotations
@@ -55,14 +55,15 @@ SEED = 987654321
 ROUNDS = 3
 CPU = torch.device("cpu")
 PLENTY = Budget("zcdp", 1e15)
-"""A budget for everything that has a price at all."""
+"""A budget that covers every event with a finite price."""
 
 COUNT = 12
-"""The number of examples of one client; it is small, so that training is quick."""
+"""The number of examples of one client: small, so that training is quick."""
 
 
 def configs() -> dict[str, RunConfig]:
-    """Return short configurations: a digits recipe of every kind, then variants that deploy."""
+    """Return short configurations: a digits recipe of every kind, then variants that can be
+    deployed."""
     made = {name: recipe.config for name, recipe in sorted(recipes().items())}
     found = {name: _short(config) for name, config in made.items() if config.dataset == "digits"}
     ldp_fl, sound = found["quickstart"], found["ldpfl-sound-digits"]
@@ -76,7 +77,7 @@ def configs() -> dict[str, RunConfig]:
 
 
 def deep(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
-    """Return a user's model in which large weights soon turn everything but zeros into infinity."""
+    """Return a user's model in which large weights soon turn every nonzero input into infinity."""
     sizes = [math.prod(input_shape), *[4] * 7, num_classes]
     layers = [torch.nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
     return torch.nn.Sequential(torch.nn.Flatten(), *layers)
@@ -88,7 +89,7 @@ def _short(config: RunConfig) -> RunConfig:
 
 
 class Repeatable:
-    """Entropy that repeats in another instance with the same label: for tests only."""
+    """Entropy for tests: instances with the same label give the same bytes."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -100,9 +101,9 @@ class Repeatable:
 
 
 class TalkingKeys(SecretKeys):
-    """The keys of a real client, except that the secrets of a sum repeat in every instance.
+    """The keys of a real client, except that every instance has the same secrets for a sum.
 
-    The other clients' answers to these secrets are part of the requests that tests repeat.
+    Tests repeat requests that contain the other clients' answers to these secrets.
     """
 
     def fresh(self, round: int, phase: int, purpose: str) -> Stream:
@@ -112,14 +113,14 @@ class TalkingKeys(SecretKeys):
 
 
 def secret_keys(index: int) -> SecretKeys:
-    """Return the keys of a real client; its fresh bytes repeat in a second instance."""
+    """Return the keys of a real client; a second instance gives the same fresh bytes."""
     secret = hashlib.sha256(f"client {index}".encode()).digest()
     return TalkingKeys(secret, RUN, Repeatable(f"client {index}"))
 
 
 @dataclass(frozen=True)
 class FixedKeys:
-    """Keys whose streams depend only on their purpose, however often others were drawn before.
+    """Keys whose streams depend only on their purpose, not on what was drawn before.
 
     Attributes:
         index: the client's index.
@@ -139,7 +140,8 @@ class FixedKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """All that a client is told about a run, and its own examples; its process gets nothing else.
+    """All that a client is told about a run, and its own examples: everything that its process
+    gets.
 
     Attributes:
         config: the client's configuration, in TOML.
@@ -147,7 +149,7 @@ class Told:
         index: the client's number.
         features: the features of its examples.
         labels: the labels of its examples.
-        seed: the seed of a simulation whose keys it gets; None for keys of its own.
+        seed: the seed of a simulation, whose keys the client then has; None for its own keys.
     """
 
     config: str
@@ -169,7 +171,7 @@ class Told:
         )
 
     def runtime(self, folder: Path, ledger: Ledgers) -> ClientRuntime:
-        """Return the runtime of a client that knows only this."""
+        """Return the runtime of a client that knows nothing else."""
         config = from_mapping(tomllib.loads(self.config))
         role = config.algorithm(self.problem).client(self.index, CPU)
         keys: Keys = secret_keys(self.index)
@@ -223,7 +225,7 @@ def at_site(told: Told, folder: Path, requests: Sequence[bytes], *, on_disk: boo
 
 @dataclass(frozen=True)
 class Talk:
-    """The requests to one client in some rounds, and its answers.
+    """The requests that one client got in some rounds, and its answers.
 
     Attributes:
         index: the client's index.
@@ -238,7 +240,7 @@ class Talk:
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration, ready for requests: its data, its server, and its clients.
+    """One configuration with its data, its server and its clients.
 
     Attributes:
         config: the server's configuration, with what is drawn before the run.
@@ -283,7 +285,8 @@ class Case:
         examples: Examples | None = None,
         failed: Callable[[Exception], None] | None = None,
     ) -> ClientRuntime:
-        """Return a client's runtime from the whole configuration; its ledger only counts."""
+        """Return a client's runtime from the whole configuration; by default, its ledger is in
+        memory."""
         return runtime_of(
             self.config,
             self.problem,
@@ -304,7 +307,7 @@ class Case:
     ) -> Talk:
         """Let the server talk with clients for two rounds, and return one client's conversation.
 
-        If a round is a dialogue, it is a client who took part to the end.
+        If a round is a dialogue, the client took part in it to the end.
 
         Args:
             keys: the keys of each client.
@@ -347,13 +350,13 @@ def simulation_keys(client: int) -> SimulationKeys:
 
 
 def events_of(config: RunConfig) -> list[Event]:
-    """Return what the last client's answers in a round release, by phase."""
+    """Return the events that the last client's answers in a round release, by phase."""
     encoder = config.algorithm(problem_of(config, None)).encoder(config.num_clients - 1)
     return [encoder.event(phase) for phase in range(config.composition.channel.phases)]
 
 
 def in_clear(event: Event) -> str:
-    """Return what an event says is sent in clear, replacing a client's whole input."""
+    """Return what an event says is sent in clear if a client's whole input is replaced."""
     if isinstance(event, PerRecord):
         return in_clear(event.client)
     return event.what if isinstance(event, InClear) else ""
@@ -378,7 +381,7 @@ def population_of(case: Case, folder: Path) -> Population:
 
 
 def answered(population: Population, message: bytes, index: int, ledger: MemoryLedger) -> bytes:
-    """Return the answer of one of a simulation's clients, which trains by itself."""
+    """Return the answer of one client of a simulation; it trains on its own, not in a batch."""
     runtime = replace(population.runtime(ledger), group=1)
     ((_, (answer,)),) = runtime.answers(message, [index])
     return bytes(answer)

@@ -1,4 +1,4 @@
-"""Clients and halves of systems made by hand, for tests that handle a single part."""
+"""Clients and roles made by hand, for tests of a single part."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def clients_of(
     round: int = 1,
     folder: Path = NOWHERE,
 ) -> Batch:
-    """Return clients 0, 1, ... as a block; each has the given number of the next examples."""
+    """Return clients 0, 1, ... as a batch; each has the given number of consecutive examples."""
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
     def alone(place: int) -> Client:
@@ -136,7 +136,7 @@ class EachAlone:
 
 @dataclass(frozen=True)
 class Roles:
-    """Both halves of a system, side by side.
+    """The client role and the server role of a system.
 
     Attributes:
         config: the configuration.
@@ -176,7 +176,7 @@ class Roles:
         return alone(self.encoder(sender.index), Sensitive(update), broadcast, sender)
 
     def report(self, broadcast: Broadcast, client: Client) -> Report:
-        """Return the report of a client that takes part: it trains, then encodes."""
+        """Return the report of a client, which trains and then encodes."""
         sender = Sender(
             index=client.index,
             num_examples=Sensitive(len(client.examples)),
@@ -190,7 +190,7 @@ class Roles:
     def aggregate(
         self, reports: Iterable[Report | Shuffled], state: State | None = None
     ) -> tuple[State, dict[str, float]]:
-        """Return the next state, and the system's own figures."""
+        """Return the next state and the system's own metrics."""
         state = self.first if state is None else state
         draw = draws_of_seed(self.config.seed)(state.round)
         following, metrics = self.server.aggregate(state, reports, draw)

@@ -1,4 +1,4 @@
-"""What the core's tests share: the command line in this process, and a small configuration."""
+"""Fixtures for all tests, such as the command line in this process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # while tests are collected: everything created then stays anyway
     samples.thorough = config.getoption("-m") != "not slow"
-    # For properties that set no number of their own.
+    # For properties that do not set their own number of examples.
     hypothesis.settings.register_profile("fedldp", max_examples=samples.some(100))
     hypothesis.settings.load_profile("fedldp")
 
@@ -59,7 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=late)
         waiting = set(late)
         items[:] = [item for item in items if item not in waiting]
-    # The longest file begins first; begun last, it would keep one process at work after all others.
+    # The longest file begins first: if it began last, one process would still run it after all
+    # others end.
     items.sort(key=lambda item: item.path.name != "test_tutorials.py")
 
 
@@ -70,7 +71,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_is_synced() -> Iterator[None]:
-    """Skip syncing: tests kill processes, never the machine, so written data survive without it."""
+    """Skip fsync: tests kill processes, never the machine, so written data survive without it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
@@ -78,7 +79,7 @@ def nothing_is_synced() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def models_of_the_package_are_tried_once() -> Iterator[None]:
-    """Building a model takes a trial gradient, with the same result for the same model and shapes.
+    """Run the trial gradient of a model of the package only once for each model and shape.
 
     A user's own model is tried whenever it is built, because one name may stand for several
     models. So is a model with a frozen part, because the trial freezes that part.
@@ -102,7 +103,7 @@ def models_of_the_package_are_tried_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def pages_are_without_charts() -> Iterator[None]:
-    """Leave charts out of pages: drawing them takes longer than most tests' runs.
+    """Leave charts out of pages: drawing them takes longer than the runs of most tests.
 
     The pages look like those of an installation without matplotlib.
     """
@@ -116,7 +117,7 @@ CAN_DRAW = charts.available
 
 @pytest.fixture(scope="module")
 def charts_are_drawn() -> Iterator[None]:
-    """Let pages have their charts, for tests that look at these."""
+    """Draw charts in pages, for tests that look at them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(charts, "available", CAN_DRAW)
         yield
@@ -135,7 +136,8 @@ class Outcome:
     err: str
 
     def assert_refused(self) -> str:
-        """Check that a user's error gives one line and exit status 2; return the line."""
+        """Check that the command printed one line as an error and exited with status 2; return the
+        line."""
         assert self.status == 2, self
         assert self.out == ""
         lines = self.err.splitlines()
@@ -171,7 +173,7 @@ def fedldp_command(
 
 
 class Command:
-    """The installed script as a process in a session of its own."""
+    """The installed script as a process in its own session."""
 
     def __init__(self, *arguments: object, folder: Path) -> None:
         self.folder = folder
@@ -194,8 +196,8 @@ class Command:
         return Path(self._err.name).read_text()
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait until the command reaches a state; it must not end before."""
-        # A long wait: on a busy machine, importing in some ten processes takes a minute.
+        """Wait until ``ready`` returns True; the command must not end before that."""
+        # A long wait: on a busy machine, the imports of some ten processes take a minute.
         until = time.monotonic() + 300
         while time.monotonic() < until:
             if ready():
@@ -222,7 +224,7 @@ class Command:
         return found
 
     def at_work(self) -> int:
-        """Return how many of its workers have begun, that is, have mapped the shared data."""
+        """Return how many of its workers have mapped the shared data, so have begun."""
         found = 0
         for process in self.family():
             try:
@@ -248,7 +250,7 @@ class Command:
         raise AssertionError(f"left behind: {self.family()}")
 
     def close(self) -> None:
-        """End all processes that are left of it."""
+        """End all of its remaining processes."""
         for process in self.family():
             os.kill(process, signal.SIGKILL)
         self.process.communicate()
@@ -257,14 +259,14 @@ class Command:
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """Yield a folder with a short name: the paths of sockets in it have a limited length."""
+    """Yield a folder with a short name, because the paths of sockets have a limited length."""
     with tempfile.TemporaryDirectory(prefix="f") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def fedldp_process(tmp_path: Path) -> Iterator[Callable[..., Command]]:
-    """Start the installed script with some arguments, in the test's own folder or another."""
+    """Start the installed script with some arguments, by default in the test's own folder."""
     started: list[Command] = []
 
     def start(*arguments: object, folder: Path = tmp_path) -> Command:

@@ -1,4 +1,4 @@
-"""What the command line's tests share: short runs, and the JSON that they must print."""
+"""Checks of the JSON that commands print, for the tests of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files as ``torch.export.save`` writes them, made by hand: quickly, and with planted contents."""
+"""Files as ``torch.export.save`` writes them, made by hand to be quick and to plant contents."""
 
 from __future__ import annotations
 

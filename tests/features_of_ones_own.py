@@ -1,4 +1,4 @@
-"""A user's own features, for tests: good ones, and ones that are refused."""
+"""A user's own features for tests: some are accepted, some are refused."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ def broken(example: Any) -> Any:
 
 
 def running(example: Any) -> Any:
-    """Return the rows' means, less the mean over all examples so far."""
+    """Return the rows' means minus the mean over all examples so far."""
     means.append(float(example.mean()))
     return example.mean(axis=(0, 2)) - np.mean(means)
 
 
 def late(example: Any) -> Any:
-    """Do the same, but only from the hundredth call on, when nobody checks any more."""
+    """Do as ``running`` does, but only from the hundredth call on, when nothing is checked any
+    more."""
     late_means.append(float(example.mean()))
     return example.mean(axis=(0, 2)) - (np.mean(late_means) if len(late_means) > 100 else 0)
 
 
 class Rows:
-    """Returns the mean of each row of an image, times a number that it was created with."""
+    """Returns the mean of each row of an image, times a factor."""
 
     def __init__(self, factor: float = 2.0) -> None:
         self.factor = factor
@@ -53,7 +54,7 @@ class Rows:
 
 
 class Needy:
-    """Cannot be created without a further argument."""
+    """Features that cannot be created without an argument."""
 
     def __init__(self, factor: float) -> None:
         self.factor = factor

@@ -1,4 +1,4 @@
-"""What the tests of run folders share."""
+"""Helpers for the tests of run folders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def assert_same_run(folder: Path, whole: Path) -> None:
-    """Check that two folders hold the same finished run, except for times."""
+    """Check that two folders hold the same finished run, apart from times."""
     assert {path.name for path in folder.iterdir()} == FILES
     model = (folder / "model.safetensors").read_bytes()
     assert model == (whole / "model.safetensors").read_bytes()

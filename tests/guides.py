@@ -1,4 +1,5 @@
-"""What the guides tell their readers to write: files of the package, and files of their own."""
+"""The files that the guides tell their readers to write, in the package and in their own
+folders."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def own_files(page: Path) -> dict[str, str]:
 
 @contextmanager
 def followed() -> Iterator[None]:
-    """Put the guides' files where the scans look, as a reader does, and remove them afterwards."""
+    """Put the guides' files where the package looks for them, as a reader does; remove them
+    afterwards."""
     added = []
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as temporary:
         for (package, file), source in files().items():

@@ -34,10 +34,10 @@ def asked(request: str) -> bytes:
 
 @dataclass(frozen=True)
 class One:
-    """One client of some ledgers; every step is for this client alone.
+    """One client of a ledger; every call concerns this client alone.
 
     Attributes:
-        ledgers: the client's own ledger, and perhaps those of other clients.
+        ledgers: the ledger with this client, and perhaps with others.
         client: the client's index.
     """
 
@@ -49,7 +49,7 @@ class One:
         return self._found(Place(run, round, phase, request), KEYS)
 
     def admit(self, run: str, round: int, phase: int, event: Event) -> None:
-        """Return if ``event`` may be released and nothing was released yet; else raise."""
+        """Raise unless ``event`` may be released and nothing has been released yet."""
         assert self._found(Place(run, round, phase, asked("?")), event) is None
 
     def release(
@@ -111,7 +111,7 @@ def filled(path: Path, rounds: int = 4) -> SqliteLedger:
 
 
 def apart(work: Callable[[], None]) -> Any:
-    """Start ``work`` in a separate process."""
+    """Start ``work`` in another process."""
     process = FORK.Process(target=work)
     process.start()
     return process

@@ -1,4 +1,4 @@
-"""Losses as users write them: good ones, and ones that are refused."""
+"""Losses as users write them: some are accepted, some are refused."""
 
 from torch.nn import functional
 

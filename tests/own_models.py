@@ -234,7 +234,7 @@ def silent_batch_norm(shape, classes):
 
 
 class SeveralRows(nn.Module):
-    """Sends each row of an image through the layer as if it were an example."""
+    """Passes each row of an image through the layer as if it were an example."""
 
     def __init__(self, shape, classes):
         super().__init__()

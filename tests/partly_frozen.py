@@ -30,7 +30,7 @@ def another_encoder(shape, classes):
 
 
 class Centred(nn.Module):
-    """A layer that subtracts a running mean (zeros do not change it), before a trained layer."""
+    """A layer that subtracts a running mean, which zeros do not change, before a trained layer."""
 
     def __init__(self, shape, classes):
         super().__init__()
@@ -56,7 +56,7 @@ def all_frozen(shape, classes):
 
 
 class Adapted(nn.Module):
-    """A frozen dense layer with a low-rank adapter, and a constant that no file keeps."""
+    """A frozen dense layer with a low-rank adapter and a constant that is not saved."""
 
     def __init__(self, shape, classes):
         super().__init__()
@@ -75,7 +75,7 @@ adapted = Adapted
 
 
 class OwnShared(nn.Module):
-    """A layer used twice, frozen, between trained ones."""
+    """A frozen layer that is used twice, between trained layers."""
 
     def __init__(self, shape, classes):
         super().__init__()

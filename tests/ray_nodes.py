@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, for tests, and models that record where they run."""
+"""A Ray cluster of two nodes on this machine, and models that record the node they run on."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ installed = pytest.mark.skipif(
 )
 of_two_nodes = pytest.mark.slow  # starting them takes half a minute
 
-# Models that leave a mark of their node in every task. One ends its process once, where it is
-# told to; one ends it each time; one fails.
+# Models that record their node in every task. One of them ends its process once, where it is told
+# to; one ends it every time; one fails.
 WATCHED = """
 import math
 import os
@@ -70,11 +70,11 @@ class Broken(Watched):
 
 @contextmanager
 def two_nodes(folder: Path, marks: Path) -> Iterator[Any]:
-    """Yield a cluster of two nodes with one CPU each, to which this process is connected.
+    """Yield a cluster of two nodes with one CPU each, and connect this process to it.
 
     Args:
-        folder: the folder for the module ``watched_model``.
-        marks: the folder for the marks of its models.
+        folder: where to write the module ``watched_model``.
+        marks: where its models record their nodes.
     """
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster

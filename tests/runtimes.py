@@ -1,4 +1,4 @@
-"""Client runtimes made by hand, without a model: for tests of the runtime itself."""
+"""Client runtimes without a model, for tests of the runtime itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from fedldp.protocol.wire import (
 RUN = "run"
 SECRET = bytes(range(32))
 LAYOUT = Layout(("w",), ((40,),))
-"""So many weights that the same bits do not repeat by chance."""
+"""Has enough weights that the same bits do not repeat by chance."""
 
 
 def sending(mechanism: Mechanism) -> Encoder:
@@ -57,7 +57,7 @@ PRICE = cost(ENCODER.event(), "pure")
 
 
 class Repeatable:
-    """Entropy that repeats in another instance with the same label: for tests only."""
+    """Entropy for tests: instances with the same label give the same bytes."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -70,10 +70,10 @@ class Repeatable:
 
 @dataclass
 class MeanStep:
-    """A local update without a model: the change is the mean example. It counts its calls.
+    """A local update without a model: the change is the mean example. Counts its calls.
 
     Attributes:
-        hook: is called in every training, after the call was counted.
+        hook: is called in every training, after the call is counted.
     """
 
     hook: Callable[[Broadcast, Client], None] = lambda broadcast, client: None
@@ -106,7 +106,7 @@ class Site:
 
     Attributes:
         folder: holds its ledger and its store.
-        real: whether it has keys from a secret and a ledger on disk; else it has a simulation's.
+        real: whether it has keys from a secret and a ledger on disk, or those of a simulation.
         releases: the number of releases that its budget covers.
         examples: its own examples.
         role: the client role that its runtimes run.
@@ -136,7 +136,7 @@ class Site:
         return self.memory
 
     def start(self) -> ClientRuntime:
-        """Return a runtime as it is after a restart, when everything not on disk is gone."""
+        """Return a new runtime, as after a restart: only what is on disk is left."""
         given = {} if self.failed is None else {"failed": self.failed}
         return ClientRuntime.of_one(
             index=0,
@@ -173,7 +173,7 @@ def packed_request(
     ranges: Ranges | None = None,
     public: Any = None,
 ) -> bytes:
-    """Return a packed request; ``weights`` may be one number for all weights."""
+    """Return a packed request; ``weights`` may be one number, for all weights."""
     vector = np.full(LAYOUT.size, weights, np.float32) if np.isscalar(weights) else weights
     broadcast = Broadcast(round=round, weights=vector, ranges=ranges, public=public or {})
     return pack_request(RoundRequest(run=run, phase=phase, broadcast=broadcast))
@@ -191,7 +191,7 @@ def refusal_of(message: bytes) -> Refusal:
 
 @dataclass
 class Stating(EachAlone):
-    """An encoder that states any event, and sends the same report whatever its input."""
+    """An encoder that states a given event, and sends the same report for every input."""
 
     states: Event
     send: Callable[[Broadcast], Report] | None = None

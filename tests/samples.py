@@ -1,4 +1,4 @@
-"""Selects the cases that are tried by default; the rest are slow.
+"""Selects the cases that run by default; the others are slow.
 
 ``conftest.py`` decides whether slow tests run, before any of them is collected.
 """
@@ -20,12 +20,12 @@ thorough = False
 
 
 def some(examples: int) -> int:
-    """Return the number of drawn examples for a property: by default, an eighth."""
+    """Return the number of examples to draw for a property: by default, an eighth of ``count``."""
     return examples if thorough else max(1, examples // 8)
 
 
 def part_of(cases: list[T]) -> list[T]:
-    """Return the cases of a long walk that a test uses: by default, every fourth."""
+    """Return the part of a long list of cases that a test tries: by default, every fourth."""
     return cases if thorough else cases[::4]
 
 
@@ -41,7 +41,8 @@ def first_of_each(cases: Mapping[str, Any], kind: Callable[[Any], object]) -> li
 
 
 def one_of_a_kind(cases: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first of each kind: numbers make no kind, but 0 and 1 turn things off."""
+    """Return the first of each kind. Other numbers make no new kind, but 0 and 1 do: they turn
+    things off."""
     kinds = {
         repr({key: _kind(value) for key, value in config.model_dump().items()}): name
         for name, config in reversed(cases.items())
@@ -64,13 +65,14 @@ TURNS = 8
 """The number of commits after which every slow test has run."""
 
 ALWAYS = ("tests/gate/", "tests/golden/")
-"""Folders in which all slow tests run with each commit: a commit must not change their results."""
+"""Folders whose slow tests all run with every commit, which must not change their results."""
 
 
 def out_of_turn(items: Sequence[pytest.Item], turn: int) -> list[pytest.Item]:
-    """Return the slow tests whose turn comes with another commit; spare cases are cheap.
+    """Return the slow tests whose turn comes with another commit; spare cases, which are cheap,
+    have none.
 
-    The turns rotate within each file, so that each turn has its share of every file.
+    Turns rotate within each file, so every turn has its share of each file.
     """
     so_far: Counter[str] = Counter()
     found = []
@@ -89,8 +91,8 @@ def out_of_turn(items: Sequence[pytest.Item], turn: int) -> list[pytest.Item]:
 def leave_out(items: Sequence[pytest.Item]) -> None:
     """Mark as slow all but some cases of each test; the choice is always the same.
 
-    N cases of a test marked ``sampled(N)`` remain, else ``CASES``; in the second case the others
-    are also spare. Cases are drawn by name, so that those of a grid differ in all of its axes.
+    A test marked ``sampled(N)`` keeps N cases. Any other test keeps ``CASES``, and its other cases
+    are spare as well. Cases are drawn by name, so that cases of a grid differ along every axis.
     """
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:

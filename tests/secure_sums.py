@@ -1,4 +1,5 @@
-"""One secure sum over the phases of its protocol, with drop-outs and everything its server sees."""
+"""One secure sum through the phases of its protocol, with drop-outs and all that its server
+sees."""
 
 from __future__ import annotations
 
@@ -60,14 +61,14 @@ def sent(messages: Iterable[bytes]) -> list[tuple[int, bytes]]:
 
 
 def column(rows: Mapping[int, bytes], place: int, round: int = 1) -> bytes:
-    """Return what a server tells the client at ``place`` of U1 about the boxes of each sender."""
+    """Return the server's message with the box of each sender for the client at ``place`` of U1."""
     part = slice(place * SEALED_BYTES, (place + 1) * SEALED_BYTES)
     return pack(SumKind.OWN_SHARES, round, {sender: row[part] for sender, row in rows.items()})
 
 
 @dataclass
 class Run:
-    """One run. Client u answers the phases before ``leaves[u]``; STAYS is all four.
+    """One run. Client u answers the phases before ``leaves[u]``; STAYS means all four.
 
     Attributes:
         setup: the sum's parameters.
@@ -75,7 +76,7 @@ class Run:
         leaves: for each client that drops out, the first phase that it does not answer.
         seen: every message that the server received, in order.
         rows: the boxes that each client sealed for all of U1.
-        late: the messages of phase 2 that reached the server after it had closed that phase.
+        late: the messages of phase 2 that reached the server after it closed the phase.
         roster: certifies the keys.
     """
 
@@ -141,11 +142,10 @@ class Run:
 
 
 class ShiftedMasks:
-    """Replaces masks, by name, and knows which masks the server has computed.
+    """Shifts masks, by name, and records which masks the server computes.
 
-    The masks are the output of a pseudorandom generator: if uniform words replaced them, nobody
-    could tell. So any fixed shift of a mask that the server cannot compute is as likely as no
-    shift.
+    Masks are the output of a pseudorandom generator, which cannot be told from uniform words. So
+    any fixed shift of a mask that the server cannot compute is as likely as no shift.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from fedldp.accounting.releases import Cohort, ReleaseHistory, rounds_of
 Table = Mapping[int, Mapping[int, Event]]
 
 DOWNLINK = -1
-"""The index under which a table lists releases of the server's broadcasts."""
+"""The index of the server's broadcasts in a table."""
 
 
 def released(table: Table) -> ReleaseHistory:

@@ -28,7 +28,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("recipe", [None, "fedavg-quickstart"])
-def test_json_of_a_run_is_the_contract(
+def test_the_json_of_a_run_keeps_to_the_contract(
     fedldp_command: Any, tmp_path: Path, recipe: str | None
 ) -> None:
     named = [] if recipe is None else [recipe]
@@ -84,7 +84,7 @@ def test_a_fresh_process_refuses_in_one_line(tmp_path: Path, command: list[str])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_json_people_get_a_table_and_the_statement(fedldp_command: Any) -> None:
+def test_without_json_a_run_prints_a_table_and_the_statement(fedldp_command: Any) -> None:
     outcome = fedldp_command("run", *SHORT, "--out", "here")
     assert outcome.status == 0
     assert "accuracy" in outcome.out
@@ -125,7 +125,7 @@ def test_resuming_prints_the_same_document(fedldp_command: Any) -> None:
     "more", [["--set", "rounds=3"], ["--rounds", 3], ["--seed", 1], ["--out", "there"],
              ["fedavg-quickstart"]]
 )  # fmt: skip
-def test_a_resumed_run_takes_no_other_settings(fedldp_command: Any, more: list[Any]) -> None:
+def test_a_resumed_run_refuses_new_settings(fedldp_command: Any, more: list[Any]) -> None:
     assert fedldp_command("run", *SHORT, "--out", "here").status == 0
     before = {path: path.read_bytes() for path in Path("here").iterdir()}
     fedldp_command("run", "--resume", "here", "--workers", 1, *more).assert_refused()
@@ -199,7 +199,7 @@ def test_lists_are_named_and_described(fedldp_command: Any, kind: str) -> None:
         assert row["name"] in printed
 
 
-def test_lists_hold_what_there_is(fedldp_command: Any) -> None:
+def test_lists_are_complete(fedldp_command: Any) -> None:
     found = document(fedldp_command("list", "--json").out)
     assert list(found) == ["recipes", "systems", "mechanisms", "datasets", "models"]
     names = {kind: {row["name"] for row in rows} for kind, rows in found.items()}
@@ -219,6 +219,6 @@ def test_the_data_folder_is_listed_and_verified(fedldp_command: Any, tmp_path: P
     assert mnist["folder"] == str(tmp_path / "mnist")
     assert mnist["present"] is False
     verified = fedldp_command("data", "verify", "--data-dir", tmp_path, "--json")
-    assert verified.status == 2  # nothing is there, which is a failure
+    assert verified.status == 2  # the folder is empty, so the check fails
     assert {row["status"] for row in document(verified.out)} == {"missing"}
     assert f"no file of any data set is in {tmp_path}" in verified.err

@@ -79,7 +79,9 @@ def site(terms: str = "", run: str = "1000.0") -> None:
     Path("examples.npz").chmod(0o600)
 
 
-def test_keys_of_a_site_are_its_owners_and_never_replaced(fedldp_command: Any) -> None:
+def test_a_sites_keys_are_readable_by_their_owner_alone_and_never_replaced(
+    fedldp_command: Any,
+) -> None:
     outcome = fedldp_command("deploy", "keys", "keys", "--site", "hospital")
     assert outcome.status == 0
     assert "hospital.pub" in outcome.out
@@ -102,7 +104,7 @@ def test_certificates_of_a_server(fedldp_command: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [(), ("--site", "a", "--server", "b")])
-def test_keys_are_of_a_site_or_of_a_server(fedldp_command: Any, given: tuple[str, ...]) -> None:
+def test_keys_are_for_a_site_or_for_a_server(fedldp_command: Any, given: tuple[str, ...]) -> None:
     assert "--site" in fedldp_command("deploy", "keys", "keys", *given).assert_refused()
 
 
@@ -126,10 +128,10 @@ def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: An
     assert "exists already" in agreed().assert_refused()
 
 
-def test_the_heading_is_not_below_what_the_quorum_lets(
+def test_the_heading_is_not_below_what_the_quorum_allows(
     fedldp_command: Any, keys: list[str]
 ) -> None:
-    """For noise made for a sum of all clients, when a sum may have fewer."""
+    """Noise sized for a sum of all clients protects less when a sum may have fewer."""
 
     def agreed(name: str, *more: str) -> tuple[str, float]:
         outcome = fedldp_command(
@@ -158,7 +160,9 @@ def test_the_heading_is_not_below_what_the_quorum_lets(
     )
 
 
-def test_what_a_private_table_holds_is_not_agreed_on(fedldp_command: Any, keys: list[str]) -> None:
+def test_the_contents_of_a_private_table_are_not_agreed_on(
+    fedldp_command: Any, keys: list[str]
+) -> None:
     rows = "".join(f"{i % 7 / 7:.3f},{i % 5 / 5:.3f},{i % 3}\n" for i in range(91))
     Path("table.csv").write_text("first,second,label\n" + rows)
     settings = (
@@ -217,7 +221,7 @@ def test_agree_with_json_prints_one_document(agreed: Any) -> None:
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
 )
-def test_what_cannot_be_agreed_on_is_refused_in_one_line(
+def test_a_bad_agreement_is_refused_in_one_line(
     agreed: Any, more: tuple[str, ...], part: str
 ) -> None:
     assert part in agreed(*more).assert_refused()
@@ -247,7 +251,7 @@ def test_a_site_sees_statement_and_cost_before_it_accepts(
     assert SqliteLedger("ledger.sqlite").releases() == []
 
 
-def test_a_restored_site_says_what_it_accepted_since_its_copy(
+def test_a_restored_site_says_what_it_has_accepted_since_its_copy(
     agreed: Any, fedldp_command: Any
 ) -> None:
     assert agreed().status == 0
@@ -271,7 +275,9 @@ def test_a_restored_site_says_what_it_accepted_since_its_copy(
     assert "accept it with --new" in fedldp_command(*accept).assert_refused()
     outcome = fedldp_command(*restored, "--since", "run.agreement")
     assert outcome.out.count("rounds charged as lost") == 2
-    assert len(SqliteLedger("ledger.sqlite").releases()) == 3 * once  # all of it, charged once more
+    assert (
+        len(SqliteLedger("ledger.sqlite").releases()) == 3 * once
+    )  # everything is charged once more
     assert fedldp_command(*accept).status == 0
     outcome = fedldp_command(*restored, "--none-since", "--restores", "2")
     assert outcome.out.count("rounds charged as lost") == 4  # both agreements, twice
@@ -326,7 +332,9 @@ def open_text(text: str) -> Any:
     return io.StringIO(text)
 
 
-def test_what_the_policy_does_not_allow_is_not_accepted(agreed: Any, fedldp_command: Any) -> None:
+def test_an_agreement_that_the_policy_forbids_is_not_accepted(
+    agreed: Any, fedldp_command: Any
+) -> None:
     assert agreed().status == 0
     accept = ("deploy", "accept", "run.agreement", "--yes")
     assert "site.toml" in fedldp_command(*accept).assert_refused()
@@ -351,7 +359,7 @@ def test_what_the_policy_does_not_allow_is_not_accepted(agreed: Any, fedldp_comm
     assert not Path("state").exists()
 
 
-def test_persons_are_agreed_and_a_gap_is_told_before_a_site_accepts(
+def test_persons_are_agreed_on_and_a_missing_person_is_reported_before_a_site_accepts(
     agreed: Any, fedldp_command: Any
 ) -> None:
     table = ("dataset=all.csv", "person_column=patient", "model=logistic", "standardise=false")
@@ -382,11 +390,11 @@ def test_persons_are_agreed_and_a_gap_is_told_before_a_site_accepts(
         assert "come from 2 persons; state no more" in outcome.out + outcome.err
     Path("site.toml").write_text(f"people = 2\n{terms}")
     assert "NOT OK" not in fedldp_command(*check).out
-    Path("own.csv").write_text(rows)  # only the owner is told, and no round
+    Path("own.csv").write_text(rows)  # only the owner learns of it, and no round does
     assert "line 3: column 'patient' holds ''" in fedldp_command(*check).out
 
 
-def test_checks_say_what_is_in_order_and_what_is_not(agreed: Any, fedldp_command: Any) -> None:
+def test_a_check_reports_what_is_in_order_and_what_is_not(agreed: Any, fedldp_command: Any) -> None:
     assert agreed().status == 0
     site()
     assert fedldp_command("deploy", "accept", "run.agreement", "--yes").status == 0
@@ -418,7 +426,7 @@ def test_checks_of_a_server(agreed: Any, fedldp_command: Any) -> None:
     assert "NOT OK" in outcome.out
 
 
-def test_over_https_the_agreement_pins_who_the_server_is(agreed: Any, fedldp_command: Any) -> None:
+def test_over_https_the_agreement_pins_the_server(agreed: Any, fedldp_command: Any) -> None:
     assert fedldp_command("deploy", "keys", "keys", "--server", "localhost").status == 0
     assert fedldp_command("deploy", "keys", "other", "--server", "localhost").status == 0
     assert "link = smoke" in agreed("--link", "smoke").assert_refused()
@@ -469,7 +477,9 @@ def test_an_agent_that_cannot_start_says_why_in_one_line(fedldp_command: Any, ag
     assert "examples.npz" in line
 
 
-def test_another_budget_than_the_ledgers_is_refused(agreed: Any, fedldp_command: Any) -> None:
+def test_a_budget_that_differs_from_the_ledgers_is_refused(
+    agreed: Any, fedldp_command: Any
+) -> None:
     assert agreed().status == 0
     site()
     SqliteLedger("ledger.sqlite", Budget("pure", 1.0))
@@ -478,7 +488,7 @@ def test_another_budget_than_the_ledgers_is_refused(agreed: Any, fedldp_command:
 
 
 @pytest.mark.slow
-def test_a_budget_of_each_sites_own_is_signed_told_and_shown(
+def test_each_sites_own_budget_is_signed_sent_and_shown(
     fedldp_command: Any, keys: list[str]
 ) -> None:
     files = []

@@ -1,4 +1,4 @@
-"""Commands that newcomers typed in a trial, exactly as they typed them."""
+"""Commands exactly as newcomers typed them in a trial."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("given", SETTINGS, ids=[given[:20] for given in SETTINGS])
-def test_a_setting_that_cannot_be_is_refused_in_our_words(fedldp_command: Any, given: str) -> None:
+def test_an_impossible_setting_is_refused_in_our_words(fedldp_command: Any, given: str) -> None:
     line = fedldp_command("run", "--set", given).assert_refused()
     assert re.search(
         SETTINGS[given] if ".*" in SETTINGS[given] else re.escape(SETTINGS[given]), line
@@ -80,12 +80,12 @@ def test_a_text_with_commas_is_a_text(fedldp_command: Any) -> None:
 
 
 @pytest.mark.parametrize("text", [f"x = {DEEP}", f"x = {'9' * 5000}"], ids=["deep", "long"])
-def test_a_toml_file_beyond_measure_is_one_line(fedldp_command: Any, text: str) -> None:
+def test_a_deeply_nested_toml_file_is_refused_in_one_line(fedldp_command: Any, text: str) -> None:
     Path("it.toml").write_text(text)
     assert "recipe it.toml: " in fedldp_command("run", "it.toml").assert_refused()
 
 
-def test_a_run_folder_beyond_measure_is_one_line(fedldp_command: Any) -> None:
+def test_a_deeply_nested_run_folder_is_refused_in_one_line(fedldp_command: Any) -> None:
     Path("here").mkdir()
     Path("here/config.json").write_text(DEEP)
     assert "is damaged" in fedldp_command("run", "--resume", "here").assert_refused()
@@ -102,7 +102,7 @@ RECIPES = {
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("command", ["run", "account"])
-def test_what_is_no_recipe_is_said_to_be_none(
+def test_a_name_that_is_not_a_recipe_is_reported_as_such(
     fedldp_command: Any, command: str, recipe: str
 ) -> None:
     Path("mine.json").write_text("{}")
@@ -121,13 +121,13 @@ def test_an_empty_folder_name_is_refused(fedldp_command: Any, option: str) -> No
 
 
 @pytest.mark.parametrize("words", [(), ("run",), ("data",), ("data", "fetch")])
-def test_help_has_a_short_name(fedldp_command: Any, words: tuple[str, ...]) -> None:
+def test_help_has_a_short_option(fedldp_command: Any, words: tuple[str, ...]) -> None:
     short, long = (fedldp_command(*words, option) for option in ("-h", "--help"))
     assert short.status == 0
     assert short == long
 
 
-def test_the_version_is_told(fedldp_command: Any) -> None:
+def test_the_version_is_printed(fedldp_command: Any) -> None:
     assert fedldp_command("--version").out == f"fedldp {fedldp.__version__}\n"
 
 
@@ -184,7 +184,7 @@ def test_the_remedy_for_missing_data_names_the_folder(
 # What is left behind
 
 
-def test_a_failed_fetch_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fetch_leaves_no_folder_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     import httpx
 
     def offline(request: httpx.Request) -> httpx.Response:
@@ -201,7 +201,7 @@ def test_a_failed_fetch_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("part", ["Population", "_executor", "_rounds"])
-def test_a_failed_run_leaves_no_folder(
+def test_a_failed_run_leaves_no_folder_behind(
     fedldp_command: Any, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -215,7 +215,7 @@ def test_a_failed_run_leaves_no_folder(
     assert list(Path().rglob("*")) == [Path("out")]
 
 
-def test_a_folder_without_data_is_no_success(fedldp_command: Any, tmp_path: Path) -> None:
+def test_verifying_a_folder_without_data_fails(fedldp_command: Any, tmp_path: Path) -> None:
     for words in ((), ("mnist",)):
         outcome = fedldp_command("data", "verify", *words, "--data-dir", tmp_path)
         assert outcome.status == 2
@@ -229,7 +229,7 @@ def test_a_folder_without_data_is_no_success(fedldp_command: Any, tmp_path: Path
     assert (outcome.status, "damaged" in outcome.err) == (2, True)
 
 
-def test_a_data_set_of_which_a_part_is_missing_is_no_success(
+def test_verifying_an_incomplete_data_set_fails(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedldp.data import folder
@@ -273,13 +273,13 @@ def test_the_time_left_is_estimated_without_the_first_round() -> None:
     assert last.endswith("done")
 
 
-def test_times_are_told_for_people() -> None:
+def test_times_are_printed_for_people() -> None:
     given = (0.4, 99, 100, 59 * 60, 2 * 3600 + 300)
     assert [duration(t) for t in given] == ["0 s", "99 s", "2 min", "59 min", "2 h 5 min"]
 
 
 @pytest.mark.parametrize("same_place", [True, False])
-def test_a_statement_is_read_once(
+def test_a_statement_is_shown_once(
     fedldp_command: Any, monkeypatch: pytest.MonkeyPatch, same_place: bool
 ) -> None:
     monkeypatch.setattr(cli_run, "_one_place", lambda: same_place)
@@ -305,7 +305,9 @@ def test_another_statement_after_the_run_is_shown(
     assert "clients refused" in outcome.out
 
 
-def test_one_place_is_told_from_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_place_is_distinguished_from_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     with one.open("w") as a, one.open("a") as again, other.open("w") as b:
         for out, err, same in ((a, again, True), (a, b, False), (a, io.StringIO(), False)):
@@ -314,7 +316,7 @@ def test_one_place_is_told_from_two(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert cli_run._one_place() is same
 
 
-def test_a_report_of_own_data_is_titled_by_them() -> None:
+def test_a_report_on_own_data_is_titled_by_the_data() -> None:
     features = [[0.0], [0.1], [0.9], [1.0]] * 5
     labels = [0, 0, 1, 1] * 5
     fedldp.run("quickstart", dataset=(features, labels), rounds=1, num_clients=2, out="own")
@@ -323,16 +325,16 @@ def test_a_report_of_own_data_is_titled_by_them() -> None:
     assert "<h1>quickstart on custom</h1>" in Path("own/report.html").read_text()
 
 
-def test_a_file_that_is_no_ledger_is_called_so(fedldp_command: Any) -> None:
+def test_a_file_that_is_not_a_ledger_is_reported_as_such(fedldp_command: Any) -> None:
     Path("notes.txt").write_text("this is a text that is longer than the header of a database" * 9)
     line = fedldp_command("ledger", "show", "notes.txt").assert_refused()
     assert "notes.txt: this is not a ledger; check the path" in line
 
 
-# Files of the user's own
+# The user's own files
 
 
-def test_an_empty_path_is_no_path(fedldp_command: Any, tmp_path: Path) -> None:
+def test_an_empty_path_is_refused(fedldp_command: Any, tmp_path: Path) -> None:
     for arguments in (
         ("sweep", "--out", ""),
         ("sweep", "--resume", ""),
@@ -352,7 +354,7 @@ def test_an_empty_path_is_no_path(fedldp_command: Any, tmp_path: Path) -> None:
         fedldp.sweep("quickstart", out="")
 
 
-def test_no_file_is_replaced_that_is_somebodys_data(fedldp_command: Any, tmp_path: Path) -> None:
+def test_data_files_are_never_replaced(fedldp_command: Any, tmp_path: Path) -> None:
     data = tmp_path / "patients.csv"
     data.write_text("age,ill\n50,1\n")
     outcome = fedldp_command("sweep", *SHORT[:2], "--csv", data, "--out", tmp_path / "sweep")
@@ -374,7 +376,7 @@ def test_a_figure_goes_into_an_svg_file(fedldp_command: Any) -> None:
     assert "svg = data.csv: the file's name must end in .svg" in line
 
 
-def test_a_sweeps_folder_is_told_from_a_runs(fedldp_command: Any, tmp_path: Path) -> None:
+def test_a_sweeps_folder_is_distinguished_from_a_runs(fedldp_command: Any, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text("{}")
     outcome = fedldp_command("report", tmp_path)
     says = f"error: {tmp_path}: it is the folder of a sweep; give the folders of its runs: "
@@ -390,7 +392,7 @@ def test_a_list_shows_which_extra_a_recipe_needs(
 
 
 @pytest.mark.slow
-def test_days_of_work_are_not_begun_by_mistake(
+def test_days_of_work_are_not_started_by_mistake(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -403,7 +405,7 @@ def test_days_of_work_are_not_begun_by_mistake(
     assert "budget = 1s: no run fits into this time; nothing is run" in outcome.err
 
 
-def test_two_runs_of_one_second_have_a_folder_each(
+def test_two_runs_within_a_second_get_different_folders(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -432,13 +434,13 @@ def test_two_runs_of_one_second_have_a_folder_each(
         ),
     ],
 )
-def test_what_newcomers_type_is_answered_with_what_they_mean(
+def test_newcomers_mistakes_are_answered_with_what_they_meant(
     fedldp_command: Any, arguments: list[str], remedy: str
 ) -> None:
     assert remedy in fedldp_command(*arguments).assert_refused()
 
 
-def test_labels_that_begin_at_one_are_refused_with_the_classes_to_declare(
+def test_labels_that_start_at_one_are_refused_with_the_classes_to_declare(
     fedldp_command: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "own.csv").write_text("age,label\n" + "1,1\n2,2\n3,10\n" * 20)
@@ -448,7 +450,7 @@ def test_labels_that_begin_at_one_are_refused_with_the_classes_to_declare(
     assert 'classes = ["1", "2", "10", ...]' in line
 
 
-def test_a_command_without_settings_says_how_it_takes_some(fedldp_command: Any) -> None:
+def test_a_command_without_set_says_how_to_give_settings(fedldp_command: Any) -> None:
     line = fedldp_command("audit", "quickstart", "--set", "epsilon=2").assert_refused()
     assert "takes settings from a file: fedldp run RECIPE --set KEY=VALUE --print-config" in line
     assert "--set set" not in line

@@ -1,4 +1,4 @@
-"""Own data, mechanisms, systems and models on the command line; what a model is worth."""
+"""A user's own data, mechanisms, systems and models on the command line; how good a model is."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ def test_from_a_table_to_predictions_with_names(fedldp_command: Any, folder: Pat
     assert "write one of its categories (f, m), or drop the row" in line
 
 
-def test_clients_are_counted_where_a_column_has_them(fedldp_command: Any, folder: Path) -> None:
+def test_clients_are_counted_from_their_column(fedldp_command: Any, folder: Path) -> None:
     path = Path("uncounted.toml")
     path.write_text(CONFIG.replace("num_clients = 2\n", ""))
     assert read_toml(path).num_clients == 2
-    # The header contains the data's number of clients, not the file's.
+    # The header shows the number of clients in the data, not in the configuration file.
     path.write_text(CONFIG.replace("num_clients = 2", "num_clients = 7"))
     assert "patients.csv, 2 clients, 2 rounds" in fedldp_command("run", path).err
     path.write_text(CONFIG.replace("num_clients = 2\n", "").replace('"hospital"', '"clinic"'))
@@ -140,7 +140,7 @@ def test_predictions_do_not_replace_data(fedldp_command: Any, folder: Path) -> N
     assert Path("q.csv").read_bytes() == Path("p.csv").read_bytes()
 
 
-def test_a_model_that_learned_nothing_is_doubted(fedldp_command: Any) -> None:
+def test_a_model_that_learned_nothing_gets_a_warning(fedldp_command: Any) -> None:
     ran = fedldp_command(
         "run", "mine.toml", "--out", "run", "--rounds", 1, "--workers", 1,
         "--set", "learning_rate=1e-9", "--set", 'target=',
@@ -165,13 +165,13 @@ def test_a_model_that_learned_nothing_is_doubted(fedldp_command: Any) -> None:
         ("label_column=hospital", "'hospital'"),
     ],
 )
-def test_what_does_not_fit_own_data_is_one_line(
+def test_settings_that_do_not_fit_own_data_are_refused_in_one_line(
     fedldp_command: Any, setting: str, says: str
 ) -> None:
     assert says in fedldp_command("run", "mine.toml", "--set", setting).assert_refused()
 
 
-def test_what_is_no_run_folder_cannot_be_evaluated(fedldp_command: Any, folder: Path) -> None:
+def test_only_a_run_folder_can_be_evaluated(fedldp_command: Any, folder: Path) -> None:
     for command in (["evaluate"], ["predict", "--data", "later.csv"]):
         assert "gone" in fedldp_command(*command, "gone").assert_refused()
         (folder / "empty").mkdir(exist_ok=True)
@@ -193,7 +193,7 @@ def test_a_small_run_on_own_data_starts_no_process(
     monkeypatch.setattr(planning, "cores", lambda: 2)
     if not small:
         monkeypatch.setattr(planning, "_SMALL", 0)
-    if command == "sweep":  # with more workers, it makes one large run in another process
+    if command == "sweep":  # with more workers, a sweep makes one large run in another process
         ran = carry_out(
             RunTask("mine", read_toml(Path("mine.toml")), Path("run")), RunContext(workers=2)
         )
@@ -242,7 +242,7 @@ def test_a_run_is_evaluated_and_resumed_from_another_folder(
 # A mechanism, a system and a model from a file in the current folder
 
 
-def test_a_mechanism_of_ones_own_runs_and_is_stated(fedldp_command: Any, folder: Path) -> None:
+def test_a_users_mechanism_runs_and_is_stated(fedldp_command: Any, folder: Path) -> None:
     (folder / "own_mech.py").write_text(MECHANISM)
     own = fedldp_command("account", "--set", "mechanism=own_mech:Own", "--json")
     assert own.status == 0, own.err
@@ -286,7 +286,7 @@ def test_a_deployed_run_says_so_too(folder: Path) -> None:
     assert any(warning.startswith(word) for warning in found["warnings"])
 
 
-def test_a_system_of_ones_own_comes_back_from_its_file(fedldp_command: Any, folder: Path) -> None:
+def test_a_users_system_is_loaded_again_from_its_file(fedldp_command: Any, folder: Path) -> None:
     (folder / "own_system.py").write_text(SYSTEM)
     text = CONFIG.replace('"fedavg"', '"own_system:Mine"')
     (folder / "mine.toml").write_text(text)
@@ -315,7 +315,7 @@ def test_a_model_may_be_a_class_or_an_instance(folder: Path) -> None:
 
 
 class Changed:
-    """Changes a module within a block."""
+    """Changes a module in a with block."""
 
     def __init__(self, net: Any) -> None:
         self.net = net
@@ -329,7 +329,7 @@ class Changed:
         self.net.load_state_dict(self.before)
 
 
-# Show, and the same in a file
+# What show prints, and files of settings
 
 
 @pytest.mark.parametrize(
@@ -359,19 +359,19 @@ def test_everything_can_be_shown(fedldp_command: Any, name: str, kind: str) -> N
         assert "secure sum" in fedldp_command("show", "composed-digits").out
 
 
-def test_what_there_is_not_cannot_be_shown(fedldp_command: Any) -> None:
+def test_an_unknown_name_cannot_be_shown(fedldp_command: Any) -> None:
     assert "`fedldp list`" in fedldp_command("show", "nothing").assert_refused()
 
 
 @pytest.mark.parametrize("system", sorted(systems()))
-def test_every_setting_says_what_it_is(fedldp_command: Any, system: str) -> None:
+def test_every_setting_is_described(fedldp_command: Any, system: str) -> None:
     found = json.loads(fedldp_command("show", system, "--json").out)
     for each in found["settings"]:
         assert each["meaning"], each["name"]
         assert each["type"], each["name"]
 
 
-def test_settings_have_their_units(fedldp_command: Any) -> None:
+def test_settings_show_their_units(fedldp_command: Any) -> None:
     found = json.loads(fedldp_command("show", "ldp_fl", "--json").out)
     units = {each["name"]: each["unit"] for each in found["settings"]}
     assert (units["epsilon"], units["delta"], units["rounds"]) == ("nats", "probability", "rounds")
@@ -379,7 +379,7 @@ def test_settings_have_their_units(fedldp_command: Any) -> None:
     assert "in nats" in fedldp_command("run", "--print-config").out
 
 
-def test_a_mechanism_of_ones_own_is_for_ldp_fl(fedldp_command: Any) -> None:
+def test_a_users_mechanism_is_for_ldp_fl_only(fedldp_command: Any) -> None:
     line = fedldp_command(
         "account", "ldpfl-sound-digits", "--set", "mechanism=own_mechanism:Own"
     ).assert_refused()

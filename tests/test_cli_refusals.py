@@ -60,7 +60,7 @@ SETTINGS: dict[str, list[str]] = {
 @pytest.mark.parametrize(
     ("key", "value"), [(key, value) for key, values in SETTINGS.items() for value in values]
 )
-def test_a_wrong_setting_is_one_line_and_leaves_nothing(
+def test_a_wrong_setting_is_refused_in_one_line_and_leaves_nothing(
     fedldp_command: Any, tmp_path: Path, key: str, value: str
 ) -> None:
     line = fedldp_command("run", "--workers", 1, "--set", f"{key}={value}").assert_refused()
@@ -70,7 +70,7 @@ def test_a_wrong_setting_is_one_line_and_leaves_nothing(
 
 
 OF_BOTH: list[tuple[str, str]] = [
-    # Recipe and settings; the beginning of the message, and a part of the remedy.
+    # Recipe and settings; the start of the message and part of its remedy.
     ("quickstart num_examples=10", "num_clients is 100, more than the 10 .* more examples$"),
     ("quickstart num_examples=100000", "num_examples = 100000: .* leave it out"),
     ("central-dp-digits num_examples=10", "num_clients is 100, more than the 10 "),
@@ -114,7 +114,7 @@ OF_BOTH: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
-WITHOUT_DATA: list[tuple[str, str]] = [  # ``run`` complains about the data first
+WITHOUT_DATA: list[tuple[str, str]] = [  # ``run`` would first report the missing data
     ("quickstart dataset=covertype standardise=true", "standardise = true: .* = false$"),
     ("ldpfl-sound-digits dataset=covertype", "dataset = covertype: .* choose a data set of images"),
     ("ldpfl-digits dataset=covertype", "dataset = covertype: .* choose a data set of images"),
@@ -143,19 +143,21 @@ def refused(fedldp_command: Any, command: str, given: str, line: str) -> None:
     )
 
 
-def test_a_partition_that_breaks_a_promise_is_refused_before_training(
+def test_a_partition_with_too_small_a_client_is_refused_before_training(
     fedldp_command: Any, tmp_path: Path
 ) -> None:
     for recipe in ("nbafl-digits", "priority-digits"):
         settings = ("--set", "partition=dirichlet:0.1", "--set", "min_client_examples=70")
-        assert fedldp_command("account", recipe, *settings).status == 0  # labels are not known
+        assert (
+            fedldp_command("account", recipe, *settings).status == 0
+        )  # it does not know the labels
         line = fedldp_command("run", recipe, *settings, "--workers", 1).assert_refused()
         assert re.match("error: min_client_examples = 70: .* smallest client has .* most", line)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("delta", ["1e-320", "1", "nan", "-1"])
-def test_a_delta_that_nothing_is_computed_for_is_refused(fedldp_command: Any, delta: str) -> None:
+def test_an_impossible_delta_is_refused(fedldp_command: Any, delta: str) -> None:
     line = fedldp_command("account", "nbafl-digits", "--delta", delta).assert_refused()
     assert re.match(f"error: delta = {float(delta)}: give 0, or a number of at least 1e-300", line)
 
@@ -175,7 +177,7 @@ def test_an_optional_setting_can_be_unset(fedldp_command: Any) -> None:
     assert median["claim"] is not None
 
 
-def test_a_wrong_floor_of_adaptive_ranges_is_called_by_its_name(fedldp_command: Any) -> None:
+def test_a_wrong_floor_of_adaptive_ranges_is_refused_by_its_name(fedldp_command: Any) -> None:
     line = fedldp_command(
         "run", "--workers", 1, "--set", "ranges=adaptive", "--set", "range_floor=1e-12"
     ).assert_refused()
@@ -190,9 +192,7 @@ TIMES = {"delay_seconds": ["1e308"], "compute_seconds": ["1e308"],
 @pytest.mark.parametrize(
     ("key", "value"), [(key, value) for key, values in TIMES.items() for value in values]
 )
-def test_times_beyond_all_measure_are_refused_or_taken(
-    fedldp_command: Any, key: str, value: str
-) -> None:
+def test_extreme_times_are_refused_or_accepted(fedldp_command: Any, key: str, value: str) -> None:
     outcome = fedldp_command("run", *SHORT, "--set", f"{key}={value}", "--json")
     if outcome.status == 0:
         check_run(document(outcome.out), 1)
@@ -235,7 +235,7 @@ COMMANDS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
-def test_a_wrong_command_is_one_line(
+def test_a_wrong_command_is_refused_in_one_line(
     fedldp_command: Any, tmp_path: Path, command: list[Any]
 ) -> None:
     fedldp_command(*command).assert_refused()
@@ -243,7 +243,7 @@ def test_a_wrong_command_is_one_line(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused(fedldp_command: Any) -> None:
+def test_a_missing_gpu_is_refused(fedldp_command: Any) -> None:
     assert "cuda" in fedldp_command("run", *SHORT, "--device", "cuda").assert_refused()
 
 
@@ -253,19 +253,19 @@ TOMLS = ["", "rounds = 3", 'system = "ldp_fl"', 'system = "nonsense"', "system =
 
 
 @pytest.mark.parametrize("text", TOMLS)
-def test_a_wrong_toml_file_is_one_line(fedldp_command: Any, text: str) -> None:
+def test_a_wrong_toml_file_is_refused_in_one_line(fedldp_command: Any, text: str) -> None:
     Path("it.toml").write_text(text)
     fedldp_command("run", "it.toml").assert_refused()
 
 
-def test_a_toml_file_that_is_no_text_is_one_line(fedldp_command: Any) -> None:
+def test_a_binary_toml_file_is_refused_in_one_line(fedldp_command: Any) -> None:
     Path("it.toml").write_bytes(b"\xff\xfe\x00")
     fedldp_command("run", "it.toml").assert_refused()
     Path("folder.toml").mkdir()
     fedldp_command("run", "folder.toml").assert_refused()
 
 
-def test_a_misspelt_setting_shows_the_right_ones(fedldp_command: Any) -> None:
+def test_a_misspelt_setting_is_refused_with_similar_names(fedldp_command: Any) -> None:
     line = fedldp_command("run", "--set", "epsilom=1").assert_refused()
     assert "epsilom" in line
     assert "epsilon" in line.replace("epsilom", "")
@@ -307,7 +307,7 @@ def test_a_missing_data_set_names_file_folder_and_address(
         ("", "empty"),
     ],
 )
-def test_a_damaged_csv_is_one_line(
+def test_a_damaged_csv_is_refused_in_one_line(
     fedldp_command: Any, tmp_path: Path, text: str, named: str
 ) -> None:
     (tmp_path / "mine.csv").write_text(text)
@@ -320,9 +320,7 @@ def test_a_damaged_csv_is_one_line(
 
 
 @pytest.mark.parametrize("recipe", ["quickstart", "fedavg-quickstart"])
-def test_a_csv_of_the_users_own_is_trained_on(
-    fedldp_command: Any, tmp_path: Path, recipe: str
-) -> None:
+def test_a_users_own_csv_is_trained_on(fedldp_command: Any, tmp_path: Path, recipe: str) -> None:
     x = np.random.default_rng(0).normal(size=(80, 3))
     rows = [f"{a},{b},{c},{'yes' if a > 0 else 'no'}" for a, b, c in x]
     (tmp_path / "mine.csv").write_text("a,b,c,answer\n" + "\n".join(rows) + "\n")
@@ -337,7 +335,9 @@ def test_a_csv_of_the_users_own_is_trained_on(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
-def test_a_place_that_cannot_be_written_is_one_line(fedldp_command: Any, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_to_is_refused_in_one_line(
+    fedldp_command: Any, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     for place in ("file", "file/run", "/proc/run", "/dev/null/run"):
         fedldp_command("run", *SHORT, "--out", place).assert_refused()

@@ -1,4 +1,4 @@
-"""The documentation: its links resolve, its commands exist, its examples and guides run."""
+"""The documentation's links resolve, its commands exist, and its examples and guides run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def page_id(page: Path) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def guides_followed() -> Iterator[None]:
-    """Follow the guides, as their reader does."""
+    """Follow the guides as a reader does."""
     with guides.followed():
         yield
 
@@ -83,7 +83,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CITATION.cff"], ids=page_id)
-def test_no_path_of_a_machine_is_named(page: Path) -> None:
+def test_no_page_names_a_path_of_a_machine(page: Path) -> None:
     text = page.read_text()
     assert not MACHINE_PATH.findall(text)
     assert not re.findall(r"\b[A-Za-z]:\\", text)
@@ -180,7 +180,7 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.delitem(sys.modules, Path(file).stem, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    accountants = mock.patch.dict(ACCOUNTANTS)  # a guide adds to the table
+    accountants = mock.patch.dict(ACCOUNTANTS)  # a guide adds an entry
     with accountants, mock.patch.dict(sys.modules):
         run_examples(page)
 
@@ -206,7 +206,7 @@ def test_the_package_has_no_other_files_of_the_guides_names() -> None:
         assert not path.exists() or path.read_text() == source, f"{path} is not the guide's example"
 
 
-def test_the_guides_sources_keep_to_the_line_length() -> None:
+def test_the_guides_code_keeps_to_the_line_length() -> None:
     own = [found for page in guides.OF_PARTS for found in guides.own_files(page).items()]
     for file, source in [*((file, text) for (_, file), text in guides.files().items()), *own]:
         ast.parse(source) if file.endswith(".py") else tomllib.loads(source)
@@ -231,7 +231,7 @@ class TestTheGuidesMechanism:
             assert one[:32] == other[:32]
             assert len(one) == len(other) == 33
 
-    def test_every_subset_is_as_likely(self) -> None:
+    def test_every_subset_is_equally_likely(self) -> None:
         positions = sys.modules["fedldp.mechanisms.two_point_subset"]._positions
         count = 5000
         seen = Counter(
@@ -243,7 +243,7 @@ class TestTheGuidesMechanism:
         assert all(abs(times - count / 10) < 5 * deviation for times in seen.values())
 
     def test_the_expectation_over_all_outputs_is_the_value(self) -> None:
-        """Exact: over all subsets with equal weight, and both bits by their probabilities."""
+        """Computed exactly: all subsets have equal weight, and both bits their probabilities."""
         mechanism = self.mechanism()
         bits = mechanism.bits()
         size, sent = len(self.VALUES), mechanism.num_sent(len(self.VALUES))
@@ -282,7 +282,7 @@ def test_the_guides_system_estimates_the_mean_change() -> None:
     mean, estimate = (flat(fedldp.run(config).weights) for config in (plain, noisy))
     change = mean - start
     assert np.abs(change).max() < radius
-    deviation = radius / math.sqrt(clients)  # of the error in any direction; an upper bound
+    deviation = radius / math.sqrt(clients)  # an upper bound for the error in any direction
     for direction in (start, change):
         length = np.linalg.norm(direction)
         assert length > 10 * deviation

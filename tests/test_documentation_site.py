@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, is complete, and loads nothing."""
+"""The documentation site builds without warnings, is complete, and loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build(folder: Path) -> subprocess.CompletedProcess[str]:
 def copy(folder: Path) -> Path:
     shutil.copy(CONFIG, folder)
     shutil.copytree(ROOT / "docs", folder / "docs")
-    for read in ("src", "benchmarks"):  # for the reference
+    for read in ("src", "benchmarks"):  # the API reference needs them
         (folder / read).symlink_to(ROOT / read)
     return folder
 

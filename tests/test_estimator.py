@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: its contract, and that the guarantee covers the same as a run's."""
+"""The scikit-learn estimator keeps scikit-learn's contract and has the guarantee of a run."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def refusal(mistake: Any) -> str:
     return line
 
 
-# The contract: the guarantee forbids no check. What concerns private rows is a warning.
+# The contract. No check is skipped for the guarantee's sake; use of private rows is a warning.
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::fedldp.ReleaseWarning")
-@pytest.mark.filterwarnings("ignore::fedldp.DoubtWarning")  # its checks have few rows
+@pytest.mark.filterwarnings("ignore::fedldp.DoubtWarning")  # the checks use few rows
 @parametrize_with_checks([FederatedClassifier(**PRIVATE, **QUICK, num_clients=2)])
 def test_the_contract_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -87,7 +87,7 @@ def same(found: Any, made: fedldp.Result) -> None:
         np.testing.assert_array_equal(found.result_.weights[name], weights)
 
 
-def test_persons_are_units_and_stand_at_one_client() -> None:
+def test_persons_are_units_and_belong_to_one_client() -> None:
     features, labels, sites = rows()
     persons = np.array([f"p{row // 8}-{row % 4}" for row in range(200)])
     model = FederatedClassifier(**{**PRIVATE, "unit": "person"}, **QUICK)
@@ -109,7 +109,7 @@ def test_persons_are_units_and_stand_at_one_client() -> None:
 
 
 @pytest.mark.slow
-def test_a_recipe_has_a_guarantee_of_its_own() -> None:
+def test_a_recipe_has_its_own_guarantee() -> None:
     features, labels, _ = rows()
     model = FederatedClassifier(
         "quickstart", num_clients=4, settings={"rounds": 2, "epsilon": 2}, random_state=3
@@ -170,7 +170,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         (PRIVATE, {"X": np.full((200, 3), np.nan)}, "X: row 0 has NaN or inf; fill in numbers"),
     ],
 )
-def test_a_mistake_is_one_line(parameters: Any, extra: Any, line: str) -> None:
+def test_a_mistake_is_refused_in_one_line(parameters: Any, extra: Any, line: str) -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(**parameters)
     given = {"X": features, "groups": sites, **extra}
@@ -199,7 +199,7 @@ def test_labels_are_of_any_type(fitted: Any) -> None:
         np.testing.assert_allclose(model.predict_proba(features), shares, atol=1e-6)
 
 
-def test_a_public_list_of_classes_may_hold_more_than_there_are() -> None:
+def test_a_public_list_of_classes_may_hold_unused_ones() -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(**PRIVATE, **QUICK, classes=["well", "ill", "dead"])
     model.fit(features, labels, groups=sites)
@@ -208,7 +208,7 @@ def test_a_public_list_of_classes_may_hold_more_than_there_are() -> None:
 
 
 class Single(torch.nn.Module):
-    """A model that always computes in single precision, whatever it is told to use."""
+    """A model that always computes in single precision, whatever precision it is given."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class Single(torch.nn.Module):
         return examples.float() @ self.weights
 
 
-def test_a_model_that_knows_one_precision_keeps_it() -> None:
+def test_a_model_with_a_fixed_precision_keeps_it() -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(
         "fedavg-quickstart", settings={"rounds": 1, "standardise": False, "model": Single}
@@ -228,17 +228,17 @@ def test_a_model_that_knows_one_precision_keeps_it() -> None:
     )
 
 
-# Among others
+# Together with other scikit-learn objects
 
 
 def public_steps(model: FederatedClassifier) -> Any:
-    """Return a pipeline that scales by public ranges, independent of the data it is fitted on."""
+    """Return a pipeline that scales by public ranges, not by the data it is fitted on."""
     ranges = FrozenEstimator(MinMaxScaler((-1, 1), clip=True).fit([[-1, -2, -3], [1, 2, 3]]))
     return make_pipeline(ranges, FunctionTransformer(np.tanh), model)
 
 
 @pytest.mark.slow
-def test_a_pipeline_of_public_steps_hands_over_whose_rows_are() -> None:
+def test_a_pipeline_of_public_steps_passes_groups_on() -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(**PRIVATE, **QUICK)
     named = public_steps(model).fit(features, labels, federatedclassifier__groups=sites)
@@ -287,7 +287,7 @@ def test_a_search_keeps_persons_apart_and_warns() -> None:
     assert search.best_estimator_.result_.config.rounds == search.best_params_["settings"]["rounds"]
 
 
-def test_a_column_of_texts_is_refused_with_what_helps() -> None:
+def test_a_column_of_texts_is_refused_with_a_remedy() -> None:
     pandas = pytest.importorskip("pandas")
     features, labels, sites = rows()
     frame = pandas.DataFrame(features, columns=["age", "dose", "weight"])
@@ -303,7 +303,7 @@ def test_a_column_of_texts_is_refused_with_what_helps() -> None:
 
 
 @pytest.mark.slow
-def test_few_clients_as_a_whole_are_a_doubt() -> None:
+def test_hiding_one_of_few_clients_gets_a_warning() -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(**{**PRIVATE, "unit": "client-run"}, settings={"rounds": 1})
     with pytest.warns(DoubtWarning, match="hides one of 4 clients as a whole"):
@@ -322,7 +322,7 @@ def test_names_of_columns_are_kept() -> None:
         model.predict(frame[["dose", "age", "weight"]])
 
 
-def test_a_starting_point_is_one_that_advice_tries() -> None:
+def test_starting_points_are_those_that_advice_tries() -> None:
     assert starting_point("person", "summing-server")["channel"] == "sum"
     assert starting_point("client-run", "downlink")["system"] == "central_dp"
     with pytest.raises(ConfigError, match="without a recipe, the unit is"):

@@ -1,4 +1,4 @@
-"""The example programs: each runs unchanged, and its model is worth something."""
+"""Each example program runs unchanged, and its model is accurate enough."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_an_example_trains_a_part_of_a_model(
     assert min(float(each) for each in re.findall(r"accuracy ([\d.]+) ?%", shown)) > least
 
 
-def test_every_example_is_tried() -> None:
+def test_every_example_is_tested() -> None:
     tried = {"hospitals", "loaders", "frozen_encoder", "lora_transformer", "lora_peft"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tried

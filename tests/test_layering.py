@@ -1,4 +1,4 @@
-"""Arrows point from user to used: nothing imports the layers above it."""
+"""No module imports from a layer above its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import fedldp
 SOURCE = Path(inspect.getfile(fedldp)).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# From the ground up. Entries on one line do not know each other.
+# From the bottom up. Rooms on one line do not import each other.
 LAYERS = [
     {"core"},
     {"accounting", "data"},
@@ -50,7 +50,7 @@ def parsed(source: str) -> ast.Module:
 
 @cache
 def imported(path: Path) -> set[str]:
-    """Return the modules that a file imports anywhere, and those it takes names from."""
+    """Return the modules that a file imports, anywhere in it, and those it imports names from."""
     found: set[str] = set()
     for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -72,11 +72,11 @@ def own(modules: set[str]) -> set[str]:
     return {name for name in modules if name.split(".")[0] == "fedldp"}
 
 
-def test_every_part_has_its_layer() -> None:
+def test_every_room_has_a_layer() -> None:
     assert {part(name) for name in NAMES} - {"fedldp"} <= set(HEIGHT)
 
 
-def test_nothing_imports_what_is_built_on_it() -> None:
+def test_no_module_imports_from_a_higher_layer() -> None:
     for path in MODULES:
         here = part(dotted(path))
         for name in own(imported(path)):
@@ -88,19 +88,19 @@ def test_nothing_imports_what_is_built_on_it() -> None:
                 assert HEIGHT[there] < HEIGHT[here], f"{dotted(path)} imports {name}"
 
 
-def test_no_circle_of_modules() -> None:
+def test_no_circular_imports() -> None:
     graph = {dotted(path): own(imported(path)) - {dotted(path)} for path in MODULES}
     list(TopologicalSorter(graph).static_order())  # raises if there is a circle
 
 
-def test_the_rules_see_a_wrong_arrow(tmp_path: Path) -> None:
+def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     sample = tmp_path / "sample.py"
     sample.write_text("def f():\n    from fedldp.simulation import engine\nimport flwr.client\n")
     assert imported(sample) == {"fedldp.simulation.engine", "flwr.client"}
     assert HEIGHT[part("fedldp.simulation.engine")] > HEIGHT["protocol"]
 
 
-def test_the_pipes_and_the_mod_alone_know_flower() -> None:
+def test_only_the_pipes_and_the_mod_import_flower() -> None:
     for path in MODULES:
         knows = any(name.split(".")[0] == "flwr" for name in imported(path))
         pipes = ("fedldp.deployment.flower_app.", "fedldp.integrations.flower")
@@ -114,14 +114,14 @@ def test_no_file_names_a_machine() -> None:
             assert place not in text, path
 
 
-def test_a_server_sees_no_data_and_a_record_no_page() -> None:
+def test_a_server_imports_no_data_and_a_record_no_page() -> None:
     for path in MODULES:
         if dotted(path).startswith("fedldp.protocol.server_"):
             assert not {part(name) for name in own(imported(path))} & {"data", "models"}
             assert "torch" not in {name.split(".")[0] for name in imported(path)}
 
 
-def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
+def test_a_mechanism_imports_neither_model_nor_system_nor_torch() -> None:
     for path in MODULES:
         name = dotted(path)
         plain = part(name) in ("accounting", "ledgers", "mechanisms")
@@ -130,7 +130,7 @@ def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
 
 
 # The modules that open a sensitive value: encoders, the simulator, which looks for NaN, and the
-# audit, which plays clients of its own.
+# audit, which runs its own clients.
 OPENERS = {
     "fedldp.algorithms.release",
     "fedldp.audit.harness",
@@ -143,7 +143,8 @@ OPENERS = {
 
 
 def opens(source: str) -> bool:
-    """Return whether a module calls ``.open()`` without arguments, which never opens a file."""
+    """Return whether a module calls ``.open()`` without arguments, so on something other than a
+    file."""
     return any(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -159,13 +160,14 @@ def test_a_sensitive_value_is_opened_in_few_places() -> None:
     assert not opens("path.open('w')\nopen(path)\nupdate.close()")
 
 
-# A client or a server answers, and a statement is made, without loading torch: only a client's
-# training needs it.
+# Clients and servers answer, and statements are made, without loading torch: only training needs
+# it.
 WITHOUT_TORCH = ("accounting", "algorithms", "core", "ledgers", "mechanisms", "protocol")
 
 
 def at_import(tree: ast.AST) -> set[str]:
-    """Return the modules that importing a module imports: not in functions, nor for types."""
+    """Return what a module imports when it is imported, so not inside functions or for types
+    only."""
     found: set[str] = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -198,7 +200,7 @@ def loaded_with(modules: set[str]) -> set[str]:
     return found
 
 
-def test_both_halves_and_a_statement_do_without_torch() -> None:
+def test_both_roles_and_a_statement_do_without_torch() -> None:
     light = {name for name in NAMES if part(name) in WITHOUT_TORCH}
     light |= {
         "fedldp.simulation.plan",
@@ -206,4 +208,4 @@ def test_both_halves_and_a_statement_do_without_torch() -> None:
         "fedldp.simulation.settings",
     }
     assert "torch" not in {name.split(".")[0] for name in loaded_with(light)}
-    assert "torch" in loaded_with({"fedldp.simulation.engine"})  # torch would be seen
+    assert "torch" in loaded_with({"fedldp.simulation.engine"})  # this check would notice torch

@@ -1,4 +1,4 @@
-"""A setting that was added later is written only if it is not at its default."""
+"""A setting that was added later is written only if it differs from its default."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class After(Before):
 
 
 class Published(After):
-    """A system that had the setting before others: there it is always written."""
+    """A system that had the setting before others did, so always writes it."""
 
     rate: Annotated[float, Field(gt=0)] = 1.0
 
@@ -50,7 +50,7 @@ def test_defaults_are_left_out_and_nothing_else_is() -> None:
 
 
 @pytest.mark.parametrize("made", [After(), After(rate=3.0, names=["a"]), Published(rate=0.5)])
-def test_what_was_written_comes_back(made: FrozenConfig) -> None:
+def test_a_written_configuration_is_read_back(made: FrozenConfig) -> None:
     assert type(made).model_validate(json.loads(made.model_dump_json())) == made
     assert made.changed(first=2).changed(first=1) == made
     assert made.every_setting().keys() == type(made).model_fields.keys()

@@ -113,7 +113,7 @@ SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 9), (2, 17, 20), (1, 8, 8), (54,), (7
 
 
 @pytest.mark.parametrize("name", STARTS)
-def test_initial_weights_are_what_a_seed_has_always_meant(name: str) -> None:
+def test_a_seed_gives_the_recorded_initial_weights(name: str) -> None:
     shape, expected, next_draw = STARTS[name]
     with torch.random.fork_rng():
         torch.manual_seed(7)
@@ -149,7 +149,7 @@ def outcome(find: Callable[[], Layout]) -> Layout | str:
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_the_size_that_a_model_is_described_by(name: str) -> None:
+def test_the_described_size_of_a_model_is_its_own(name: str) -> None:
     assert layout_of(name, STARTS[name][0], 10).size == SIZES[name]
 
 
@@ -172,7 +172,7 @@ def own_layers(shape, classes):
     return [Conv(4, 3, padding=2, name="first"), Relu(), MaxPool(2), Flatten(), Dense(classes)]
 
 
-def test_a_model_of_the_users_own_may_be_layers() -> None:
+def test_a_users_model_may_be_layers() -> None:
     name = f"{__name__}:own_layers"
     found = layout_of(name, (1, 8, 8), 3)
     assert found == Layout(
@@ -181,7 +181,7 @@ def test_a_model_of_the_users_own_may_be_layers() -> None:
     assert layout_of_module(build_model(name, (1, 8, 8), 3)) == found
 
 
-def test_the_layout_of_a_module_of_the_users_own_is_the_modules_and_draws_nothing() -> None:
+def test_the_layout_of_a_users_module_is_the_modules_and_draws_nothing() -> None:
     before = torch.get_rng_state()
     assert layout_of("own_models:dense", (1, 8, 8), 3) == Layout(
         ("1.weight", "1.bias"), ((3, 64), (3,))

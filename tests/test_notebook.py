@@ -1,4 +1,4 @@
-"""The example notebook: every cell runs, in order, as its reader runs it."""
+"""Every cell of the example notebook runs, in order, as its reader runs it."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_every_cell_runs(
     assert names["plain"].accuracy > names["private"].accuracy > 0.5
     assert {"weights"} <= set(dir(names["again"]))
     *_, shapes = (value for value in values if isinstance(value, dict))
-    assert len(shapes) == 2  # of the model that was loaded again
+    assert len(shapes) == 2  # of the reloaded model
 
 
-def test_what_not_everyone_has_is_needed_by_the_last_cell_alone() -> None:
+def test_only_the_last_cell_needs_optional_packages() -> None:
     *others, last = [cell["metadata"].get("tags", []) for cell in code_cells()]
     assert last == ["needs-matplotlib"]
     assert not any(others)

@@ -36,7 +36,7 @@ BAD_MODELS = {
 @pytest.mark.parametrize(
     ("recipe", "name"), [*(("quickstart", n) for n in GOOD_MODELS), ("fedavg-quickstart", "tied")]
 )
-def test_a_model_of_the_users_own_is_trained(fedldp_command: Any, name: str, recipe: str) -> None:
+def test_a_users_model_is_trained(fedldp_command: Any, name: str, recipe: str) -> None:
     outcome = fedldp_command(
         "run", recipe, *SHORT, "--set", f"model=own_models:{name}",
         "--set", "learning_rate=0.05", "--json",
@@ -48,7 +48,7 @@ def test_a_model_of_the_users_own_is_trained(fedldp_command: Any, name: str, rec
 @pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
 @pytest.mark.filterwarnings("ignore:Initializing zero-element:UserWarning")
 @pytest.mark.parametrize(("name", "named"), BAD_MODELS.items(), ids=BAD_MODELS.keys())
-def test_a_model_that_cannot_be_federated_is_one_line(
+def test_a_model_that_cannot_be_federated_is_refused_in_one_line(
     fedldp_command: Any, tmp_path: Path, name: str, named: str
 ) -> None:
     outcome = fedldp_command(
@@ -64,7 +64,7 @@ def test_a_model_that_cannot_be_federated_is_one_line(
     assert run_folders(tmp_path) == []
 
 
-def test_a_model_whose_module_is_broken_is_one_line(
+def test_a_model_in_a_broken_module_is_refused_in_one_line(
     fedldp_command: Any,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,6 +1,6 @@
-"""A user's additions take the number of edits that the guides say: one file, and nothing else.
+"""An addition takes as many edits as the guides say: one file and nothing else.
 
-The files are those of the guides, unchanged. Parts of different publications also work together.
+The files are those of the guides, unchanged. Parts of different papers also work together.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ PRESET = "ldp_update:ldp_update"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the guides' own files; their entries in the table are removed with them."""
+    """Yield a folder with the guides' files, and remove their entries in the table afterwards."""
     source = guides.files()["algorithms/presets", "ldp_update.py"]
     for module, text in {**OWN, "ldp_update": source}.items():
         (tmp_path / f"{module}.py").write_text(text)
@@ -92,14 +92,14 @@ def config_of(address: str) -> RunConfig:
     return find_system(address).model_validate({**SHARED, **SYSTEMS[address]})
 
 
-def test_every_example_of_the_guides_is_tried_here() -> None:
+def test_every_example_of_the_guides_is_tested_here() -> None:
     with_systems = {address.partition(":")[0] for address in SYSTEMS}
     assert with_systems == {name for name, source in OWN.items() if "@preset" in source}
     assert set(OWN) - with_systems == {"own_transport"}
 
 
 @pytest.mark.parametrize("address", [*SYSTEMS, PRESET])
-def test_a_file_of_ones_own_is_shown_accounted_and_run(
+def test_a_users_file_is_shown_accounted_and_run(
     address: str, folder: Path, fedldp_command: Callable[..., Any]
 ) -> None:
     config = config_of(address)
@@ -147,13 +147,13 @@ class Everyone:
 
 
 @pytest.mark.parametrize("address", [*SYSTEMS, PRESET])
-def test_a_file_of_ones_own_is_deployed(address: str, folder: Path) -> None:
+def test_a_users_file_is_deployed(address: str, folder: Path) -> None:
     config = config_of(address)
     (folder / "mine.toml").write_text(to_toml(config))
     if "epsilon" in type(config).model_fields:
         deployed(folder, "mine.toml", systems=[address])
         return
-    unlimited = {"kind": "zcdp", "limit": math.inf}  # nothing protects what they send
+    unlimited = {"kind": "zcdp", "limit": math.inf}  # what they send is not protected
     deployed(folder, "mine.toml", systems=[address], allow_in_clear=True, budget=unlimited)
 
 
@@ -168,8 +168,9 @@ def test_a_site_imports_no_system_that_its_policy_does_not_name(folder: Path) ->
     "changes",
     [{"system": PRESET}, {"system": "composed", "mechanism": "own_mechanism:TwoPointSubset"}],
 )
-def test_a_demos_sites_may_read_what_is_of_ones_own(folder: Path, changes: dict[str, Any]) -> None:
-    """Otherwise they would refuse every request, and the server would wait for them forever."""
+def test_a_demos_sites_may_read_a_users_files(folder: Path, changes: dict[str, Any]) -> None:
+    """Otherwise the sites would refuse every request, and the server would wait for them
+    forever."""
     if "mechanism" in changes:
         source = guides.files()["mechanisms", "two_point_subset.py"]
         (folder / "own_mechanism.py").write_text(source)
@@ -207,7 +208,7 @@ def test_a_preset_is_one_file(
 
 @pytest.mark.slow  # a minute
 def test_a_preset_is_audited(fedldp_command: Callable[..., Any], folder: Path) -> None:
-    """By its address only: within the package the same class has a shorter name."""
+    """Named by its address, because the same class in the package has a shorter name."""
     (folder / "mine.toml").write_text(to_toml(config_of(PRESET)))
     found = fedldp_command("audit", "mine.toml", "--quick", "--json", "--workers", "1")
     assert found.status == 0, found.err
@@ -272,7 +273,7 @@ def test_an_event_is_a_class_and_an_entry(folder: Path) -> None:
         plan(config, problem_of(config, None))
 
 
-# Parts of different publications together
+# Parts of different papers together
 
 
 @pytest.mark.sampled(1)
@@ -312,7 +313,7 @@ ONE_BIT: dict[str, dict[str, Any]] = {
 
 
 def test_every_preset_with_one_bit_mechanisms_is_tried_here() -> None:
-    """Every preset whose mechanism is one bit with some setting: a new one needs an entry above."""
+    """A new preset that has a one-bit mechanism with some setting needs an entry above."""
     tried = {settings["system"] for settings in ONE_BIT.values()}
     for recipe in recipes().values():
         if issubclass(recipe.config.composition.calibration.kind, BitMechanism):

@@ -1,4 +1,4 @@
-"""A figure that rests on a user's own code says whose word it is, and is never called proven."""
+"""A figure that relies on what a user's code states says so, and is never called proven."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Mine(ldp_fl):
 """
 OWN = "own_word:Bits"
 FREE_OF_IT = re.compile(r"nothing here proves it|is not proven|infinity where nothing is proven")
-"""The ways in which the word may stand beside such a figure: denied."""
+"""The only ways in which a text with such a figure may use the word: to deny it."""
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def assert_nothing_is_called_proven(text: str, by: str = OWN) -> None:
     assert not re.search(r"\bprove[ns]?\b", FREE_OF_IT.sub("", plain)), plain
 
 
-def test_a_statement_says_whose_word_it_is(fedldp_command: Any) -> None:
+def test_a_statement_says_on_whose_word_it_relies(fedldp_command: Any) -> None:
     shown = fedldp_command("account", "--set", f"mechanism={OWN}").out
     assert_nothing_is_called_proven(shown)
     assert "stated by" in shown
@@ -72,7 +72,8 @@ def test_a_statement_says_whose_word_it_is(fedldp_command: Any) -> None:
 
 
 def test_the_last_line_of_a_run_marks_both_figures(fedldp_command: Any) -> None:
-    # On own data there is no early plan, so the statement comes at the end; here it came earlier.
+    # A run on the user's own data has no early plan, so its statement comes at the end; here it
+    # came earlier.
     for mechanism, setting, whole in (
         ("two_point", "epsilon 1 per weight (proven)", ", proven"),
         (OWN, "epsilon 1 per weight (claimed)", f", stated by {OWN}"),
@@ -109,7 +110,7 @@ def test_no_guarantee_has_no_mark() -> None:
     assert line.endswith("against the server: no guarantee")
 
 
-def test_a_system_of_ones_own_proves_nothing_of_its_setting(fedldp_command: Any) -> None:
+def test_a_users_system_proves_nothing_about_its_setting(fedldp_command: Any) -> None:
     Path("mine.toml").write_text(
         fedldp_command("run", "quickstart", "--print-config").out.replace(
             'system = "ldp_fl"', 'system = "own_word_system:Mine"'
@@ -120,7 +121,7 @@ def test_a_system_of_ones_own_proves_nothing_of_its_setting(fedldp_command: Any)
     assert_nothing_is_called_proven(shown, "own_word_system:Mine")
 
 
-def test_a_page_says_whose_word_it_is(fedldp_command: Any) -> None:
+def test_a_page_says_on_whose_word_it_relies(fedldp_command: Any) -> None:
     for name, mechanism in (("own", OWN), ("ours", "two_point")):
         ran = fedldp_command("run", *SHORT, "--set", f"mechanism={mechanism}", "--out", name)
         assert ran.status == 0, ran.err
@@ -135,7 +136,7 @@ def test_a_page_says_whose_word_it_is(fedldp_command: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_says_whose_word_every_figure_is(fedldp_command: Any, folder: Path) -> None:
+def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, folder: Path) -> None:
     command = ("sweep", *SHORT[:2], *SHORT[4:], "--seeds", "0", "--workers", "1", "--out", "swept")
     ran = fedldp_command(*command, "--grid", f"mechanism={OWN},two_point")
     assert ran.status == 0, ran.err
@@ -170,7 +171,7 @@ def test_a_sweep_says_whose_word_every_figure_is(fedldp_command: Any, folder: Pa
 
 
 @pytest.mark.slow
-def test_an_audit_says_whose_word_it_attacks(fedldp_command: Any) -> None:
+def test_an_audit_says_whose_claim_it_attacks(fedldp_command: Any) -> None:
     more = ("--quick", "--trials", "100", "--workers", 1)
     shown = fedldp_command("audit", "--mechanism", OWN, *more)
     assert shown.status == 0, shown.err

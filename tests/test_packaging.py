@@ -1,4 +1,4 @@
-"""What is built: the sdist has the whole repository and nothing else; the wheel runs elsewhere."""
+"""The sdist has the whole repository and nothing else, and the wheel runs elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LITTER = (
 
 
 def call(*command: object, folder: Path, first: Path | None = None) -> str:
-    """Return a command's output, run in a folder; ``first`` is where Python looks first."""
+    """Run a command in a folder and return its output; Python looks in ``first`` first."""
     places = [*([] if first is None else [str(first)]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     done = subprocess.run(
@@ -38,7 +38,8 @@ def call(*command: object, folder: Path, first: Path | None = None) -> str:
 
 
 def build(source: Path, kind: str, into: Path) -> Path:
-    """Build a wheel or an sdist with the backend itself: no network, no other environment."""
+    """Build a wheel or an sdist with the backend itself, without a network or another
+    environment."""
     call(sys.executable, "-m", "hatchling", "build", "-d", into, "-t", kind, folder=source)
     (built,) = into.iterdir()
     return built
@@ -57,7 +58,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the tree of the sdist, with litter added that belongs to nothing."""
+    """Return the unpacked sdist, with stray files added that belong in neither archive."""
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
@@ -75,7 +76,8 @@ def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with only fedldp; its dependencies come from this environment."""
+    """Return a folder with nothing but fedldp installed; its dependencies come from this
+    environment."""
     folder = tmp_path_factory.mktemp("installed")
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps")
     call(*pip, "--target", folder, wheel, folder=folder)
@@ -93,9 +95,7 @@ def test_the_sdist_has_every_file_of_the_repository(sdist: Path) -> None:
     assert tracked - names_in(sdist) == set()
 
 
-def test_the_sdist_has_no_file_of_anything_else(
-    sdist: Path, unpacked: Path, tmp_path: Path
-) -> None:
+def test_the_sdist_has_no_other_file(sdist: Path, unpacked: Path, tmp_path: Path) -> None:
     again = build(unpacked, "sdist", tmp_path)
     assert names_in(again) == names_in(sdist)
 
@@ -120,7 +120,7 @@ def test_the_wheel_runs_outside_the_repository(installed: Path, tmp_path: Path) 
     assert found.is_relative_to(installed)
     assert fedldp("--version").startswith("fedldp ")
     assert json.loads(fedldp("account", "--json"))["claim"]["epsilon"] == 1
-    # Each of these reads a file of the package that is not a module.
+    # Each of these commands reads a file of the package that is not a module.
     assert any(row["measured"] for row in json.loads(fedldp("reproduce", "--json"))["targets"])
     fedldp("run", "--rounds", "1", "--out", "run")
     assert "quickstart" in (tmp_path / "run" / "report.html").read_text()

@@ -19,7 +19,7 @@ def test_the_page_has_the_table_of_the_results() -> None:
     assert updated(page, LINES, RESULTS) == page
 
 
-def test_every_kind_was_measured_at_what_its_column_says() -> None:
+def test_every_kind_was_measured_with_its_columns_settings() -> None:
     assert set(KINDS) == {"none", *FEDLDP, ENCODER}
     found = [(line["features"], line["dataset"], line["epsilon"], line["seed"]) for line in LINES]
     wanted = [
@@ -35,7 +35,7 @@ def test_every_kind_was_measured_at_what_its_column_says() -> None:
         )
 
 
-def test_what_the_page_says_of_them_is_so() -> None:
+def test_what_the_page_says_about_the_results_is_true() -> None:
     def mean(kind: str, epsilon: float | None) -> float:
         found = [
             line["accuracy"]

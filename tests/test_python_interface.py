@@ -1,4 +1,4 @@
-"""The package from Python, as people use it."""
+"""The package as people use it from Python."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def same(one: fedldp.Result, other: fedldp.Result) -> None:
 # What is run
 
 
-def test_a_recipe_is_named_in_any_way(result: fedldp.Result) -> None:
+def test_a_recipe_can_be_given_in_any_form(result: fedldp.Result) -> None:
     config = fedldp.recipe("quickstart", epsilon=2, **SMALL)
     Path("mine.toml").write_text(to_toml(config), encoding="utf-8")
     assert result.config == config
@@ -75,7 +75,7 @@ def test_a_recipe_is_named_in_any_way(result: fedldp.Result) -> None:
     assert fedldp.recipe(Path("mine.toml"), rounds=7) == config.changed(rounds=7)
 
 
-def test_numbers_of_numpy_and_tuples_are_settings() -> None:
+def test_numpy_numbers_and_tuples_are_settings() -> None:
     config = fedldp.recipe("quickstart", epsilon=np.float32(2), rounds=np.int64(3), seed=np.int8(1))
     assert config == fedldp.recipe("quickstart", epsilon=2.0, rounds=3, seed=1)
     for each in ((1.0, 2.0), np.array([1.0, 2.0])):
@@ -101,12 +101,12 @@ def test_numbers_of_numpy_and_tuples_are_settings() -> None:
         (lambda: fedldp.run(after_round=3), "after_round = 3: give a function"),  # type: ignore[arg-type]
     ],
 )
-def test_a_mistake_is_one_line(mistake: Any, line: str) -> None:
+def test_a_mistake_is_refused_in_one_line(mistake: Any, line: str) -> None:
     assert line in refusal(mistake)
     assert list(Path().iterdir()) == []
 
 
-def test_a_folder_that_is_taken_says_how_python_goes_on_in_it(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused_with_how_to_resume_in_python(tmp_path: Path) -> None:
     fedldp.run("quickstart", out="my run", **SMALL)
     line = refusal(lambda: fedldp.run("quickstart", out="my run", **SMALL))
     assert line == (
@@ -122,13 +122,13 @@ def test_a_folder_that_is_taken_says_how_python_goes_on_in_it(tmp_path: Path) ->
     assert line == "out = notes: it exists already; choose another folder"
 
 
-def test_own_arrays_are_data(own_data: tuple[Any, Any]) -> None:
+def test_a_users_arrays_are_data(own_data: tuple[Any, Any]) -> None:
     by_pair = fedldp.run("quickstart", dataset=own_data, **SMALL)
     same(fedldp.run("quickstart", dataset=fedldp.Dataset.from_arrays(*own_data), **SMALL), by_pair)
     assert by_pair.config.dataset == "custom"
     assert by_pair.title == "quickstart on custom"
     named = fedldp.Dataset.from_arrays(*own_data, name="patients")
-    # A recipe that standardises its images does not standardise other people's numbers.
+    # A recipe that standardises its images does not standardise the user's own numbers.
     assert find_recipe("fedavg-mnist").config.standardise
     config = fedldp.run("fedavg-mnist", dataset=named, model="logistic", **SMALL).config
     assert (config.dataset, config.standardise) == ("patients", False)
@@ -137,14 +137,14 @@ def test_own_arrays_are_data(own_data: tuple[Any, Any]) -> None:
     )
 
 
-def test_a_data_set_by_name_or_path(own_data: tuple[Any, Any]) -> None:
+def test_a_data_set_is_given_by_name_or_path(own_data: tuple[Any, Any]) -> None:
     np.savez("mine.npz", features=own_data[0], labels=own_data[1])
     for given in ("mine.npz", Path("mine.npz")):
         assert fedldp.run("quickstart", dataset=given, **SMALL).config.dataset == "mine.npz"
     assert fedldp.run("quickstart", dataset="digits", **SMALL).config.dataset == "digits"
 
 
-def test_folders_may_be_texts() -> None:
+def test_folders_may_be_strings() -> None:
     whole = fedldp.run("quickstart", out="a/b", **SMALL)
     assert whole.run_dir == Path("a/b")
     same(fedldp.resume("a/b"), whole)
@@ -152,13 +152,13 @@ def test_folders_may_be_texts() -> None:
     assert line.endswith("fedldp data fetch mnist --data-dir 'else where'")
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     seen: list[Round] = []
     found = fedldp.run("quickstart", after_round=seen.append, **SMALL)
     assert seen == found.rounds
 
 
-# What it gives
+# Results
 
 
 def test_a_result_shows_itself(result: fedldp.Result) -> None:
@@ -169,7 +169,7 @@ def test_a_result_shows_itself(result: fedldp.Result) -> None:
     assert page.count("<tr>") == 2 + 2 + len(result.privacy["guarantees"])
 
 
-def test_what_is_shown_is_no_markup_of_the_users(own_data: tuple[Any, Any]) -> None:
+def test_a_users_text_is_not_shown_as_markup(own_data: tuple[Any, Any]) -> None:
     data = fedldp.Dataset.from_arrays(*own_data, name="<script>x")
     page = fedldp.run("quickstart", dataset=data, **SMALL)._repr_html_()
     assert "<script" not in page
@@ -182,7 +182,9 @@ def test_the_rounds_are_a_table(result: fedldp.Result) -> None:
     assert [row["accuracy"] for row in rows] == [record.accuracy for record in result.rounds]
 
 
-def test_pandas_is_used_where_it_is(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pandas_is_used_if_installed(
+    result: fedldp.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Frames:
         def DataFrame(self, rows: Any) -> Frames:  # noqa: N802
             self.rows = rows
@@ -197,7 +199,7 @@ def test_pandas_is_used_where_it_is(result: fedldp.Result, monkeypatch: pytest.M
     assert "pip install pandas" in refusal(result.to_frame)
 
 
-def test_an_empty_path_is_no_picture(result: fedldp.Result) -> None:
+def test_an_empty_path_for_a_plot_is_refused(result: fedldp.Result) -> None:
     assert refusal(lambda: result.plot("")) == "plot '': give the path of an .svg or .png"
 
 
@@ -219,10 +221,10 @@ def test_a_plot_is_a_picture(result: fedldp.Result, monkeypatch: pytest.MonkeyPa
     assert "give the path of" in refusal(lambda: result.plot("it.xyz"))
 
 
-# Its model
+# The model of a result
 
 
-def test_a_model_answers_as_its_result_does(result: fedldp.Result) -> None:
+def test_a_model_predicts_as_its_result_does(result: fedldp.Result) -> None:
     raw = fedldp.data.load_dataset("digits").test
     module = result.model()
     assert not module.training
@@ -232,7 +234,7 @@ def test_a_model_answers_as_its_result_does(result: fedldp.Result) -> None:
     np.testing.assert_array_equal(torch.softmax(logits.double(), 1).numpy(), shares)
     predicted = result.predict(raw.features.tolist())
     np.testing.assert_array_equal(predicted, shares.argmax(1))
-    # The quickstart standardises: without that, the same weights are right less often.
+    # The quickstart standardises its images; without that, the same weights are less accurate.
     assert np.mean(predicted == raw.labels) == result.accuracy
     torch.save(module, io.BytesIO())
     with torch.no_grad():
@@ -250,7 +252,7 @@ def test_public_features_are_in_the_model() -> None:
     assert np.mean(logits.argmax(1).numpy() == raw.labels) == made.accuracy
 
 
-def test_classes_are_named_where_they_have_names() -> None:
+def test_classes_have_their_names() -> None:
     Path("mine.csv").write_text("a,label\n" + "0.1,well\n0.9,ill\n" * 10, encoding="utf-8")
     made = fedldp.run("quickstart", dataset="mine.csv", num_clients=2, rounds=1)
     assert set(made.predict([[0.1], [0.9]])) <= {"ill", "well"}
@@ -288,7 +290,7 @@ def test_an_evaluation_names_private_rows(own_data: tuple[Any, Any]) -> None:
     assert "threshold = 1.5" in refusal(lambda: fedldp.evaluate(made, data, threshold=1.5))
 
 
-# What it protects
+# What a run protects
 
 
 def test_an_account_is_the_document_of_the_command_line(fedldp_command: Any) -> None:
@@ -333,7 +335,7 @@ def test_an_account_counts_the_clients_of_own_data(own_data: tuple[Any, Any]) ->
     data = fedldp.Dataset.from_clients([own_data, own_data])
     ran = fedldp.run("quickstart", dataset=data, rounds=1)
     assert ran.config.num_clients == 2
-    # The recipe's crowd of 100 would hide a client that has only one other beside it.
+    # The recipe's crowd of 100 would hide a client better than the single other client does.
     assert fedldp.account("quickstart", dataset=data, rounds=1) == ran.privacy
 
 
@@ -351,7 +353,7 @@ def test_a_finished_run_is_loaded_as_it_was() -> None:
         assert loaded.ledger.releases(loaded.run) == whole.ledger.releases(whole.run)
 
 
-def test_a_run_that_is_not_finished_is_not_loaded() -> None:
+def test_an_unfinished_run_is_not_loaded() -> None:
     def stop(record: Round) -> None:
         raise KeyboardInterrupt
 
@@ -465,7 +467,7 @@ def test_two_workers_with_a_guard_run() -> None:
 
 
 @pytest.mark.slow
-def test_workers_of_a_program_that_is_no_file_are_refused() -> None:
+def test_workers_are_refused_if_the_program_is_not_a_file() -> None:
     done = subprocess.run(
         [sys.executable, "-"], input=f"import fedldp\n{RUN}\n", capture_output=True, text=True
     )
@@ -500,12 +502,12 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_forked_process_gives_its_models_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else its run's model would be taken for another one that its parent gave later."""
+def test_a_forked_process_gives_its_models_new_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its model would be mistaken for one that its parent gives later."""
     monkeypatch.setattr("time.time_ns", lambda: 1)
     names = []
     for process in (1, 2):
-        monkeypatch.setattr(_given, "_GIVEN", {})  # as both have it at the fork
+        monkeypatch.setattr(_given, "_GIVEN", {})  # as parent and child have it at the fork
         monkeypatch.setattr("os.getpid", lambda process=process: process)
         names.append(_given.name_of(lambda: None))
     assert len(set(names)) == 2
@@ -525,7 +527,7 @@ def test_a_model_that_another_process_gave_is_given_again(tmp_path: Path) -> Non
     whole = fedldp.load(tmp_path / "whole")  # it is known by now
     resumed = fedldp.resume(
         tmp_path / "cut", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    )  # other initial weights: the checkpoint's count
+    )  # with other initial weights: those of the checkpoint count
     for label, each in whole.weights.items():
         # The other process may have had more threads.
         np.testing.assert_allclose(resumed.weights[label], each, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Recipes: a name says what the configuration holds, and every row and curve has its own."""
+"""A recipe's name agrees with its configuration, and every row and curve has its own recipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAID_BY_NAMES = {
 
 
 @pytest.mark.parametrize(("pattern", "setting"), SAID_BY_NAMES.items(), ids=SAID_BY_NAMES.values())
-def test_a_number_in_a_name_is_the_settings_own(pattern: str, setting: str) -> None:
+def test_a_number_in_a_name_is_that_of_the_setting(pattern: str, setting: str) -> None:
     named = {name: re.search(pattern, name) for name in recipes()}
     found = {name: match[1] for name, match in named.items() if match}
     assert len(found) >= 4
@@ -39,7 +39,7 @@ def test_names_begin_with_the_system_and_the_data_set() -> None:
             assert f"{name}-".startswith(f"{start}-"), name
 
 
-def test_every_recipe_is_described_in_one_line_that_has_its_settings() -> None:
+def test_every_recipe_is_described_in_one_line_with_its_settings() -> None:
     for name, recipe in recipes().items():
         assert recipe.name == name
         assert re.fullmatch(r"\S.{20,}\.", recipe.description), name
@@ -54,14 +54,14 @@ def test_an_expected_accuracy_is_a_fraction_of_a_source() -> None:
             assert 0 < recipe.expected.tolerance < 0.1, name
 
 
-def test_no_two_files_have_a_recipe_of_one_name() -> None:
+def test_no_two_files_have_a_recipe_of_the_same_name() -> None:
     families = [
         fedldp.algorithms.recipes._family(name) for name in fedldp.algorithms.recipes._families()
     ]
     assert sum(map(len, families)) == len(recipes()) > 300
 
 
-def test_recipes_of_one_configuration_are_told_as_second_names() -> None:
+def test_recipes_with_the_same_configuration_are_listed_as_second_names() -> None:
     by_config: dict[str, list[str]] = {}
     for name, recipe in recipes().items():
         by_config.setdefault(repr(recipe.config), []).append(name)
@@ -72,7 +72,7 @@ def test_recipes_of_one_configuration_are_told_as_second_names() -> None:
 
 
 @pytest.mark.slow
-def test_to_find_a_recipe_reads_its_own_file_alone() -> None:
+def test_finding_a_recipe_reads_only_its_own_file() -> None:
     program = """import fedldp.algorithms.recipes
 fedldp.algorithms.recipes.find_recipe("personalized-mnist-fig2-low")
 print(fedldp.algorithms.recipes._family.cache_info().currsize)"""
@@ -113,7 +113,7 @@ column = "{label}"
 """
 
 
-def test_a_table_with_each_has_a_recipe_for_each_with_its_number(
+def test_a_table_with_each_gives_a_numbered_recipe_for_every_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x.toml").write_text(FAMILY)
@@ -202,11 +202,11 @@ def test_ldpfl_table_1_has_its_five_rows_with_the_same_participants() -> None:
         ("LDP-FL-mnist", "ldp-fl-mnist"),
     ],
 )
-def test_an_unknown_recipe_is_refused_with_the_close_ones(wrong: str, meant: str) -> None:
+def test_an_unknown_recipe_is_refused_with_similar_names(wrong: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=rf"recipe {wrong}: .*did you mean .*{meant}\b"):
         find_recipe(wrong)
 
 
-def test_nothing_is_suggested_where_nothing_is_close() -> None:
+def test_nothing_is_suggested_if_no_name_is_similar() -> None:
     with pytest.raises(ConfigError, match=r"no such recipe or file; see `fedldp list recipes`$"):
         find_recipe("0000")

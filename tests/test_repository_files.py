@@ -1,4 +1,4 @@
-"""The files beside the code agree with each other: workflows, templates, labels and versions."""
+"""The repository's other files agree with each other: workflows, templates, labels and versions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def supported() -> list[str]:
     ]
 
 
-def test_every_job_of_a_workflow_is_whole() -> None:
+def test_every_job_of_a_workflow_is_complete() -> None:
     assert {path.stem for path in WORKFLOWS} == {"tests", "weekly"}
     for path in WORKFLOWS:
         assert read(path)["permissions"] == {"contents": "read"}
@@ -68,7 +68,7 @@ def test_workflows_test_the_versions_that_are_supported() -> None:
     assert Version("3.10") not in SpecifierSet(PROJECT["requires-python"])
 
 
-def test_what_workflows_name_exists() -> None:
+def test_files_that_workflows_name_exist() -> None:
     for name, job in jobs():
         for constraints in re.findall(r"-c (\S+)", runs(job)):
             assert (ROOT / constraints).exists(), name
@@ -98,7 +98,7 @@ def constraints(file: str) -> dict[str, Version]:
     return {name: Version(version) for name, version in pairs}
 
 
-def test_the_lowest_versions_are_allowed_and_below_those_that_are_tested() -> None:
+def test_the_lowest_versions_are_allowed_and_no_newer_than_the_tested_ones() -> None:
     lowest, tested = constraints("constraints-lowest.txt"), constraints("constraints.txt")
     needed = directly_needed(["fedldp[test]", *PROJECT["dependencies"]])
     assert {requirement.name for requirement in needed} == set(lowest)
@@ -108,7 +108,7 @@ def test_the_lowest_versions_are_allowed_and_below_those_that_are_tested() -> No
         assert tested[requirement.name] in requirement.specifier, requirement
 
 
-def test_issue_forms_ask_for_something_each() -> None:
+def test_every_issue_form_has_questions() -> None:
     assert {form.stem for form in FORMS} == {"bug", "config", "false_claim", "new_mechanism"}
     for form in FORMS:
         if form.stem == "config":
@@ -143,7 +143,7 @@ def test_every_room_has_one_label() -> None:
     assert {label for _, label in rows} == LABELS
 
 
-def test_the_version_is_one() -> None:
+def test_the_version_is_the_same_everywhere() -> None:
     cited = read(ROOT / "CITATION.cff")["version"]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert cited == PROJECT["version"]
@@ -151,7 +151,7 @@ def test_the_version_is_one() -> None:
     assert changes.index("## [Unreleased]") < changes.index(f"## [{cited}]")
 
 
-def test_tracked_benchmarks_are_shown_beside_those_before() -> None:
+def test_tracked_benchmarks_are_shown_beside_earlier_ones() -> None:
     def line(date: str, figure: float) -> dict[str, Any]:
         return {"date": date, "commit": "c", "figures": {"f": figure}}
 

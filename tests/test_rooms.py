@@ -1,4 +1,4 @@
-"""Each room has one public face: other rooms import only what its ``__all__`` lists."""
+"""Rooms import from each other only what ``__all__`` lists."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def public_names(tree: ast.Module) -> Iterator[str]:
 
 
 def file_of(module: Path) -> Path | None:
-    """Return the file of a module or package from its path without an ending."""
+    """Return the file of a module or package from its path without a suffix."""
     places = (module.with_suffix(".py"), module / "__init__.py")
     return next((place for place in places if place.exists()), None)
 
@@ -75,7 +75,7 @@ def taken(tree: ast.Module) -> Iterator[tuple[str, ...]]:
 
 
 def refused(way: tuple[str, ...]) -> str | None:
-    """Return why another room may not import ``way``, if it may not."""
+    """Return why another room may not import ``way``; None if it may."""
     if any(name.startswith("_") for name in way):
         return "an underscore"
     for length in range(1, len(way)):
@@ -96,7 +96,7 @@ def may_use(room: str) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.spare
-def test_what_crosses_rooms_is_public() -> None:
+def test_rooms_import_only_public_names_from_each_other() -> None:
     for path in MODULES:
         here = room_of(path)
         for way in taken(parsed(path)):
@@ -105,7 +105,7 @@ def test_what_crosses_rooms_is_public() -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_lists_what_is_there_and_uses_what_it_says(room: str) -> None:
+def test_a_room_lists_existing_names_and_uses_only_the_rooms_it_names(room: str) -> None:
     for init in sorted((SOURCE / room).rglob("__init__.py")):
         tree = parsed(init)
         listed = exported(tree)
@@ -121,7 +121,7 @@ def test_a_room_lists_what_is_there_and_uses_what_it_says(room: str) -> None:
     assert used == may_use(room)
 
 
-def test_a_part_that_the_guide_offers_is_public() -> None:
+def test_parts_that_the_guide_offers_are_public() -> None:
     guide = (ROOT / "docs" / "adding_a_system.md").read_text(encoding="utf-8")
     table = guide[guide.index("| slot of `Composition`") : guide.index("They are in `src")]
     offered = set(re.findall(r"`([A-Z]\w+)(?:\([^`]*\))?`", table)) - {"Composition"}
@@ -136,14 +136,14 @@ def test_a_part_that_the_guide_offers_is_public() -> None:
     assert offered <= public, offered - public
 
 
-def test_the_rules_see_what_is_not_public() -> None:
+def test_an_import_of_a_private_name_is_noticed() -> None:
     assert refused(("mechanisms", "_bits", "count")) == "an underscore"
     assert refused(("accounting", "numerics", "gaussian", "_ROUNDING")) == "an underscore"
     assert refused(("audit", "canaries", "anything")) == "not in __all__ of audit"
     assert refused(("core", "errors", "ConfigError")) is None
 
 
-def test_every_room_has_a_page_of_reference() -> None:
+def test_every_room_has_a_reference_page() -> None:
     pages = {page.stem: page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md")}
     assert sorted(pages) == sorted([*ROOMS, "fedldp"])
     assert all(f"\n::: fedldp.{room}\n" in pages[room] for room in ROOMS)

@@ -1,6 +1,6 @@
 """Measurements quoted in the README and the pages agree with the committed results.
 
-Their tables are generated, and have their own tests; these tests check the sentences around them.
+Tables are generated and have their own tests; these tests check the sentences around them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CURVES = ("none", "low", "high", "lmh-a", "lmh-b", "lmh-c")
 
 
 def span(values: Iterable[float]) -> list[float]:
-    """Return the smallest and the largest value."""
+    """Return the smallest and the largest value, as a page writes them."""
     found = sorted(values)
     return [found[0], found[-1]]
 
@@ -42,7 +42,7 @@ def text(page: str) -> str:
 
 
 def of(recipe: str) -> float:
-    """Return the percentage in a committed result of the reproduction."""
+    """Return a percentage from a committed result of the reproduction."""
     return 100 * published()[recipe].mean
 
 
@@ -53,7 +53,7 @@ def after(recipe: str, rounds: int) -> float:
 
 
 def noise_on_fmnist(changed: str) -> float:
-    """Return the cost of LDP-FL's noise in a pair of rows of the gap."""
+    """Return the cost of LDP-FL's noise, from two rows of the table of gaps."""
     twin, noisy = (f"gap-{changed}",) * 2 if changed else ("", "table1-adaptive-eps5")
     return of(f"fedavg-fmnist-{twin}".rstrip("-")) - of(f"ldp-fl-fmnist-{noisy}")
 

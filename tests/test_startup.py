@@ -1,4 +1,4 @@
-"""What a user waits for: only training imports what it needs, and help imports next to nothing."""
+"""Commands import no more than they need: only training loads torch, and help next to nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = {"numpy", "scipy", "cryptography"}  # typer itself imports pydantic
 
 
 def command(*arguments: str) -> str:
-    """Return a program that runs a command as the script of the command line does."""
+    """Return a program that runs a command as the installed script does."""
     return f"""{COMMAND}
 command(*{arguments})"""
 
@@ -50,7 +50,8 @@ STEPS = {
     "account": ["repr(fedldp.account('quickstart'))"],
     "result": ["fedldp.Result"],
 }
-"""The steps of one process: what is not loaded after all steps of a kind, none of them loads."""
+"""The steps of one process, by kind. What is not loaded after the last step of a kind, no step
+loads."""
 
 COMMAND = """
 def command(*arguments):
@@ -104,7 +105,7 @@ def test_nothing_is_imported_before_it_is_needed(
         assert names & absent == set(), step
 
 
-def test_what_is_imported_is_seen(loaded: dict[str, dict[str, set[str]]]) -> None:
+def test_imports_are_noticed(loaded: dict[str, dict[str, set[str]]]) -> None:
     (names,) = loaded["result"].values()
     assert "torch" in names
 
@@ -150,7 +151,7 @@ def test_a_small_run_starts_no_other_process(
 
 @pytest.mark.slow
 def test_threads_may_ask_first_together() -> None:
-    """While one thread imports a module, no other reads it half-finished, or keeps that half."""
+    """While one thread imports a module, no other thread reads or keeps it half-imported."""
     program = """import threading, fedldp
 gate, found = threading.Barrier(4), []
 def ask():

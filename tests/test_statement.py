@@ -1,4 +1,4 @@
-"""Statements: their figures, that these hold for what was really released, and calibration."""
+"""Statements: their figures, agreement with what was really released, and calibration."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def small(name: str = "quickstart", **changes: Any) -> Any:
     return fedldp.recipe(name, **{**base, **changes})
 
 
-# The figures of the specification: section 4 of the privacy rules
+# The figures of the specification
 
 
 def test_account_states_what_ldp_fl_protects_at_the_papers_settings(fedldp_command: Any) -> None:
@@ -92,7 +92,7 @@ def test_account_states_what_ldp_fl_protects_at_the_papers_settings(fedldp_comma
     assert any("protects nothing" in warning for warning in privacy["warnings"])
 
 
-def test_account_takes_a_delta_and_refuses_nonsense(fedldp_command: Any) -> None:
+def test_account_takes_a_delta_and_refuses_bad_ones(fedldp_command: Any) -> None:
     exact = json.loads(fedldp_command("account", "--delta", 0, "--json").out)
     assert {g["kind"] for g in exact["guarantees"]} == {"pure"}
     loose = json.loads(fedldp_command("account", "--delta", "1e-2", "--json").out)
@@ -111,16 +111,17 @@ def test_fedavg_has_no_guarantee(fedldp_command: Any) -> None:
     assert "infinity" in fedldp_command("account", "fedavg-mnist").out
 
 
-# Before and after
+# Before and after a run
 
 
 KINDS = one_of_a_kind({name: recipe.config for name, recipe in recipes().items()})
-"""For the others ``tests/gate`` makes the statement, and the same runtime counts their events."""
+"""For other systems, ``tests/gate`` makes the statement, and the same runtime counts their
+events."""
 
 
 @pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", KINDS)
-def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: str) -> None:
+def test_ledgers_after_a_run_give_the_statement_made_before_it(name: str) -> None:
     config = fedldp.recipe(name)
     problem = problem_of(config, None)
     made = plan(config, problem)
@@ -153,7 +154,7 @@ def test_the_statement_before_a_run_is_that_of_the_ledgers_after_it(
     assert json.loads((tmp_path / "run" / "privacy.json").read_text()) == after
 
 
-def test_a_resumed_run_counts_the_rounds_before(tmp_path: Path) -> None:
+def test_a_resumed_run_counts_its_earlier_rounds(tmp_path: Path) -> None:
     config = small(rounds=4, clients_per_round=3)
 
     def stop(record: Any) -> None:
@@ -180,13 +181,13 @@ def _chosen(config: Any, round: int) -> list[int]:
 # Mixed budgets
 
 
-def test_the_worst_off_client_is_stated() -> None:
+def test_the_statement_covers_the_worst_client() -> None:
     mixed = planned(small(epsilon=[0.5, 0.5, 0.5, 2.0, 1.0, 1.0]))
     assert epsilons(mixed, "weight") == {"pure": 2.0}
     alone = planned(small(epsilon=2.0, num_clients=1))
     for unit in ("client-round", "client-run"):
         assert epsilons(mixed, unit) == epsilons(alone, unit)
-        # The client with epsilon 2 is the only one of its kind: the shuffler gives it no cover.
+        # The client with epsilon 2 is the only one of its kind, so the shuffler does not hide it.
         hidden = epsilons(mixed, unit, "shuffled-server")
         assert hidden["approximate"] == epsilons(alone, unit)["approximate"]
 
@@ -229,7 +230,7 @@ def approximate(event: Event, rounds: int, delta: float) -> float:
 
 @settings(max_examples=some(60), deadline=None)
 @given(event=bits, rounds=st.integers(1, 20), delta=deltas)
-def test_more_of_anything_never_costs_less(event: Any, rounds: int, delta: float) -> None:
+def test_more_releases_never_cost_less(event: Any, rounds: int, delta: float) -> None:
     cost = approximate(event, rounds, delta)
     more = [
         (event, rounds + 1),
@@ -274,13 +275,13 @@ def test_chunks_are_never_better_hidden_than_single_weights(chunk: int) -> None:
         assert line.epsilon <= approximate(event, 3 if line.unit == "client-run" else 1, 1e-5)
 
 
-def test_beyond_what_a_shuffler_can_hide_the_local_guarantee_remains() -> None:
+def test_where_a_shuffler_hides_nothing_the_local_guarantee_remains() -> None:
     event = BinaryRandomizedResponse(epsilon=LARGEST_SHUFFLED + 1, coordinates=5)
     for line in shuffled_guarantees(event, 2, anonymity_set=50, chunk=5, delta=1e-5):
         assert line.epsilon >= 5 * LARGEST_SHUFFLED * (1 - 1e-3)
 
 
-def test_what_is_sent_in_clear_and_what_is_unknown() -> None:
+def test_events_in_clear_and_unknown_events() -> None:
     mixed = Counter({InClear(what="labels"): 1, PureReport(epsilon=0.1): 1})
     (line,) = local_guarantees(mixed, "client-round", 1e-5)
     assert (line.kind, line.epsilon) == ("none", None)
@@ -295,7 +296,7 @@ def test_what_is_sent_in_clear_and_what_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.0, 5e-324, 1e-301])
-def test_where_no_epsilon_is_finite_there_is_none(delta: float) -> None:
+def test_without_a_finite_epsilon_there_is_none(delta: float) -> None:
     for events in ([GaussianReport(mu=1.0, rho=0.5)],
                    [GaussianReport(mu=1.0, rho=0.5), PureReport(epsilon=1.0)]):  # fmt: skip
         (line,) = local_guarantees(Counter(events), "client-run", delta)
@@ -310,14 +311,14 @@ def test_mixed_events_add_up_what_they_cost_under_a_zcdp_budget() -> None:
     assert line.epsilon == zcdp_epsilon(2 * 0.5 + 8.0 + 3 * 100 * 0.125, 1e-5)
 
 
-# What costs one record less, what is drawn once, and what the server releases
+# Events that cost less for one record, events drawn once, and what the server releases
 
 
 def stated(releases: Any, delta: float = 1e-5) -> dict[str, Any]:
     return statement(released(releases), claim=None, shuffler=None, delta=delta)
 
 
-def test_a_record_has_a_line_of_its_own() -> None:
+def test_a_record_has_its_own_line() -> None:
     event = PerRecord(record=PureReport(epsilon=0.5), client=PureReport(epsilon=30.0))
     privacy = stated({1: {0: event, 1: event}, 2: {0: event}})
     records = lines_of(privacy, "record")
@@ -336,13 +337,13 @@ def test_a_client_without_a_cheaper_record_decides_the_record_line() -> None:
 
 
 @given(rounds=st.integers(1, 30), epsilon=st.floats(0.01, 10))
-def test_what_is_drawn_once_costs_once(rounds: int, epsilon: float) -> None:
+def test_an_event_drawn_once_costs_once(rounds: int, epsilon: float) -> None:
     kept = Memoized(drawn=BinaryRandomizedResponse(epsilon=epsilon, coordinates=4), identity="all")
     once = local_guarantees(Counter({kept.drawn: 1}), "client-run", 1e-5)
     often = local_guarantees(Counter({kept: rounds}), "client-run", 1e-5)
     assert [line.epsilon for line in often] == [line.epsilon for line in once]
     assert all(ONCE in line.assumptions for line in often)
-    # The report may reveal less about the input than the draw: there is no known lower bound.
+    # The report may reveal less about the input than the draw does, so there is no lower bound.
     assert once[0].lower is not None
     assert all(line.lower is None for line in often)
     more = local_guarantees(Counter({kept: rounds, PureReport(epsilon=1.0): 2}), "client-run", 0.0)
@@ -387,7 +388,7 @@ def test_a_budget_charges_the_whole_client() -> None:
     assert cost(PerRecord(record=event.record, client=InClear(what="x")), "pure") == math.inf
 
 
-def test_histories_and_crowds_of_what_was_released() -> None:
+def test_histories_and_crowds_of_releases() -> None:
     one, two = PureReport(epsilon=1.0), PureReport(epsilon=2.0)
     releases = released({1: {0: one, 1: one, 2: two}, 2: {0: one, 2: one}})
     assert sorted(map(dict, releases.histories()), key=len) == [{one: 2}, {two: 1, one: 1}]
@@ -402,7 +403,7 @@ def test_histories_and_crowds_of_what_was_released() -> None:
 @pytest.mark.parametrize(
     "unit", [pytest.param("client-round", marks=pytest.mark.slow), "client-run"]
 )
-def test_a_solved_budget_meets_its_target_and_wastes_little(mechanism: str, unit: str) -> None:
+def test_a_calibrated_budget_meets_its_target_and_wastes_little(mechanism: str, unit: str) -> None:
     goal = {"unit": unit, "epsilon": 20.0, "delta": 1e-5}
     config = small(mechanism=mechanism, send="update", target=goal, rounds=3)
     solved = plan(config, problem_of(config, None))
@@ -415,7 +416,7 @@ def test_a_solved_budget_meets_its_target_and_wastes_little(mechanism: str, unit
 
 
 @pytest.mark.slow
-def test_targets_of_weights_shufflers_and_the_impossible(fedldp_command: Any) -> None:
+def test_targets_for_weights_for_shufflers_and_impossible_ones(fedldp_command: Any) -> None:
     def account(*assignments: str) -> Any:
         given = [part for text in assignments for part in ("--set", text)]
         return fedldp_command("account", *given, "--json")
@@ -453,7 +454,7 @@ def test_a_printed_epsilon_is_never_too_small(epsilon: float) -> None:
     assert epsilon * 0.99 <= below <= epsilon * (1 + 1e-12)
 
 
-def test_the_words_name_the_best_proven_figures() -> None:
+def test_the_text_has_the_best_proven_figures() -> None:
     privacy = planned(small())
     words = explain(privacy)
     for unit in ("client-round", "client-run"):
@@ -471,10 +472,10 @@ def test_a_claim_for_records_is_set_beside_what_holds_for_records() -> None:
     record, run = (lines_of(privacy, unit) for unit in ("record", "client-run"))
     assert [g["epsilon"] for g in record] == [g["epsilon"] for g in run]
     assert {(g["neighbours"], g["lower"]) for g in record} == {("replace-record", None)}
-    assert not lines_of(planned(small()), "record")  # the claim is about one weight
+    assert not lines_of(planned(small()), "record")  # the claim covers one weight
 
 
-def test_clients_with_budgets_of_their_own_are_told_so() -> None:
+def test_a_statement_says_that_clients_have_their_own_budgets() -> None:
     def uneven(**changes: Any) -> list[str]:
         config = fedldp.recipe("personalized-sound-digits", **changes)
         return [w for w in planned(config)["warnings"] if "different degrees" in w]
@@ -485,7 +486,7 @@ def test_clients_with_budgets_of_their_own_are_told_so() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_says_what_it_was_tested_on_and_a_systems_own_figures(
+def test_a_run_says_what_it_was_tested_on_and_shows_its_systems_own_metrics(
     fedldp_command: Any, tmp_path: Path
 ) -> None:
     shown = fedldp_command("run", "ldpfl-digits", "--rounds", 1, "--set", "encoder_epochs=1",

@@ -42,7 +42,7 @@ def of(model: str, trainable: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize(("model", "trainable", "size"), PARTS)
-def test_what_is_frozen_never_changes_and_is_no_part_of_any_report(
+def test_frozen_weights_never_change_and_are_in_no_report(
     tmp_path: Path, model: str, trainable: str, size: int
 ) -> None:
     config = of(model, trainable)
@@ -61,12 +61,12 @@ def test_what_is_frozen_never_changes_and_is_no_part_of_any_report(
     assert {n: w.tobytes() for n, w in saved.items()} == {
         n: w.tobytes() for n, w in result.weights.items()
     }
-    # The whole model is used: built by its code, with the file's weights.
+    # The model is used as a whole: its own code builds it, with the file's weights.
     assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(result.accuracy)
 
 
 @pytest.mark.parametrize(("model", "trainable", "size"), PARTS)
-def test_its_cost_is_that_of_its_own_size(model: str, trainable: str, size: int) -> None:
+def test_a_trained_subset_costs_what_its_size_costs(model: str, trainable: str, size: int) -> None:
     config = of(model, trainable)
     found = plan(config, problem_of(config, None)).privacy["guarantees"]
     (of_round,) = [
@@ -87,14 +87,14 @@ def test_any_number_of_workers_and_groups_give_the_same_bits(tmp_path: Path) -> 
     }
 
 
-def test_frozen_weights_are_the_same_whatever_the_seed_and_trained_ones_are_not() -> None:
+def test_frozen_weights_do_not_depend_on_the_seed_and_trained_ones_do() -> None:
     problem = Problem((1, 8, 8), 10, 100)
     algorithm = of("partly_frozen:adapted", "lora_a.weight").algorithm(problem)
     one, other = (algorithm.module(Stream.simulation(seed=seed, round=0, client=None, purpose="w"))
                   for seed in (1, 2))  # fmt: skip
     assert frozen_digest(one) == frozen_digest(other) == algorithm.frozen_digest()
     assert not torch.equal(one.lora_a.weight, other.lora_a.weight)
-    assert torch.equal(one.scale, other.scale)  # although no file keeps it
+    assert torch.equal(one.scale, other.scale)  # although no file holds it
 
 
 def test_frozen_layers_stay_as_in_evaluation() -> None:
@@ -108,7 +108,7 @@ def test_frozen_layers_stay_as_in_evaluation() -> None:
     assert [name for name, _ in model.named_parameters()] == ["head.weight", "head.bias"]
 
 
-def test_a_run_goes_on_only_with_the_same_frozen_weights(
+def test_a_run_resumes_only_with_the_same_frozen_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import partly_frozen
@@ -138,7 +138,9 @@ def test_a_run_goes_on_only_with_the_same_frozen_weights(
         load_trained(tmp_path / "run")
 
 
-def test_a_run_begins_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_begins_with_the_weights_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     first = fedldp.run(of("mlp", "all", dataset="digits"), out="first")
     config = of("mlp", "head", initial="first/model.safetensors")
@@ -158,7 +160,7 @@ def test_a_run_begins_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(RunError, match="the model's frozen part"):
         fedldp.resume("second")
     Path("encoder.safetensors").unlink()
-    assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # unneeded by now
+    assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # no longer needed
     for line in fedldp.account(config)["guarantees"]:
         assert "initial = first/model.safetensors was trained on none" in str(line["assumptions"])
 
@@ -197,7 +199,9 @@ def test_a_file_of_another_model_is_refused(
         ("own_models:frozen", "all", "extra is frozen; set trainable = requires_grad"),
     ],
 )
-def test_what_cannot_be_so_is_refused(model: str, trainable: str, says: str) -> None:
+def test_an_impossible_setting_of_trainable_is_refused(
+    model: str, trainable: str, says: str
+) -> None:
     with pytest.raises(ConfigError, match=says):
         fedldp.run(of(model, trainable))
 
@@ -208,7 +212,7 @@ def test_a_malformed_setting_is_refused(trainable: str) -> None:
         of("mlp", trainable)
 
 
-def test_systems_that_train_the_whole_model_refuse_it() -> None:
+def test_systems_that_train_the_whole_model_refuse_trainable() -> None:
     for name in ("priority-digits", "ldpfl-digits", "composed-digits-solution"):
         with pytest.raises(
             ConfigError, match=r"^trainable = head: clients here need the whole model"
@@ -220,7 +224,7 @@ def test_systems_that_train_the_whole_model_refuse_it() -> None:
 @pytest.mark.parametrize(
     "recipe", ["personalized-digits", "person-dp-sgd-digits", "secure-aggregation-digits"]
 )
-def test_every_system_that_offers_it_trains_the_part_alone(recipe: str) -> None:
+def test_every_system_that_offers_trainable_trains_that_part_alone(recipe: str) -> None:
     few = {"rounds": 2, "num_examples": 200}
     config = fedldp.recipe(recipe, **few, model="mlp", trainable="head")
     result = fedldp.run(config)
@@ -229,7 +233,7 @@ def test_every_system_that_offers_it_trains_the_part_alone(recipe: str) -> None:
     assert not np.array_equal(result.weights["3.weight"], untrained["3.weight"].numpy())
 
 
-def test_clients_that_train_at_once_do_what_each_does_alone() -> None:
+def test_clients_that_train_in_a_batch_do_what_each_does_alone() -> None:
     algorithm = of("partly_frozen:normed", "requires_grad").algorithm(Problem((1, 8, 8), 10, 12))
     sgd, generator = algorithm.sgd(torch.device("cpu")), np.random.default_rng(0)
     examples = Examples(generator.random((12, 1, 8, 8), np.float32), generator.integers(0, 10, 12))

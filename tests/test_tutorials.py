@@ -1,11 +1,11 @@
-"""The tutorials: every block runs in order, as for a reader, and gives the results it shows.
+"""Every block of a tutorial runs in order, as for a reader, and gives the results it shows.
 
-A block with a title is a file, and is written. A block of sh is run; a text block right after it
-shows its output, with "..." for what is left out or differs from run to run. Python examples are
-doctests of one session. A block that begins with TERMINAL keeps running beside what follows, and
-the text after it is waited for; one that begins with EVERY_TERMINAL stands before all later ones.
-A block that begins with ONCE was already done by the person who runs this. Where TOLD stands, the
-ten words that were printed last are typed.
+A block with a title is written to a file. An sh block is run; a text block right after it shows its
+output, with "..." for what is left out or differs from run to run. Python examples are doctests of
+one session. A block that begins with TERMINAL keeps running while later blocks run, and the test
+waits for the text after it; a block that begins with EVERY_TERMINAL also runs before all later
+ones. A block that begins with ONCE is skipped: the person who runs the tests has done it. Where
+TOLD stands, the test types the ten words that were printed last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.md"))
 WITH_PROCESSES = {"three_sites.md"}
 GUIDES = {"deployment.md": "starlette", "flower.md": "flwr"}
-"""Guides from docs, with the packages that they need."""
+"""Guides in docs, with the packages that they need."""
 
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)
 PLAIN = re.compile(r"fedldp [^|&;<>$]+")
@@ -50,7 +50,7 @@ PATIENCE = 180.0
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, the name of its file, and what stands before it."""
+    """A fenced block: its language, the name of its file, and the text before it."""
 
     language: str
     title: str
@@ -70,7 +70,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def shows(wanted: str, printed: str) -> bool:
-    """Return whether ``printed`` holds the lines that are shown, in this order."""
+    """Return whether ``printed`` holds the lines that a block shows, in their order."""
     pattern = ".*".join(re.escape(part.strip()) for part in wanted.split("..."))
     plain = "\n".join(line.rstrip() for line in printed.splitlines())
     return re.search(pattern, plain, re.S) is not None
@@ -78,7 +78,7 @@ def shows(wanted: str, printed: str) -> bool:
 
 @dataclass
 class Reader:
-    """Follows a tutorial in a folder of its own."""
+    """Follows a tutorial in a new folder."""
 
     folder: Path
     one_process: bool
@@ -106,13 +106,13 @@ class Reader:
         (self.folder / block.title).write_text(block.text, encoding="utf-8")
 
     def talk(self, text: str) -> None:
-        name = f"session{len(self.names)}"  # functions of an earlier block have another source
+        name = f"session{len(self.names)}"  # functions of earlier blocks keep their own source
         test = doctest.DocTestParser().get_doctest(text, self.names, name, None, 0)
         assert test.examples, f"a python block needs a title, or examples:\n{text}"
         said: list[str] = []
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
         with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(self.folder)  # as for a user who starts Python there
+            patch.syspath_prepend(self.folder)  # as if the user started Python there
             runner.run(test, out=said.append, clear_globs=False)
         self.names = test.globs
         assert runner.failures == 0, "".join(said)
@@ -214,10 +214,10 @@ def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
 
 
 LONG = {"choosing_a_system.md", "first_run.md", "own_data.md", "own_mechanism.md"}
-"""The tutorials that train for long."""
+"""The tutorials that train for a long time."""
 
 IN_A_SHELL = [page for page in TUTORIALS if page.name in WITH_PROCESSES]
-"""The tutorials whose every line runs in a shell, since no single process can run them."""
+"""The tutorials that run in a shell, line by line, because no single process can run them."""
 
 
 @pytest.mark.parametrize(
@@ -228,13 +228,13 @@ IN_A_SHELL = [page for page in TUTORIALS if page.name in WITH_PROCESSES]
         if page not in IN_A_SHELL
     ],
 )
-def test_a_tutorial_does_what_it_says(page: Path, reader: Reader) -> None:
+def test_a_tutorial_works_as_it_says(page: Path, reader: Reader) -> None:
     reader.follow(page)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", IN_A_SHELL, ids=lambda page: page.stem)
-def test_a_tutorial_does_so_in_a_shell(page: Path, reader: Reader) -> None:
+def test_a_tutorial_works_in_a_shell(page: Path, reader: Reader) -> None:
     pytest.importorskip("starlette")
     reader.one_process = False
     reader.follow(page)
@@ -242,10 +242,10 @@ def test_a_tutorial_does_so_in_a_shell(page: Path, reader: Reader) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", GUIDES)
-def test_a_guide_to_real_sites_does_what_it_says(
+def test_the_guide_to_real_sites_works_as_it_says(
     page: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs the actual commands, but leaves out installation and systemd on real machines."""
+    """Run the guide's commands, except installation and systemd."""
     pytest.importorskip(GUIDES[page])
     monkeypatch.setenv("HOME", str(reader.folder))
     reader.one_process = False
@@ -258,21 +258,21 @@ def test_a_guide_to_real_sites_does_what_it_says(
 
 
 @pytest.mark.slow
-def test_the_guide_to_comparing_does_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_comparing_works_as_it_says(reader: Reader) -> None:
     coarse = own_files(FOLDER / "own_mechanism.md")["coarse.py"]
     (reader.folder / "coarse.py").write_text(coarse, encoding="utf-8")
     reader.follow(FOLDER.parent / "compare.md")
 
 
 class TestTheReader:
-    """A wrong tutorial is detected."""
+    """The reader itself: it accepts a right tutorial and detects a wrong one."""
 
     def follow(self, reader: Reader, text: str) -> None:
         page = reader.folder / "page.md"
         page.write_text(text)
         reader.follow(page)
 
-    def test_what_is_right_passes(self, reader: Reader) -> None:
+    def test_a_right_tutorial_passes(self, reader: Reader) -> None:
         self.follow(
             reader,
             'Save as `a.txt`:\n\n```text title="a.txt"\none\ntwo\nthree\n```\n\n'
@@ -297,6 +297,6 @@ class TestTheReader:
             "```sh\necho a\n```\n\nIt prints:\n\n```text\na\n```\n",
         ],
     )
-    def test_what_is_wrong_fails(self, reader: Reader, text: str) -> None:
+    def test_a_wrong_tutorial_fails(self, reader: Reader, text: str) -> None:
         with pytest.raises(AssertionError):
             self.follow(reader, text)

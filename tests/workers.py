@@ -1,4 +1,4 @@
-"""Worker processes that start at once, for tests of their work rather than of their start."""
+"""Worker processes that start at once, for tests of what they do, not of how they start."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 
 @contextmanager
 def forked_workers() -> Iterator[None]:
-    """Let workers fork from a clean process with everything imported, which saves each seconds.
+    """Fork workers from a clean process that has imported everything, which saves seconds for each.
 
-    That process is not this one: like those of a run, workers have only what they are sent.
+    They do not fork from this process: like the workers of a run, they know only what they are
+        sent.
     """
     context = multiprocessing.get_context("forkserver")
-    # torch's optimisers and dp_sgd import the last two when they are first used.
+    # torch's optimisers and dp_sgd import the last two modules when they are first used.
     context.set_forkserver_preload(
         ["pytest", "fedldp.simulation.engine", "torch._dynamo", "opacus"]
     )

@@ -1,4 +1,4 @@
-"""Slow second implementations of the accounting, directly from the definitions."""
+"""Slow, independent implementations of the accounting, directly from the definitions."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def sampled_delta(noise: Any, rate: Any, others: int, at_epsilon: Any) -> Any:
 
 
 def clone_arrays(epsilon: float, n: int, clone: float) -> tuple[Floats, Floats]:
-    """Laws of the clone pair's outcomes for many participants: all that matter at 1e-25."""
+    """Laws of the clone pair for many participants, with all outcomes that matter at 1e-25."""
     p = 1 / (1 + math.exp(-epsilon))
     ones, zeros = (array.reshape(-1) for array in np.indices((n + 1, n + 1)))
     inside = (ones + zeros >= 1) & (ones + zeros <= n)
@@ -200,7 +200,9 @@ def contour_delta(first: Floats, second: Floats, count: int, at_epsilon: float) 
     def exponent(c: float) -> float:
         return float(count * log_moment(c) - c * at_epsilon - math.log(c * (c + 1)))
 
-    c = min(np.geomspace(1e-2, 50, 200), key=exponent)  # a saddle point, where little cancels
+    c = min(
+        np.geomspace(1e-2, 50, 200), key=exponent
+    )  # a saddle point, where cancellation is small
     tilted = first * np.exp(c * losses - log_moment(c))
     deviation = math.sqrt(count * (np.dot(tilted, losses**2) - np.dot(tilted, losses) ** 2))
     step = 2 * math.pi / max(60 / c, 25 * deviation)
@@ -217,7 +219,8 @@ def contour_delta(first: Floats, second: Floats, count: int, at_epsilon: float) 
 def lattice_delta(epsilon: float, telling: float, count: int, at_epsilon: float) -> float:
     """delta of ``count`` two-valued mechanisms that sometimes reveal nothing, from the sum's law.
 
-    Every loss is -epsilon, 0 or epsilon, so the law is a polynomial's ``count``-th power.
+    Every loss is -epsilon, 0 or epsilon, so the law of the sum is the ``count``-th power of a
+    polynomial.
     """
     p = 1 / (1 + math.exp(-epsilon))
     one = np.array([telling * (1 - p), 1 - telling, telling * p])

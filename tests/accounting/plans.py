@@ -1,4 +1,4 @@
-"""Lines of a planned run of the quickstart, for tests of printed statements."""
+"""Statement lines of a planned run of the quickstart, for tests of printed statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of accountants: it has every event; a new event needs a class and an entry."""
+"""The table of accountants has every event; a new event needs a class and an entry."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms.two_point import TwoPoint
 
-# Ledgers and run folders hold these names. They stay even if the classes are renamed.
+# Ledgers and run folders hold these names, so they stay even if the classes are renamed.
 WIRE = {
     "TwoValuedBits", "PureCoordinates", "PureReport", "GaussianReport", "GaussianShare",
     "SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord", "PerPerson",
@@ -115,7 +115,8 @@ ACCOUNTANTS[PureReport] = Accountant(
 
 @pytest.fixture
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return a loader of modules in a temporary folder; their entries go when the test ends."""
+    """Return a function that loads modules from a temporary folder; their entries are removed after
+    the test."""
     before = dict(ACCOUNTANTS)
 
     def load(name: str, text: str) -> ModuleType:
@@ -136,7 +137,7 @@ def lines_of(found: dict[str, Any], unit: str, adversary: str) -> list[dict[str,
 # The table
 
 
-def test_every_event_has_an_entry_and_its_name_for_ever() -> None:
+def test_every_event_has_an_entry_and_a_lasting_name() -> None:
     classes = {
         each
         for each in vars(events).values()
@@ -147,8 +148,8 @@ def test_every_event_has_an_entry_and_its_name_for_ever() -> None:
     assert len(WIRE) == len(ACCOUNTANTS)
 
 
-def test_two_events_of_one_name_are_no_entries_of_a_ledger(loaded: Any) -> None:
-    """Otherwise a record of one event would be read, and priced, as the other."""
+def test_two_events_with_the_same_name_are_refused(loaded: Any) -> None:
+    """Otherwise a record of one event would be read and priced as the other."""
     kept = MemoryLedger()
     release(kept, "run", 1, PureReport(epsilon=5.0), lambda: b"sent")
     loaded("cheap", CHEAP)
@@ -159,15 +160,15 @@ def test_two_events_of_one_name_are_no_entries_of_a_ledger(loaded: Any) -> None:
         MemoryLedger.from_record(kept.to_record())
 
 
-def test_an_entry_says_of_one_kind_only_what_its_events_are() -> None:
+def test_an_entry_gives_exactly_one_kind_of_meaning() -> None:
     for wrong in ({}, {"nothing": lambda e: "x", "sides": lambda e: {"client": e}}):
         with pytest.raises(TypeError, match="exactly one"):
             Accountant(**wrong)  # type: ignore[arg-type]
 
 
-def test_an_unknown_event_raises_whatever_is_asked_of_it() -> None:
+def test_every_query_about_an_unknown_event_raises() -> None:
     class Weaker(PureReport):
-        """A subclass, which may mean something else."""
+        """A subclass, which may protect less."""
 
     event = Weaker(epsilon=1.0)
     once = Memoized(drawn=event, identity="all")
@@ -189,7 +190,7 @@ def test_an_unknown_event_raises_whatever_is_asked_of_it() -> None:
         from_record(to_record(event))
 
 
-def test_what_is_stated_of_a_larger_side_holds_for_a_smaller_one() -> None:
+def test_a_guarantee_for_a_larger_unit_holds_for_a_smaller_one() -> None:
     one, two = PureReport(epsilon=1.0), PureReport(epsilon=2.0)
     event = PerRecord(record=one, client=two)
     assert [on_side(event, side) for side in SIDES] == [one, two, two]
@@ -205,7 +206,7 @@ def test_what_is_stated_of_a_larger_side_holds_for_a_smaller_one() -> None:
     }
 
 
-def test_what_protects_while_a_client_trains_is_told_from_what_does_so_after() -> None:
+def test_protection_during_training_is_distinguished_from_protection_afterwards() -> None:
     bits = BinaryRandomizedResponse(epsilon=1.0, coordinates=3)
     for event in (bits, SelfComposed(each=bits, count=2), NoRelease(what="keys"),
                   GaussianShare(squared_distance=1, variance=64)):  # fmt: skip
@@ -278,7 +279,7 @@ def test_a_new_event_is_audited(loaded: Any) -> None:
 # A person
 
 
-def test_what_protects_a_person_is_stated_against_every_adversary() -> None:
+def test_protection_of_a_person_is_stated_against_every_adversary() -> None:
     share = GaussianShare(squared_distance=10_000, variance=400)
     event = PerPerson(person=share, client=InClear(what="all that many people add up to"))
     with pytest.raises(ConfigError, match="cannot be nested there"):
@@ -317,8 +318,8 @@ def test_what_protects_a_person_is_stated_against_every_adversary() -> None:
     assert not lines_of(found, "client-run", "summing-server")
 
 
-def test_the_bits_of_others_hide_a_client_in_a_sum_and_no_record_of_it() -> None:
-    # A client's bits may be nearly certain if a single record changes little.
+def test_in_a_sum_other_clients_bits_hide_a_client_but_not_its_records() -> None:
+    # A client's bits may be nearly certain when a single record changes little.
     nearly_certain = BinaryRandomizedResponse(epsilon=30.0, coordinates=3)
     event = PerRecord(
         record=BinaryRandomizedResponse(epsilon=0.5, coordinates=3), client=nearly_certain
@@ -335,7 +336,7 @@ def test_the_bits_of_others_hide_a_client_in_a_sum_and_no_record_of_it() -> None
     assert not lines_of(found, "record", "summing-server")
 
 
-def test_people_who_draw_once_pay_once() -> None:
+def test_people_whose_noise_is_drawn_once_pay_once() -> None:
     once = Memoized(drawn=PureReport(epsilon=1.0), identity="bits")
     event = PerPerson(person=once, client=InClear(what="weights"))
     assert price(event, "pure", [event], side="person") == 0.0

@@ -81,7 +81,7 @@ def test_known_answers_of_ldpfl(alternating: bool, known: float) -> None:
 
 @pytest.mark.parametrize(("bit", "known"), [(0, 2.3026738717972064), (1, 4.510770727713689)])
 def test_known_answers_of_one_bit_of_ldpfl(bit: int, known: float) -> None:
-    # LDPFL's S1 and S2 from their probabilities: the most that one bit of Theorem 2 costs
+    # LDPFL's S1 and S2 from their probabilities: the largest cost of one bit under Theorem 2
     ps, qs = ldpfl_probabilities(10.0, 0.5, 10_240, alternating=True)
     found = bits_epsilon([float(ps[bit])], [float(qs[bit])])
     assert found == pytest.approx(known, rel=1e-14)
@@ -121,7 +121,7 @@ def test_the_sign_against_forty_digits(ratio: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 1.0, 20.0, 600.0])
-def test_sigma_of_the_sign_keeps_to_its_epsilon(epsilon: float) -> None:
+def test_sigma_of_the_sign_stays_within_its_epsilon(epsilon: float) -> None:
     sigma = sign_sigma(3.0, epsilon)
     found = sign_epsilon_per_coordinate(3.0, sigma)
     assert found <= epsilon

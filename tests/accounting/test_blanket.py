@@ -1,4 +1,4 @@
-"""Whole reports behind a shuffler: the blanket, against enumerated small cases and attacks."""
+"""The blanket bound for shuffled whole reports, against small cases in full and an attack."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUOTIENTS = [Fraction(1), Fraction(11, 10), Fraction(3, 2), Fraction(2), Fractio
 
 
 def subset_of(epsilon: float, closest: int, categories: int) -> Subset:
-    """Return the weights with which mechanisms draw, as fine as 64 bits allow."""
+    """Return a mechanism's integer weights, as fine as 64 bits allow."""
     ratio = exp_below(Fraction(epsilon))
     low = (2**64 - 1) // (closest * ratio + categories - closest)
     return Subset(high=math.floor(ratio * low), low=low, closest=closest, categories=categories)
@@ -63,7 +63,7 @@ def delta_of_pair(subset: Subset, n: int, z: Fraction, overlap: int = 0) -> Frac
 
 
 def shuffled(subset: Subset, tops: Sequence[frozenset[int]]) -> Law:
-    """Return the law of the count of each category, reported by clients with these top sets."""
+    """Return the law of the counts of categories that clients with these top sets report."""
     law: Law = {(0,) * subset.categories: Fraction(1)}
     for top in tops:
         longer: defaultdict[tuple[int, ...], Fraction] = defaultdict(Fraction)
@@ -81,7 +81,7 @@ def delta_between(one: Law, other: Law, z: Fraction) -> Fraction:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("subset", "n"), SMALL)
-def test_no_inputs_of_any_client_are_told_apart_better(subset: Subset, n: int) -> None:
+def test_no_two_inputs_of_a_client_are_distinguished_better(subset: Subset, n: int) -> None:
     tops = list(map(frozenset, itertools.combinations(range(subset.categories), subset.closest)))
     bounds = {z: Fraction(blanket_delta(subset, n, math.log(z))) for z in QUOTIENTS}
     worst = dict.fromkeys(QUOTIENTS, Fraction(0))
@@ -121,10 +121,11 @@ def test_disjoint_top_sets_are_the_worst(n: int, closest: int, categories: int) 
 
 
 def attack(subset: Subset, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the masses, and the likelihoods under both inputs, if all others have a third top set.
+    """Return masses of outcomes and likelihoods under both inputs if all others have a third top
+    set.
 
     An outcome's likelihood under an input is its likelihood under the others' input times the mean
-    of the ratios of single reports: H/L in the input's top set, L/H in the others', else 1.
+    ratio of single reports: H/L in the input's top set, L/H in the others' top set, 1 elsewhere.
     """
     ratio, total = subset.high / subset.low, subset.total
     pair = 2 * subset.closest * subset.low / total
@@ -154,7 +155,7 @@ def attacked_delta(subset: Subset, n: int, at: float) -> float:
     return float((masses * np.maximum(first - math.exp(at) * second, 0)).sum())
 
 
-def test_reports_in_neither_set_count() -> None:
+def test_reports_in_neither_set_matter() -> None:
     # Exact fractions. The variation ratio of Wang et al. 2024 misses them: it gives 0.001558 here.
     n, z, total = 22, Fraction(4), 10
     chances = [Fraction(1, total), Fraction(1, total), Fraction(7, total), Fraction(1, total)]
@@ -212,7 +213,7 @@ def test_more_reports_and_less_epsilon_protect_more(delta: float) -> None:
         assert found <= two_valued_epsilon(SEVEN.epsilon, count, delta)
 
 
-def test_two_rounds_cost_what_all_their_outcomes_together_cost() -> None:
+def test_two_rounds_cost_what_enumerating_their_outcomes_gives() -> None:
     subset, n = Subset(high=3, low=1, closest=1, categories=3), 4
     ratio, each = Fraction(3), Fraction(1, 5)
     chances = [each, each, each, 2 * each]
@@ -245,13 +246,15 @@ def test_coarser_tables_are_only_larger(monkeypatch: pytest.MonkeyPatch) -> None
     assert exact < coarse < exact * (1 + 2e-2)
 
 
-def test_beyond_the_largest_crowd_the_others_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_largest_crowd_further_clients_are_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(blanket, "LARGEST_CROWD", 50)
     assert blanket_epsilon(SEVEN, 10**9, 1e-5) == blanket_epsilon(SEVEN, 50, 1e-5)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-301, 1e-250])
-def test_where_the_shuffler_adds_nothing_the_local_guarantee_stands(delta: float) -> None:
+def test_where_the_shuffler_adds_nothing_the_local_guarantee_remains(delta: float) -> None:
     assert blanket_epsilon(SEVEN, 1000, delta, 3) == two_valued_epsilon(SEVEN.epsilon, 3, delta)
     large = subset_of(31.0, 1, 4)
     assert blanket_epsilon(large, 1000, 1e-5, 3) == two_valued_epsilon(large.epsilon, 3, 1e-5)
@@ -268,7 +271,7 @@ def test_where_the_shuffler_adds_nothing_the_local_guarantee_stands(delta: float
         ({"categories": 1}, "categories = 1: give an integer of at least 2"),
     ],
 )
-def test_a_law_that_is_none_is_refused(changes: dict[str, int], match: str) -> None:
+def test_a_bad_law_is_refused(changes: dict[str, int], match: str) -> None:
     numbers = {"high": 7, "low": 1, "closest": 1, "categories": 4} | changes
     with pytest.raises(ConfigError, match=match) as refusal:
         Subset(**numbers)

@@ -1,4 +1,4 @@
-"""The clone pair for many participants, collected on a grid, against its listed outcomes."""
+"""The clone pair for many participants, collected on a grid, against the list of its outcomes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_the_grid_is_just_above_the_listed_outcomes(
 ) -> None:
     listed = clone_losses(epsilon, n, exponent, two_valued=two_valued)
     found = binned(epsilon, n, exponent, two_valued=two_valued)
-    # If the probability of no clones matters, the grid is coarse next to the bulk of outcomes.
+    # If the probability of no clones matters, the grid is coarse compared with the bulk of
+    # outcomes.
     near = 1e-5 if n * math.exp(-epsilon) > 100 else 2e-2
     for share in (0.0, 0.001, 0.01, 0.03, 0.1, 0.3, 0.7):
         at = share * epsilon
@@ -53,7 +54,7 @@ def test_the_grid_is_just_above_the_listed_outcomes(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [10, 20_000])
-def test_composed_it_stays_just_above(count: int) -> None:
+def test_the_composed_grid_stays_just_above(count: int) -> None:
     exact = compose_upper([(clone_losses(1.0, 8000, 80.0), count)], 1e-6)
     found = compose_upper([(binned(1.0, 8000, 80.0), count)], 1e-6)
     assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-7)
@@ -68,9 +69,9 @@ def test_fewer_rows_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None
     assert full < fewer < full * 1.02
 
 
-def test_a_million_participants_are_a_moment() -> None:
+def test_a_million_participants_take_a_moment() -> None:
     found = [shuffled_composed_upper(1.0, 10**6, count, 1e-5) for count in (21_840, 218_400)]
-    # By Gaussians of the same variance, which so many small losses approach.
+    # Expected values come from Gaussians of the same variance, which so many small losses approach.
     assert found == pytest.approx([0.67113, 2.39428], rel=1e-4)
 
 
@@ -86,8 +87,10 @@ def test_more_participants_hide_more_across_the_change_of_the_method(
 
 
 @pytest.mark.parametrize("center", [1, 10, 30_000, 100_000, 300_000])
-def test_what_is_left_of_factorials_in_forty_digits(center: int) -> None:
-    shares = (center * np.linspace(0.05, 0.5, 19)).astype(np.int64)  # _deviance changes at 0.1
+def test_the_remainder_of_factorials_in_forty_digits(center: int) -> None:
+    shares = (center * np.linspace(0.05, 0.5, 19)).astype(
+        np.int64
+    )  # _deviance changes its method at 0.1
     steps = np.concatenate([[0, 1, 2, 40, 3_599, 9000], shares])
     numbers = np.unique(np.clip(center + np.concatenate([-steps, steps]), 0, None))
     found, errors = log_factorial_rest(numbers, center)

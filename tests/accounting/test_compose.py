@@ -1,4 +1,4 @@
-"""Two-valued composition against known answers, term-by-term sums, and its own laws.
+"""Two-valued composition against known answers, term-by-term sums, and its own properties.
 
 Known answers: independent computations of Kairouz, Oh, Viswanath 2015, Theorem 3.3.
 """
@@ -78,7 +78,7 @@ def test_delta_is_just_above_the_slow_sum(epsilon: float, count: int, part: floa
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [1e-4, 1.0, 20.0])
 @pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5])
-def test_a_hundred_million(epsilon: float, delta: float) -> None:
+def test_a_hundred_million_bits(epsilon: float, delta: float) -> None:
     count = 10**8
     found = two_valued_epsilon(epsilon, count, delta)
     # Between the neighbours of the normal approximation; smaller counts are checked exactly.
@@ -152,7 +152,7 @@ def test_epsilon_inverts_delta(epsilon: float, count: int, delta: float) -> None
 
 @settings(max_examples=some(40), deadline=None)
 @given(EPSILONS, COUNTS, DELTAS, st.floats(1, 2), st.integers(0, 50))
-def test_more_costs_more(
+def test_more_uses_cost_more(
     epsilon: float, count: int, delta: float, factor: float, more: int
 ) -> None:
     base = two_valued_epsilon(epsilon, count, delta)

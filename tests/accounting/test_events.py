@@ -1,4 +1,4 @@
-"""Events: what their fields may be, what they become as records, and that none frees budget."""
+"""Events: the values of their fields, their records, and that no event gives budget back."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def test_a_field_of_another_type_or_out_of_range_is_refused(
 ) -> None:
     for value in values:
         if value is None and named in ("whole", "group"):
-            continue  # they may be left out
+            continue  # such fields are optional
         with pytest.raises(ConfigError, match=named) as refusal:
             build(value)
         assert "\n" not in str(refusal.value)
         assert len(str(refusal.value)) < 200
 
 
-def test_whole_numbers_and_lists_are_kept_as_they_are_meant() -> None:
+def test_whole_numbers_and_lists_are_normalised() -> None:
     event = PureReport(epsilon=3)
     assert type(event.epsilon) is float
     assert event == PureReport(epsilon=3.0)
@@ -134,12 +134,12 @@ def test_whole_numbers_and_lists_are_kept_as_they_are_meant() -> None:
         lambda: PerRecord(record=ONE, client=PerPerson(person=ONE, client=ONE)),
     ],
 )
-def test_a_nesting_that_means_nothing_is_refused(build: Callable[[], Event]) -> None:
+def test_a_meaningless_nesting_is_refused(build: Callable[[], Event]) -> None:
     with pytest.raises(ConfigError, match="this event cannot be nested there"):
         build()
 
 
-def test_idealised_events_are_found_wherever_they_are() -> None:
+def test_idealised_events_are_found_at_any_depth() -> None:
     noise = SampledClientsGaussian(noise_multiplier=1.0, sample_size=3, population=9)
     for event in (IDEAL, STEPS, noise):
         assert real_arithmetic_only(event)
@@ -203,7 +203,7 @@ def test_a_record_gives_the_event_back(event: Event) -> None:
     assert from_record(json.loads(json.dumps(to_record(event), allow_nan=False))) == event
 
 
-# JSON that is nearly an event: the names are right, the values are anything.
+# JSON that looks like an event: its names are right, its values arbitrary.
 atoms = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
     | st.sampled_from([-1, -1e-9, "1", 10**400, "nan", [], {}, [[-1.0, 1]], [[1.0, -1]], 0, 1.0])
@@ -234,7 +234,7 @@ def test_no_event_from_any_json_lowers_what_is_spent(record: Any, kind: BudgetKi
     except ConfigError:
         return
     for costs in (cost(event, kind), price(event, kind, [event]), price(event, kind)):
-        assert costs >= 0  # so it is not NaN; infinity if it cannot be paid
+        assert costs >= 0  # so not NaN; infinite if no budget covers it
     ledger = MemoryLedger(Budget(kind, 10.0))
     release(ledger, "run", 1, ONE, bytes)
     before = ledger.spent(0)
@@ -263,13 +263,13 @@ def test_a_record_of_no_event_is_refused_in_one_line(record: Any) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_a_record_that_is_nested_without_end_is_refused() -> None:
+def test_a_record_nested_too_deeply_is_refused() -> None:
     record: dict[str, Any] = {"event": "PureReport", "epsilon": 1.0}
     for _ in range(100_000):
         record = {"event": "DrawnOnce", "drawn": record, "identity": "bits"}
     with pytest.raises(ConfigError, match="nested too deep"):
         from_record(record)
-    while "drawn" in record:  # so that freeing the record does not recurse either
+    while "drawn" in record:  # so that freeing the record does not recurse
         record = record.pop("drawn")
 
 
@@ -277,21 +277,22 @@ def test_a_record_that_is_nested_without_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", get_args(BudgetKind))
-def test_what_holds_no_data_costs_nothing(kind: BudgetKind) -> None:
+def test_an_event_without_data_costs_nothing(kind: BudgetKind) -> None:
     assert cost(KEYS, kind) == 0.0
     assert cost(PerRecord(record=ONE, client=KEYS), kind) == 0.0
     with pytest.raises(FedldpError, match="pure budget of epsilon"):
         release(MemoryLedger(Budget("pure", 0.0)), "run", 1, ONE, never)
 
 
-def test_what_is_drawn_once_has_its_price_once() -> None:
+def test_an_event_drawn_once_is_charged_once() -> None:
     per_record = PerRecord(record=ONE, client=ONCE)
     for event in (ONCE, per_record):
         assert price(event, "pure") == 1.0
         assert price(event, "pure", [ONE, KEYS]) == 1.0
         for before in (ONCE, per_record):
             assert price(event, "pure", [ONE, before]) == 0.0
-    # It covers the client. What one record draws once does not change what the client pays.
+    # The event drawn once covers the client; one that covers a record does not change what the
+    # client pays.
     assert price(ONCE, "pure", [PerRecord(record=ONCE, client=ONE)]) == 1.0
     assert price(PerRecord(record=ONCE, client=ONE), "pure", [ONCE]) == 1.0
     assert price(ONCE, "pure", [PerPerson(person=ONCE, client=ONE)]) == 1.0

@@ -74,7 +74,7 @@ def test_delta_is_just_above_the_slow_one(mu: float, deviations: float) -> None:
     slow = gaussian(mu, epsilon)
     fast = gaussian_delta(mu, epsilon)
     assert slow <= fast
-    # For a large mu, the rounding of epsilon itself moves delta more than that.
+    # For a large mu, the rounding of epsilon alone moves delta more than that.
     tolerance = 1e-8 + 1e-13 * mu
     assert fast <= slow * (1 + tolerance) + mp.mpf("1e-319")
 
@@ -106,7 +106,8 @@ def test_mu_composes_by_squares_and_rounds_up(mus: list[float]) -> None:
 def test_clips_of_blocks_and_of_the_whole() -> None:
     assert mahalanobis_mu([3.0, 8.0], [1.0, 2.0]) == 5.0
     assert joint_clip_mu(3.0, [4.0, 2.0, 8.0]) == 1.5
-    # A clip of the whole costs at least as much as the largest part's, whatever the other noise.
+    # A clip of the whole costs at least as much as the clip of the largest part, whatever the other
+    # noise.
     assert joint_clip_mu(1.0, [0.5, 100.0]) > mahalanobis_mu([0.7, 0.7], [0.5, 100.0])
 
 

@@ -1,7 +1,7 @@
-"""The accounting against others' code and formulas: opendp, the authors of DDG, IBM.
+"""The accounting against other people's code and formulas: opendp, the authors of DDG, IBM.
 
-The variation-ratio bound of k-ary response is not included: for four or more categories it is below
-the true loss.
+The variation-ratio bound of k-ary response is left out: for four or more categories it is below the
+true loss.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fedldp.mechanisms.two_point import TwoPoint
 pytestmark = pytest.mark.slow
 
 
-# opendp: what its own maps from distance to loss give
+# opendp: the results of its privacy maps
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 4.0, 10.0])
-def test_opendp_says_of_a_two_point_bit_what_is_stated(epsilon: float) -> None:
+def test_opendp_agrees_on_a_two_point_bit(epsilon: float) -> None:
     dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
     low, high = (t / 2.0**64 for t in TwoPoint(epsilon).thresholds(np.array([-1.0, 1.0])))
@@ -41,7 +41,7 @@ def test_opendp_says_of_a_two_point_bit_what_is_stated(epsilon: float) -> None:
 
 @pytest.mark.parametrize("categories", [2, 3, 4, 10, 100])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_opendp_says_of_k_ary_response_what_is_stated(epsilon: float, categories: int) -> None:
+def test_opendp_agrees_on_k_ary_response(epsilon: float, categories: int) -> None:
     dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
     window = KRR(epsilon, categories).window
@@ -51,9 +51,7 @@ def test_opendp_says_of_k_ary_response_what_is_stated(epsilon: float, categories
 
 
 @pytest.mark.parametrize(("sensitivity", "sigma"), [(1, 4.0), (30, 12.0), (7, 100.0)])
-def test_opendp_says_of_discrete_gaussian_noise_what_is_stated(
-    sensitivity: int, sigma: float
-) -> None:
+def test_opendp_agrees_on_discrete_gaussian_noise(sensitivity: int, sigma: float) -> None:
     dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
@@ -69,7 +67,7 @@ def of_the_authors(
 ) -> float:
     """Return the epsilon of the sum of discrete Gaussians by their Proposition 14 and orders.
 
-    It ignores rounding: the distance is that of the rounded vectors, as here.
+    The distance is that of the rounded vectors, as in our accounting.
     """
     rdp = pytest.importorskip("dp_accounting.rdp.rdp_privacy_accountant")
     orders = [*range(2, 129), 256]
@@ -94,13 +92,13 @@ def of_the_authors(
         (50**2, 64, 1_000, 7_850, 20, 1e-8),
     ],
 )
-def test_the_authors_accountant_is_somewhat_above_and_never_below(
+def test_the_ddg_authors_accountant_is_slightly_above_and_never_below(
     squared_distance: int, variance: int, shares: int, size: int, rounds: int, delta: float
 ) -> None:
     mu = compose_mu([shares_mu(squared_distance, variance, shares)] * rounds)
     ours = gaussian_epsilon(mu, delta)
     theirs = of_the_authors(squared_distance, variance, shares, size, rounds, delta)
-    # Ours is the curve itself; theirs converts Renyi orders to a curve, with some loss.
+    # Ours is the exact curve; theirs converts Renyi orders to a curve, with some loss.
     assert 1 < theirs / ours < 1.15
 
 
@@ -130,7 +128,7 @@ def test_the_exact_curve_of_a_discrete_gaussian_is_below_and_near(
 ) -> None:
     exact = exact_delta(epsilon, sensitivity, variance)
     ours = gaussian_delta(shares_mu(sensitivity**2, variance, 1), epsilon)
-    # A share counts with 16 squared steps less variance than it has.
+    # We count a share with 16 squared steps less variance than it has.
     more = gaussian_delta(shares_mu(sensitivity**2, variance, 1) * 1.01, epsilon)
     assert exact <= ours
     assert exact >= gaussian_delta(sensitivity / math.sqrt(variance), epsilon) * 0.98

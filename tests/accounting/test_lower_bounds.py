@@ -1,6 +1,6 @@
 """No line's lower bound on epsilon is above the true epsilon.
 
-The oracles are slow and exact, and share no code with what they test.
+The oracles are slow and exact, and share no code with the functions under test.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def exact_shuffled(epsilon: float, num_reports: int, delta: float) -> Any:
     ("epsilon", "crowd", "delta"),
     [(1e-4, 30, 1e-6), (1e-12, 5, 1e-15), (1.0, 20, 1e-5), (3.0, 12, 1e-40), (1e-3, 10, 1e-9)],
 )
-def test_a_shuffled_weights_lower_bound_is_one(epsilon: float, crowd: int, delta: float) -> None:
+def test_a_shuffled_weights_lower_bound_is_below_the_truth(
+    epsilon: float, crowd: int, delta: float
+) -> None:
     event = BinaryRandomizedResponse(epsilon=epsilon, coordinates=1)
     line = shuffled_guarantees(event, 1, anonymity_set=crowd, chunk=1, delta=delta)[0]
     with mpmath.workdps(50):
@@ -118,7 +120,9 @@ def test_both_ends_of_signs_are_reached(sigma: float) -> None:
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0])
 @pytest.mark.parametrize("clip", [10.0, 10.0 * (1 + 1e-6), 11.0, 1000.0])
-def test_a_clip_that_binds_hardly_is_no_free_vector(clip: float, epsilon: float, bits: Any) -> None:
+def test_a_clip_that_hardly_binds_is_not_treated_as_none(
+    clip: float, epsilon: float, bits: Any
+) -> None:
     mechanism = TwoPointL1(epsilon, clip, bits)
     ends = [mechanism.bound(end * np.ones(10)) for end in (1, -1)]
     with mpmath.workdps(50):

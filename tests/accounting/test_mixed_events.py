@@ -1,4 +1,4 @@
-"""Statements and prices of mixed or nested events: no line is too small, and none is free."""
+"""Statements and prices of mixed or nested events: no line is too small, and no event is free."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_line_for_all_clients_counts_discrete_noise_where_one_of_them_adds_it(
         assert DISCRETE in mixed[0]["assumptions"]
 
 
-def test_a_line_for_all_clients_rests_on_what_any_of_them_needs() -> None:
+def test_a_line_for_all_clients_has_the_assumptions_of_each() -> None:
     ideal = PureReport(epsilon=3.0, idealised=True)
     worst = PureReport(epsilon=8.0)
     for line in of_unit(lines({1: {0: ideal, 1: worst}}), "client-run"):
@@ -87,7 +87,7 @@ def test_idealised_pure_noise_stays_idealised_beside_gaussian_noise() -> None:
         assert IDEALISED in line["assumptions"]
 
 
-def test_a_client_in_clear_leaves_no_epsilon_to_anyone_at_any_delta() -> None:
+def test_with_a_client_in_clear_nobody_has_an_epsilon_at_any_delta() -> None:
     for delta in (0.0, 1e-5):
         for events in (
             (CLEAR, BITS),
@@ -104,10 +104,10 @@ def test_gaussian_noise_among_pure_reports_has_no_line_at_delta_zero() -> None:
         assert {x["kind"] for x in of_unit(lines(releases, 0.0), "client-run")} == {"none"}
 
 
-# Events that hold others
+# Events that contain other events
 
 
-def test_what_is_drawn_once_and_what_is_drawn_anew_both_count() -> None:
+def test_events_drawn_once_and_drawn_anew_both_count() -> None:
     once = Memoized(drawn=PureReport(epsilon=2.0), identity="features")
     other = Memoized(drawn=PureReport(epsilon=3.0), identity="labels")
     fresh = PureReport(epsilon=2.0)
@@ -118,7 +118,7 @@ def test_what_is_drawn_once_and_what_is_drawn_anew_both_count() -> None:
     assert "the client takes part in at most 5 rounds" in pure["assumptions"]
 
 
-def test_what_is_drawn_once_costs_alone_what_was_drawn() -> None:
+def test_an_event_drawn_once_alone_costs_what_was_drawn() -> None:
     once = Memoized(drawn=PureReport(epsilon=2.0), identity="features")
     assert cost(once, "pure") == cost(PureReport(epsilon=2.0), "pure") == 2.0
 
@@ -131,14 +131,14 @@ def test_what_is_drawn_once_costs_alone_what_was_drawn() -> None:
         SampledClientsGaussian(noise_multiplier=1.0, sample_size=5, population=10),
     ],
 )
-def test_a_nesting_that_means_nothing_raises_and_is_never_free(event: Event) -> None:
+def test_a_meaningless_nesting_raises_and_is_never_free(event: Event) -> None:
     with pytest.raises(ConfigError):
         lines({1: {0: event}})
 
 
-def test_a_budget_looks_into_events_for_kinds_that_it_does_not_know() -> None:
+def test_a_budget_finds_unknown_kinds_inside_events() -> None:
     class Weaker(PureReport):
-        """Epsilon means something else here."""
+        """An event whose epsilon has another meaning."""
 
     hidden = Weaker(epsilon=1e-3)
     for event in (
@@ -160,7 +160,7 @@ def test_a_ledgers_record_gives_every_event_back() -> None:
         assert from_record(json.loads(json.dumps(to_record(event)))) == event
 
 
-def test_the_downlinks_line_says_nothing_for_the_server() -> None:
+def test_the_downlinks_line_does_not_cover_the_server() -> None:
     downlink = SampledClientsGaussian(noise_multiplier=2.0, sample_size=5, population=10)
     found = lines({r: {0: CLEAR, DOWNLINK: downlink} for r in (1, 2)})
     assert {x["kind"] for x in found if x["adversary"] == "server"} == {"none"}

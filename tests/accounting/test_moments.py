@@ -36,7 +36,7 @@ def by_integrals(s: float, q: float, releases: int, delta: float) -> float:
         )
 
 
-def test_the_paper_s_example() -> None:
+def test_the_papers_example() -> None:
     """Abadi et al. 2016, section 3.2: q 0.01, sigma 4, delta 1e-5, 10,000 steps give 1.26."""
     assert moments_epsilon(4.0, 0.01, 10_000, 1e-5) == pytest.approx(1.26, abs=0.005)
 
@@ -49,7 +49,7 @@ def test_the_closed_form_against_integrals(s: float, q: float, releases: int, de
     assert moments_epsilon(s, q, releases, delta) == pytest.approx(expected, rel=1e-9)
 
 
-def test_without_sampling_it_is_the_plain_gaussian_s() -> None:
+def test_without_sampling_the_moments_are_those_of_the_plain_gaussian() -> None:
     """At rate 1 the moment of order l is l (l + 1)/(2 s^2)."""
     expected = min(3 * (order + 1) / 8 + math.log(1e5) / order for order in range(1, 33))
     assert moments_epsilon(2.0, 1.0, 3, 1e-5) == pytest.approx(expected, rel=1e-12)

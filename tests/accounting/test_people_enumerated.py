@@ -1,4 +1,4 @@
-"""What one person costs, against all neighbours in small cases and another accountant."""
+"""The cost of one person, against all neighbours in small cases and another accountant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DELTA = 1e-5
 
 
 def ball(norm: int, size: int) -> Vectors:
-    """Return all integer vectors of at most this norm: the data that one person may have."""
+    """Return all integer vectors up to this norm: all data that one person may have."""
     reach = range(-norm, norm + 1)
     found = [v for v in itertools.product(reach, repeat=size) if sum(x * x for x in v) <= norm**2]
     return np.array(found)
@@ -40,7 +40,7 @@ def coarse(sums: Vectors, step: int) -> Vectors:
 def farthest(norm: int, size: int, step: int) -> float:
     """Return the largest distance between the rounded sums of two neighbours.
 
-    Only the remainder of other people's sum by the step matters: all remainders are tried.
+    Other people's sum matters only modulo the step, so all remainders are tried.
     """
     people = ball(norm, size)
     found = 0.0
@@ -63,7 +63,8 @@ def test_no_neighbours_are_further_apart_than_proven(size: int, step: int) -> No
 
 
 def test_the_root_of_the_size_is_needed() -> None:
-    # Without it the bound would be exceeded: one person alone moves no sum by half a step.
+    # Without it the bound would be exceeded: rounding moves a sum further than the person's vector
+    # does.
     assert farthest(1, 1, 8) == 1.0 > 2 / 8
     assert farthest(1, 2, 8) == math.sqrt(2)
     assert farthest(4, 1, 3) == 3.0 > 8 / 3
@@ -95,7 +96,7 @@ SHIFTS = [
 
 
 @pytest.mark.parametrize("variance", [1.0, 6.25])
-def test_all_neighbours_in_two_dimensions_keep_zcdp(variance: float) -> None:
+def test_all_neighbours_in_two_dimensions_satisfy_zcdp(variance: float) -> None:
     rho = 25 / (2 * variance)
     worst = 0.0
     for shift in SHIFTS:
@@ -109,7 +110,7 @@ def test_all_neighbours_in_two_dimensions_keep_zcdp(variance: float) -> None:
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
-def test_all_neighbours_in_two_dimensions_keep_what_is_printed(delta: float) -> None:
+def test_all_neighbours_in_two_dimensions_satisfy_the_printed_figure(delta: float) -> None:
     share = GaussianShare(squared_distance=25, variance=64)
     (line,) = local_guarantees(Counter({share: 1}), "person", delta)
     assert line.epsilon is not None
@@ -118,7 +119,7 @@ def test_all_neighbours_in_two_dimensions_keep_what_is_printed(delta: float) -> 
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_steps_of_all_neighbours_on_a_line_keep_what_is_printed(steps: int) -> None:
+def test_several_steps_of_all_neighbours_on_a_line_satisfy_the_printed_figure(steps: int) -> None:
     # A person's whole number is within 4, and the step is 2. If the second step's sums depend on
     # the first release, its shift may be any of these, and the largest is the worst.
     shifts = {
@@ -137,7 +138,7 @@ def test_steps_of_all_neighbours_on_a_line_keep_what_is_printed(steps: int) -> N
 
 
 def by_dp_accounting(variance: float, shift: int, times: int) -> tuple[float, float]:
-    """Return two epsilons around the true one, from a library that does not use our proofs."""
+    """Return bounds on the true epsilon from a library that does not use our proofs."""
     below, above = (
         privacy_loss_distribution.from_discrete_gaussian_mechanism(
             math.sqrt(variance),
@@ -176,7 +177,7 @@ def printed(adversary: Adversary, sites: int) -> float:
 
 @pytest.mark.parametrize("sites", [1, 3])
 def test_another_accountant_agrees(sites: int) -> None:
-    # For shares, use the law of a single discrete Gaussian with their total variance.
+    # Shares are counted as a single discrete Gaussian with their total variance.
     of_all = (SITES - 1) * VARIANCE
     for adversary, (below, above) in {
         "server": by_dp_accounting(VARIANCE, DISTANCE, sites * STEPS),
@@ -187,11 +188,11 @@ def test_another_accountant_agrees(sites: int) -> None:
 
 
 def test_several_sites_cost_less_than_group_privacy() -> None:
-    # (epsilon, delta) of one site gives m epsilon, at a larger delta than this one.
+    # Group privacy gives m times the epsilon of one site, at a larger delta than here.
     assert printed("server", 3) < 3 * printed("server", 1)
 
 
-def test_a_ledger_charges_a_person_the_zcdp_that_a_step_has() -> None:
+def test_a_ledger_charges_a_person_the_zcdp_of_a_step() -> None:
     share = GaussianShare(squared_distance=25, variance=64)
     event = PerPerson(person=share, client=CLEAR)
     for part in PARTS:

@@ -1,4 +1,4 @@
-"""What a line for a person covers: rows at one site, and at several."""
+"""Lines for a person who has rows at one site or at several."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_in_one_sum_the_squared_distance_grows_with_the_square(sites: int) -> No
     assert (pure["kind"], pure["epsilon"]) == ("pure", 2.0 * sites * ROUNDS)
 
 
-def test_noise_where_only_zcdp_is_known_has_the_square_of_the_sites() -> None:
+def test_noise_with_zcdp_only_costs_the_square_of_the_sites() -> None:
     # With a pure report, only zCDP composes: rho is 0.045 and 0.02 for a person at a site.
     def mixed(sites: int, adversary: Adversary) -> float:
         who = DOWNLINK if adversary == "downlink" else 0
@@ -127,13 +127,13 @@ def test_noise_where_only_zcdp_is_known_has_the_square_of_the_sites() -> None:
     assert mixed(3, "downlink") == pytest.approx(by_rho(9 * 0.065), rel=1e-9)
 
 
-def test_what_each_site_draws_once_is_drawn_at_every_site() -> None:
+def test_an_event_drawn_once_is_drawn_at_every_site() -> None:
     once = Memoized(drawn=PureReport(epsilon=1.0), identity="bits")
     pure, _ = lines_of(of_people(once), "server", 3)
     assert pure["epsilon"] == 3.0  # for any number of rounds
 
 
-def test_sites_that_released_different_things_are_all_taken_to_have_the_most() -> None:
+def test_sites_with_different_releases_are_all_counted_as_the_worst() -> None:
     one, other = of_people(PureReport(epsilon=1.0)), of_people(PureReport(epsilon=5.0))
     found = statement(
         released({1: {0: one, 1: one}, 2: {0: one, 1: other}}),
@@ -144,7 +144,7 @@ def test_sites_that_released_different_things_are_all_taken_to_have_the_most() -
     assert line["lower"] is None
 
 
-def test_samples_of_people_gain_nothing_where_a_person_is_in_one_sum_several_times() -> None:
+def test_sampling_gains_nothing_if_a_person_is_in_one_sum_several_times() -> None:
     steps = SampledGaussian(noise_multiplier=4.0, sampling_rate=0.1, steps=2)
     times = Counter({steps: ROUNDS})
     for sites in (1, 2):
@@ -154,7 +154,7 @@ def test_samples_of_people_gain_nothing_where_a_person_is_in_one_sum_several_tim
     (line,) = lines_of(of_people(steps), "downlink", 1)
     assert line["epsilon"] == sampled_guarantee(times, "person", "server", DELTA).epsilon
     (line,) = lines_of(of_people(steps), "downlink", 2)
-    # Two vectors of norm 1 are replaced in every step: mu is 2 2/4.
+    # Two vectors of norm 1 are replaced in every step, so mu is 2 * 2/4.
     mu = math.sqrt(2 * ROUNDS) * 2 * 2 / 4.0
     assert line["epsilon"] == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-3)
     assert line["epsilon"] >= gaussian_epsilon(mu, DELTA)
@@ -164,7 +164,7 @@ def test_samples_of_people_gain_nothing_where_a_person_is_in_one_sum_several_tim
     )
 
 
-def test_a_row_and_a_client_are_at_one_site_whatever_is_said_of_people() -> None:
+def test_rows_and_clients_are_at_one_site_whatever_is_said_about_people() -> None:
     for event in (
         PerRecord(record=SHARE, client=CLEAR),
         SHARE,
@@ -185,13 +185,13 @@ def test_a_claim_for_a_person_has_a_line_that_counts_the_sites() -> None:
         assert pure["neighbours"] == "replace-person"
 
 
-def test_what_is_sent_in_clear_stays_so_at_any_number_of_sites() -> None:
+def test_data_in_clear_stay_in_clear_at_any_number_of_sites() -> None:
     for adversary in ("server", "downlink"):
         (line,) = lines_of(of_people(InClear(what="weights")), adversary, 3)
         assert line["kind"] == "none"
 
 
-def test_a_search_is_told_what_the_statement_says() -> None:
+def test_calibration_uses_the_figure_of_the_statement() -> None:
     releases = released({1: dict.fromkeys(range(SITES), of_people(SHARE))})
     for sites in (1, 4):
         whole = statement(releases, claim=None, shuffler=None, delta=DELTA, persons_at_sites=sites)
@@ -200,6 +200,6 @@ def test_a_search_is_told_what_the_statement_says() -> None:
     assert server_lines(released({1: {0: SHARE}}), "person", DELTA) is None
 
 
-def test_a_sum_of_bits_says_nothing_of_several_clients_at_once() -> None:
+def test_a_sum_of_bits_does_not_cover_several_clients_at_once() -> None:
     with pytest.raises(ConfigError, match="a sum of bits"):
         summing_guarantees(Counter({BITS: 1}), summands=9, untrusted=1, delta=DELTA, shift=2)

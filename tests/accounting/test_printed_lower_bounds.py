@@ -41,7 +41,9 @@ def test_lower_bound_of_one_report_in_a_large_crowd() -> None:
     printed, larger = lower(n), lower(n + 1)
     assert printed is not None
     assert larger is not None
-    assert printed * 0.999 < larger < printed  # above 10,000, for inputs close to the worst
+    assert (
+        printed * 0.999 < larger < printed
+    )  # above 10,000 clients, the inputs are only close to the worst
     p = 1 / (1 + math.exp(-epsilon))
     edges = np.linspace(0, n, 17).astype(int)
 
@@ -61,12 +63,12 @@ def test_lower_bound_of_one_report_in_a_large_crowd() -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("bits", "epsilon"), [(64, 1.0), (64, 32.0), (32, 1e-6), (32, 10.0)])
-def test_lower_bound_of_one_weight_is_what_the_integers_give(bits: Any, epsilon: float) -> None:
+def test_lower_bound_of_one_weight_is_that_of_the_integers(bits: Any, epsilon: float) -> None:
     made = planned(rounds=1, epsilon=epsilon, integer_bits=bits)
     least = TwoPoint(epsilon, bits).threshold_min
     realised = mp.log(mp.mpf(2**bits - least) / least)
     lower = mp.mpf(line(made, "weight", "server", "pure")["lower"] or 0)
-    assert lower <= realised * (1 + mp.mpf(10) ** -12)  # far finer than any reader needs
+    assert lower <= realised * (1 + mp.mpf(10) ** -12)  # far more precise than a reader needs
 
 
 def test_lower_bound_of_one_weight_under_an_l1_clip() -> None:

@@ -1,4 +1,4 @@
-"""The event of independent pure coordinates: its record, its cost, and what it guarantees."""
+"""The event of independent pure coordinates: its record, its cost, and its guarantees."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_record_reads_back_as_an_equal_event() -> None:
      ((1.0, 0),), ((1.0, 1.5),), ((1.0, True),), ((1.0, 1), (1.0, 2)), 5, None, "ab", (("x", 1),)],
     ids=repr,
 )  # fmt: skip
-def test_what_is_no_list_of_groups_is_refused(groups: Any) -> None:
+def test_a_bad_list_of_groups_is_refused(groups: Any) -> None:
     with pytest.raises(ConfigError):
         PureCoordinates(groups=groups)
     with pytest.raises(ConfigError):
@@ -91,7 +91,7 @@ def test_one_group_composes_as_bits_do_but_not_exactly() -> None:
     assert "upper bound" in found.method
 
 
-def test_it_mixes_with_other_events() -> None:
+def test_pure_coordinates_mix_with_other_events() -> None:
     bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=4)
     pure, _ = local_guarantees(Counter({EVENT: 1, bits: 1}), "client-run", 1e-5)
     assert pure.epsilon == 13.0

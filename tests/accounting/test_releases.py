@@ -1,4 +1,4 @@
-"""Releases that are never expanded, against the tables that they represent."""
+"""Compact releases against the tables that they represent."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def seen(table: Table, neighbours: str) -> Table:
 
 @settings(deadline=None)
 @given(table=tables, other=tables, round=st.integers(0, 13))
-def test_all_that_a_statement_asks_agrees_with_the_table(
+def test_every_query_of_a_statement_agrees_with_the_table(
     table: Table, other: Table, round: int
 ) -> None:
     releases = released(table)
@@ -150,7 +150,7 @@ def words_of(rounds: list[int]) -> dict[int, Any]:
 
 
 @given(st.lists(st.sampled_from([1, 3, 2**31, 2**32, 2**70 + 5, 2**64 - 1]), min_size=1))
-def test_alike_clients_are_one_block(rounds: list[int]) -> None:
+def test_clients_with_the_same_history_are_one_block(rounds: list[int]) -> None:
     clients = np.arange(len(rounds)) * 3
     blocks = blocks_of(clients, words_of(rounds))
     assert sorted(bits for _, bits in blocks) == sorted(set(rounds))
@@ -158,7 +158,7 @@ def test_alike_clients_are_one_block(rounds: list[int]) -> None:
         assert [c for c, r in zip(clients, rounds, strict=True) if r == bits] == members.tolist()
 
 
-def test_clients_of_which_hardly_two_are_alike_are_put_together_by_round() -> None:
+def test_clients_with_mostly_different_histories_are_grouped_by_round() -> None:
     generator = np.random.default_rng(5)
     there = generator.random((3000, 20)) < 0.4
     there[:, 0] = True
@@ -177,7 +177,7 @@ def test_clients_of_which_hardly_two_are_alike_are_put_together_by_round() -> No
     assert most == {ONE: there.sum(1).max()}
 
 
-def test_a_client_that_no_group_has_cannot_take_part() -> None:
+def test_a_client_in_no_group_cannot_take_part() -> None:
     for chosen in ([5], [-1], [2, 9], [1, 1]):
         with pytest.raises((AssertionError, IndexError)):
             ReleaseHistory.planned({ONE: range(3)}, {1: chosen})
@@ -195,14 +195,14 @@ def test_messages_without_data_are_no_releases() -> None:
             found = statement(alone, claim=None, shuffler=shuffler, delta=delta)
             lines = [(x["unit"], x["kind"], x["epsilon"], x["delta"]) for x in found["guarantees"]]
             assert lines == [("client-round", "pure", 0.0, 0.0), ("client-run", "pure", 0.0, 0.0)]
-    # Even if a client's input is in clear, nothing may depend on a single record.
+    # Even if a client's input is sent in clear, it need not depend on a single record.
     mixed = statement(released({1: {0: FREE}}), claim=None, shuffler=None, delta=1e-5)
     kinds = {line["unit"]: line["kind"] for line in mixed["guarantees"]}
     assert kinds == {"record": "pure", "client-round": "none", "client-run": "none"}
 
 
 @pytest.mark.parametrize("crowd", [None, 1000])
-def test_a_million_clients_are_a_moment(crowd: int | None) -> None:
+def test_a_million_clients_take_a_moment(crowd: int | None) -> None:
     event = BinaryRandomizedResponse(epsilon=1.0, coordinates=21_840)
     generator = np.random.default_rng(0)
     chosen = {

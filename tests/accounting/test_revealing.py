@@ -1,4 +1,4 @@
-"""Pure mechanisms that often reveal nothing, and several releases of one kind, composed."""
+"""Composition of pure mechanisms that often reveal nothing, and of several releases of one kind."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_few_uses_are_summed_over_all_outcomes(telling: float, count: int, delta
     assert exact * (1 - 1e-14) - 1e-15 <= found <= exact * (1 + 1e-9) + 1e-15
 
 
-def test_those_that_always_tell_are_two_valued() -> None:
+def test_mechanisms_that_always_reveal_are_two_valued() -> None:
     assert revealing_epsilon({(1.0, 1.0): 100}, 1e-5) == two_valued_epsilon(1.0, 100, 1e-5)
     mixed = two_valued_epsilon_mixed({0.5: 20, 2.0: 6}, 1e-3)
     assert revealing_epsilon({(0.5, 1.0): 20, (2.0, 1.0): 6}, 1e-3) == mixed
@@ -114,7 +114,7 @@ def test_bounds_stay_in_order_at_the_ends(epsilon: float, telling: float, delta:
         assert upper <= two_valued_epsilon(epsilon, count, delta)
 
 
-def test_bad_probabilities_of_telling_are_refused() -> None:
+def test_bad_revealing_probabilities_are_refused() -> None:
     for telling in (0.0, -0.5, 1.5, math.nan):
         with pytest.raises(ConfigError) as error:
             revealing_epsilon({(1.0, telling): 3}, 1e-5)
@@ -132,14 +132,14 @@ def test_bad_probabilities_of_telling_are_refused() -> None:
     ("mechanism", "epsilon", "round_cost", "before"),
     [("unary", 0.7, 130.5982, 222.3527), ("k_rr", 3.0, 1754.9061, 1883.9367)],
 )
-def test_categories_are_composed_at_their_own_losses(
+def test_categories_are_composed_with_their_own_losses(
     mechanism: str, epsilon: float, round_cost: float, before: float
 ) -> None:
     found = planned("quickstart", "client-round", mechanism=mechanism, epsilon=epsilon)
     line = found["approximate"]
     assert line["epsilon"] == pytest.approx(round_cost, abs=1e-4)
     assert two_valued_epsilon(epsilon, 650, 1e-5) == pytest.approx(before, abs=1e-4)
-    # The mechanism's own law, computed independently: the levels at both ends attain it.
+    # The mechanism's own law, computed independently; the levels at both ends attain the bound.
     own: KRR | Unary
     if mechanism == "k_rr":
         own = KRR(epsilon, 4)
@@ -171,7 +171,7 @@ def test_a_client_of_the_sound_ldpfl_pays_for_records_that_are_composed() -> Non
 # Several releases of one kind
 
 
-def test_several_cost_what_that_many_do() -> None:
+def test_several_releases_cost_what_that_many_single_ones_cost() -> None:
     event = SelfComposed(each=PureReport(epsilon=0.5), count=300)
     for times, unit in itertools.product((1, 3), ("client-round", "client-run")):
         many = local_guarantees(Counter({event: times}), unit, 1e-5)
@@ -187,7 +187,7 @@ def test_several_cost_what_that_many_do() -> None:
     assert cost(SelfComposed(each=GaussianReport(mu=1.0, rho=0.5), count=2), "zcdp") == 1.0
 
 
-def test_several_of_what_is_drawn_once_are_no_known_event() -> None:
+def test_several_releases_drawn_once_are_an_unknown_event() -> None:
     with pytest.raises(ConfigError, match="cannot be nested there"):
         SelfComposed(each=Memoized(drawn=PureReport(epsilon=1.0), identity="all"), count=2)
     clear = SelfComposed(each=InClear(what="labels"), count=2)
@@ -207,7 +207,7 @@ def test_whole_reports_mix_with_single_bits() -> None:
     Memoized(drawn=SelfComposed(each=IDEAL, count=3), identity="all"),
     PerRecord(record=PureReport(epsilon=0.1), client=IDEAL),
 ], ids=repr)  # fmt: skip
-def test_a_ledger_refuses_what_holds_an_idealised_event(event: Any, tmp_path: Path) -> None:
+def test_a_ledger_refuses_events_that_contain_an_idealised_one(event: Any, tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "ledger", Budget("pure", 1e6))
     with pytest.raises(PrivacyError, match="real numbers only"):
         release(ledger, "run", 0, event, lambda: pytest.fail("it was released"))

@@ -69,7 +69,7 @@ def test_clients_in_samples_of_a_trusted_server() -> None:
     assert {line["kind"] for line in above} == {"none"}
 
 
-def test_the_worst_off_client_is_stated() -> None:
+def test_the_statement_covers_the_worst_client() -> None:
     often = PerRecord(
         record=SampledGaussian(noise_multiplier=1.1, sampling_rate=0.05, steps=20), client=CLEAR
     )
@@ -90,7 +90,7 @@ def test_releases_of_several_kinds_are_composed() -> None:
     assert line.adversary == "downlink"
 
 
-def test_nothing_pure_is_proven() -> None:
+def test_no_pure_guarantee_is_proven() -> None:
     for history, unit in ((Counter({SGD: 2}), "record"), (Counter({ROUND: 2}), "client-round")):
         line = sampled_guarantee(history, unit, "downlink", 0.0)  # type: ignore[arg-type]
         assert (line.kind, line.epsilon, line.delta) == ("none", None, 0.0)
@@ -111,7 +111,7 @@ def test_nothing_pure_is_proven() -> None:
         ([Memoized(drawn=SGD, identity="all"), SGD], "record", "server"),
     ],
 )
-def test_what_no_accountant_knows_is_refused(
+def test_samples_that_no_accountant_covers_are_refused(
     events: list[Event], unit: Any, adversary: Any
 ) -> None:
     with pytest.raises(ConfigError) as error:

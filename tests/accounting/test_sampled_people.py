@@ -1,4 +1,4 @@
-"""Noisy sums over samples of people, against all neighbours of small cases and dp-accounting."""
+"""Noisy sums over samples of people, against all neighbours in small cases and dp-accounting."""
 
 from __future__ import annotations
 
@@ -80,20 +80,22 @@ def test_a_person_at_several_sites_is_in_as_many_samples() -> None:
 
 
 @pytest.mark.parametrize(("adversary", "shares"), [("downlink", 1), ("summing-server", SITES - 1)])
-def test_in_one_sum_samples_gain_nothing_for_her(adversary: Adversary, shares: int) -> None:
+def test_in_one_sum_sampling_gains_nothing_for_a_person_at_several_sites(
+    adversary: Adversary, shares: int
+) -> None:
     (line,) = lines_of(adversary, sites=2)
     mu = 2 * 2 * math.sqrt(900 / (shares * 2**10 - 16)) * math.sqrt(3 * ROUNDS)
     assert line["epsilon"] == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-6)
 
 
-def test_a_row_that_is_sampled_has_the_same_figure_and_says_what_is_secret() -> None:
+def test_a_sampled_row_has_the_same_figure_and_says_what_is_secret() -> None:
     (line,) = lines_of("summing-server", event=PerRecord(record=SHARE, client=CLEAR))
     assert (line["unit"], line["neighbours"]) == ("record", "replace-record")
     assert SECRET["record"] in line["assumptions"]
     assert line["epsilon"] == lines_of("summing-server")[0]["epsilon"]
 
 
-# All neighbours of small cases: integers, the grid, the discrete noise, and what others add
+# All neighbours in small cases: integers, the grid, the discrete noise, and other people's sums
 
 NORM, STEP, VARIANCE, RATE = 58, 5, 2**10, 0.3
 
@@ -137,7 +139,9 @@ def printed(steps: int, delta: float) -> float:
 
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize("delta", [1e-2, 1e-4])
-def test_no_neighbours_on_a_line_cost_more_than_is_printed(steps: int, delta: float) -> None:
+def test_no_neighbours_on_a_line_cost_more_than_the_printed_figure(
+    steps: int, delta: float
+) -> None:
     epsilon, reached = printed(steps, delta), 0.0
     for chosen in itertools.product(PAIRS if steps == 1 else EXTREMES, repeat=steps):
         reached = max(reached, excess(list(chosen), epsilon))
@@ -151,21 +155,23 @@ PAIRS = [
 EXTREMES = [(law(z, v), law(z, -v)) for z, v in itertools.product(range(STEP), (-NORM, NORM))]
 
 
-def test_what_a_missing_person_leaves_is_no_half_step() -> None:
-    """So a vector's length on the coarse grid includes the root of its size."""
+def test_a_missing_person_does_not_leave_half_a_step() -> None:
+    """So the length of a vector on the coarse grid includes the root of its dimension."""
     apart = max(abs(coarse(z + NORM) - coarse(z)) for z in range(STEP))
     assert NORM / STEP < apart <= NORM / STEP + 1
 
 
-def test_a_wrong_pair_would_be_found() -> None:
-    """With half the vector length (between two vectors of one person), the figure is exceeded."""
+def test_a_wrong_pair_would_be_noticed() -> None:
+    """With half the distance between two vectors of one person, the exact figure exceeds the
+    bound."""
     short = SampledShare(squared_distance=1, variance=VARIANCE, sampling_rate=RATE, steps=1)
     line = sampled_guarantee(Counter({short: 1}), "person", "server", 1e-4)
     assert excess([(law(0, NORM), law(0, -NORM))], line.epsilon or 0.0) > 1e-4
 
 
 def test_the_pair_is_that_of_a_continuous_gaussian_with_less_variance() -> None:
-    """The proof for discrete noise costs a little more than the continuous pair, and never less."""
+    """The bound proven for discrete noise is a little above the continuous pair, and never
+    below."""
     y = np.arange(-8, 8, 1e-3)
     s = math.sqrt(VARIANCE - 16) / 13
     normal = [np.exp(-((y * s - mean) ** 2) / (2 * s * s)) for mean in (0, 1, -1)]

@@ -46,7 +46,8 @@ def convolved(variance: float, shares: int) -> Law:
 def test_a_sum_of_shares_is_near_one_discrete_gaussian_by_the_proven_factor(
     variance: float, shares: int
 ) -> None:
-    """Shares are so small that floats show the difference: it exists, and is within the bound."""
+    """The shares are so small that floats show the difference from one discrete Gaussian: it is
+    within the bound."""
     law = convolved(variance, shares)
     whole = one_share(shares * variance, law.size // 2)
     middle = slice(law.size // 2 - 6, law.size // 2 + 7)
@@ -57,8 +58,8 @@ def test_a_sum_of_shares_is_near_one_discrete_gaussian_by_the_proven_factor(
         assert off > factor / 10
 
 
-def test_shares_as_small_as_they_may_be_are_near_it_beyond_all_floats() -> None:
-    """Two shares, with 700 digits; at that precision their masses beyond 700 steps are zero."""
+def test_the_smallest_shares_are_near_one_discrete_gaussian_beyond_float_precision() -> None:
+    """Computed for two shares with 700 digits, at which their masses beyond 700 steps are zero."""
     variance, reach = SHARE.variance, 700
     with mp.workdps(700):
         weight = {
@@ -94,7 +95,7 @@ def test_the_closed_form_bounds_the_exact_delta_of_sums(shares: int, shift: int)
             assert stated < 1.25 * exact
 
 
-def test_it_bounds_the_exact_delta_in_two_dimensions() -> None:
+def test_the_closed_form_bounds_the_exact_delta_in_two_dimensions() -> None:
     """Differences of (24, 7) steps have length 25, and the closed form holds in any direction."""
     law = convolved(64.0, 2)
     first, second = 24, 7
@@ -127,32 +128,32 @@ def test_the_mu_of_shares_is_rounded_up_and_falls_with_their_number() -> None:
 
 
 @pytest.mark.parametrize(("variance", "shares"), [(63, 1), (64, 0)])
-def test_what_is_not_proven_is_refused(variance: int, shares: int) -> None:
+def test_parameters_outside_the_proof_are_refused(variance: int, shares: int) -> None:
     with pytest.raises(ConfigError):
         shares_mu(1, variance, shares)
 
 
-def test_a_share_that_is_too_small_is_no_event() -> None:
+def test_too_small_a_share_is_not_an_event() -> None:
     with pytest.raises(ConfigError, match="variance = 63"):
         GaussianShare(squared_distance=1, variance=63)
     assert from_record(to_record(SHARE)) == SHARE
 
 
-# The lines
+# Lines of statements
 
 
-def test_alone_a_share_is_a_report_with_its_own_noise() -> None:
+def test_a_single_share_is_a_report_with_its_own_noise() -> None:
     (line,) = local_guarantees(Counter({SHARE: 9}), "client-run", 1e-5)
     mu = 3 * 60 / math.sqrt(48)
     assert line.epsilon is not None
     assert line.adversary == "server"
     assert DISCRETE in line.assumptions
     assert line.epsilon <= gaussian_epsilon(mu * (1 + 1e-12), 1e-5 * (1 - 1e-12)) * (1 + 1e-12)
-    # The discrete noise's own zCDP, of variance 64 instead of 48, may be smaller.
+    # The zCDP of discrete noise with variance 64 instead of 48 may be smaller.
     assert line.epsilon > gaussian_epsilon(3 * 60 / 8, 1e-5)
 
 
-def test_a_ledger_charges_a_share_by_itself() -> None:
+def test_a_ledger_charges_each_share_separately() -> None:
     assert cost(SHARE, "zcdp") == 3600 / 128
     assert cost(SHARE, "pure") == cost(SHARE, "gdp") == math.inf
 
@@ -171,7 +172,7 @@ def test_a_sum_is_protected_by_all_honest_shares() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-101])
-def test_there_is_no_line_where_none_is_proven(delta: float) -> None:
+def test_there_is_no_line_without_a_proof(delta: float) -> None:
     assert summing_guarantees(Counter({SHARE: 1}), summands=5, untrusted=0, delta=delta) == []
 
 

@@ -97,10 +97,10 @@ def test_one_report_in_forty_digits() -> None:
 @pytest.mark.slow
 def test_ten_thousand_reports() -> None:
     found = shuffled_one_epsilon(1.0, 10_000, 1e-5)
-    # Any inputs of the others give a lower bound; the clone pair gives an upper bound.
+    # Any inputs of the other clients give a lower bound; the clone pair gives an upper bound.
     assert _Pair(1.0, 5000, 4999, 60.0).epsilon(1e-5) <= found
     assert found <= clone_losses(1.0, 10_000, 60.0).epsilon(1e-5)
-    assert shuffled_one_epsilon(1.0, 10_001, 1e-5) >= found * 0.999  # the bound used from there on
+    assert shuffled_one_epsilon(1.0, 10_001, 1e-5) >= found * 0.999  # the bound used from 10,001 on
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_known_compositions(
 
 
 @pytest.mark.slow
-def test_a_hundred_million() -> None:
+def test_a_hundred_million_clients() -> None:
     lower = shuffled_composed_lower(0.1, 1000, 10**8, 1e-5)
     upper = shuffled_composed_upper(0.1, 1000, 10**8, 1e-5)
     assert lower < upper < 1.2 * lower
@@ -162,7 +162,7 @@ def test_the_clone_pair_against_all_its_outcomes(n: int, two_valued: bool) -> No
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 2.0, 20.0])
-def test_the_losses_of_clones_are_the_definition(epsilon: float) -> None:
+def test_the_losses_of_clones_follow_the_definition(epsilon: float) -> None:
     p = truthful(epsilon)
     laws = clone_pair(p, 6, 2 * (1 - p))
     exact = sorted(
@@ -179,7 +179,7 @@ def test_the_losses_of_clones_are_the_definition(epsilon: float) -> None:
 
 @pytest.mark.slow
 def test_fewer_listed_clones_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    # For such a small delta the outcomes are listed, however many they are.
+    # For such a small delta all outcomes are listed, however many there are.
     full = clones_epsilon(1.0, 20_000, 1e-240)
     monkeypatch.setattr("fedldp.accounting.numerics.shuffle._MOST_OUTCOMES", 200_000)
     fewer = clones_epsilon(1.0, 20_000, 1e-240)
@@ -268,7 +268,7 @@ def test_parts_compose_as_their_sum() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 2.0, 20.0])
-def test_end_losses_are_the_definition(epsilon: float) -> None:
+def test_end_losses_follow_the_definition(epsilon: float) -> None:
     first, second = shuffled_pair(truthful(epsilon), 0, 8)
     for flipped, (p, q) in ((False, (first, second)), (True, (second, first))):
         losses = end_losses(epsilon, 9, 740.0, flipped)
@@ -295,7 +295,7 @@ def test_bad_arguments_are_refused() -> None:
         one_line(error, named, "give")
 
 
-def test_of_one_report_next_to_no_delta_leaves_the_pure_epsilon() -> None:
+def test_a_tiny_delta_leaves_the_pure_epsilon_of_one_report() -> None:
     """Alone, delta(e) = p (1 - e^(e - eps0)): the largest loss must be rounded up too."""
     epsilon, delta = 2.2689978826147112, 4.375e-17
     bound = shuffled_composed_upper(epsilon, 1, 1, delta)
@@ -304,8 +304,8 @@ def test_of_one_report_next_to_no_delta_leaves_the_pure_epsilon() -> None:
         assert truth <= delta
 
 
-def test_next_to_no_epsilon_no_digits_are_lost() -> None:
-    """Against a separate computation in 60 digits: a difference of two halves would lose most."""
+def test_no_digits_are_lost_at_a_tiny_epsilon() -> None:
+    """Checked in 60 digits; subtracting two numbers near one half would lose most digits."""
     assert clones_delta(2.4294826176028067e-12, 6, 2.186534355842526e-12) >= 3.796066e-15
     assert clones_delta(7.7e-9, 2, 0.0) >= 1.92500001482e-09
     assert shuffled_composed_upper(5.582225596311789e-06, 2, 1, 3.81e-48) >= 5.582225596311e-06

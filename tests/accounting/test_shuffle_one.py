@@ -26,7 +26,7 @@ from fedldp.accounting.numerics.shuffle_one import (
 
 
 def one_epsilon(epsilon: float, high: int, low: int, delta: float) -> float:
-    """Return the epsilon by definition: the law of the number of ones, and the best set."""
+    """Return the epsilon by its definition, from the law of the number of ones and the best set."""
     p = 1 / (1 + math.exp(-epsilon))
     others = np.convolve(
         binom.pmf(np.arange(high + 1), high, p), binom.pmf(np.arange(low + 1), low, 1 - p)
@@ -73,7 +73,7 @@ def test_masses_and_tails_of_a_sum_of_binomials(parts: list[tuple[int, float]]) 
 
 
 @pytest.mark.parametrize(("parts", "exponent"), [([(4000, 0.3), (900, 0.7)], 40.0)])
-def test_what_a_sum_of_binomials_lacks_is_within_its_bound(
+def test_the_missing_mass_of_a_sum_of_binomials_is_within_its_bound(
     parts: list[tuple[int, float]], exponent: float
 ) -> None:
     found = SumOfBinomials([(count, p, 1 - p) for count, p in parts], exponent)
@@ -97,11 +97,11 @@ def test_a_block_bounds_every_one_of_its_inputs(epsilon: float, delta: float) ->
         coins += block.given_up > 0
         bound = block.epsilon(delta - block.given_up)
         assert bound >= max(single[first : last + 1]) * (1 - 1e-10)
-    assert coins or epsilon > 1  # otherwise few participants send one
+    assert coins or epsilon > 1  # otherwise few participants send a one
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 6.0])
-def test_pairs_with_coins_are_the_definition(epsilon: float) -> None:
+def test_pairs_with_coins_follow_the_definition(epsilon: float) -> None:
     p = float(truthful(epsilon))
     for high, low, coins in ((0, 0, 3), (4, 2, 5), (1, 7, 0)):
         others = sum_law([(high, p), (low, 1 - p), (coins, 0.5)])

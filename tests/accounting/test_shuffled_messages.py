@@ -42,7 +42,7 @@ def test_the_contour_integral_knows_the_composition_of_gaussians() -> None:
         assert contour_delta(first, second, 50, at) == pytest.approx(known, rel=1e-8)
 
 
-# The figures, each with the one reached by the clones of any randomiser
+# The figures, each with the figure of the clones of any randomiser
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_no_inputs_of_few_chunks_are_worse_than_the_pair(
 def test_inputs_that_agree_in_some_bits_are_hidden_better(
     epsilon: float, chunk: int, agreeing: int
 ) -> None:
-    # The step of the proof: p A + (1 - p) B at the smaller epsilon, with fewer clones
+    # The step of the proof: p A + (1 - p) B at the smaller epsilon and with fewer clones
     n, large = 6, math.exp(chunk * epsilon)
     small = math.exp(agreeing * epsilon)
     first, second = clone_arrays((chunk - agreeing) * epsilon, n, 2 / (large + small))
@@ -162,9 +162,7 @@ def test_inputs_that_agree_in_some_bits_are_hidden_better(
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("chunk", [2, 3, 7, 650])
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 2.0])
-def test_chunks_lie_between_single_bits_and_what_is_not_shuffled(
-    epsilon: float, chunk: int
-) -> None:
+def test_chunks_lie_between_single_bits_and_unshuffled_reports(epsilon: float, chunk: int) -> None:
     line = of_run(BinaryRandomizedResponse(epsilon=epsilon, coordinates=650), 4, 100, chunk)
     assert line.epsilon is not None
     assert line.lower is not None

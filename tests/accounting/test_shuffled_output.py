@@ -64,11 +64,11 @@ def has_shuffled(made: Plan) -> bool:
         {"delay_seconds": 1e-6, "compute_seconds": 1e9},
     ],
 )
-def test_order_and_time_of_arrival_do_not_tell_whose_a_message_is(settings: Any) -> None:
+def test_order_and_time_of_arrival_do_not_reveal_a_messages_sender(settings: Any) -> None:
     made = planned(rounds=1, epsilon=20.0, **settings)
     if not has_shuffled(made):
         return
-    # Client 0 has weights of 1 and all others of -1, so a bit reveals whose it is.
+    # Client 0 has weights of 1 and all others have -1, so a bit reveals its sender.
     values = -np.ones((100, SIZE))
     values[0] = 1.0
     first: list[bool] = []
@@ -93,7 +93,7 @@ def test_budgets_that_the_shuffler_keeps_apart_do_not_hide_each_other() -> None:
     sizes = [len(b.positions) / SIZE for b in shuffled(made, np.zeros((100, SIZE)))]
     if min(sizes) > 1:
         return
-    # Alone in its group, a client's report is exposed: the guarantee is the local one.
+    # A client that is alone in its group is not hidden: its guarantee is the local one.
     epsilon = event_of(made, 99).epsilon
     for unit in ("client-round", "client-run"):
         printed = line(made, unit, "shuffled-server", "approximate")["epsilon"]

@@ -1,4 +1,4 @@
-"""Statements about reports that are one category each and are shuffled as a whole."""
+"""Statements about reports of one category each, shuffled as whole reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "privacy" / "proofs_shuffled_reports
 def made(
     participants: dict[int, Any], *, clients: int = 100, untrusted: int = 0, delta: float = 1e-5
 ) -> list[dict[str, Any]]:
-    """Return the lines of a run whose clients release ``EVENT`` in each round they take part in."""
+    """Return the lines of a run whose clients release ``EVENT`` in each of their rounds."""
     released = ReleaseHistory.planned({EVENT: range(clients)}, participants)
     path = ShufflerInPath(chunk=1, untrusted_clients=untrusted, prediction_error=0.0)
     found: list[dict[str, Any]] = statement(released, claim=None, shuffler=path, delta=delta)[
@@ -51,7 +51,7 @@ def test_a_round_and_a_run_have_the_figures_of_the_blanket() -> None:
         assert line["stated_by"] == "fedldp"
 
 
-def test_a_line_says_all_that_it_rests_on() -> None:
+def test_a_line_states_all_its_assumptions() -> None:
     run = shuffled(made({1: None, 2: None}, untrusted=5))["client-run"]["assumptions"]
     text = "; ".join(run)
     assert "95 honest reports in every round, each one of 4 categories, of which 1 have" in text
@@ -62,7 +62,7 @@ def test_a_line_says_all_that_it_rests_on() -> None:
     assert "the client takes part in at most 2 rounds" in run
 
 
-def test_who_answers_once_is_hidden_by_its_own_round_alone() -> None:
+def test_a_client_that_answers_once_is_hidden_by_its_own_round_alone() -> None:
     once = {1: range(40), 2: range(40, 70), 3: range(70, 100)}
     found = shuffled(made(once))
     assert found["client-run"]["epsilon"] == blanket_epsilon(SUBSET, 30, 1e-5)
@@ -70,7 +70,7 @@ def test_who_answers_once_is_hidden_by_its_own_round_alone() -> None:
     assert "30 honest reports" in " ".join(found["client-run"]["assumptions"])
 
 
-def test_nobody_else_hides_nothing() -> None:
+def test_without_other_clients_nothing_is_hidden() -> None:
     alone = shuffled(made({1: None}, clients=1))["client-round"]
     assert alone["epsilon"] <= SUBSET.epsilon
     assert alone["epsilon"] == pytest.approx(SUBSET.epsilon, rel=1e-4)
@@ -87,7 +87,7 @@ def test_the_lines_without_the_shuffler_are_those_of_a_pure_report() -> None:
         assert cost(EVENT, kind) == cost(pure, kind)
 
 
-def test_it_is_kept_under_its_name_and_read_back() -> None:
+def test_the_event_is_kept_under_its_name_and_read_back() -> None:
     large = SubsetResponse(high=2**64 - 1, low=2**53 + 1, closest=2, categories=4)
     assert to_record(large) == {
         "event": "SubsetResponse", "high": 2**64 - 1, "low": 2**53 + 1, "closest": 2,

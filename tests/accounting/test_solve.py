@@ -1,4 +1,4 @@
-"""The answer always meets its target, as close as requested; slow functions get few calls."""
+"""The solution meets its target as closely as requested, and slow functions get few calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROUGH: list[tuple[Function, float, float, float]] = [
 
 @pytest.mark.parametrize("precision", [1e-4, 1e-10])
 @pytest.mark.parametrize("case", SMOOTH + ROUGH)
-def test_it_meets_its_target_as_nearly_as_asked(
+def test_the_solution_meets_its_target_as_closely_as_requested(
     case: tuple[Function, float, float, float], precision: float
 ) -> None:
     function, target, start, end = case
@@ -56,7 +56,7 @@ def test_a_slow_smooth_function_is_evaluated_a_few_times(
     assert len(calls) <= 25
 
 
-def test_the_end_is_taken_where_it_meets_the_target_and_the_impossible_is_refused() -> None:
+def test_an_end_that_meets_the_target_is_taken_and_an_impossible_target_is_refused() -> None:
     assert solve(lambda x: x, 3.0, 0.0, 2.0, 1e-10) == 2.0
     with pytest.raises(ConfigError, match="the least value is 1; give a larger target"):
         solve(lambda x: x, 0.5, 1.0, 2.0, 1e-10)

@@ -1,7 +1,7 @@
 """Powers computed in stages, against exact sums and against a single grid.
 
 The exact answers come from ``two_valued_epsilon``, which has its own tests, or from sums over all
-numbers of three outcomes.
+counts of three outcomes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_stages_enclose_the_exact_answer(epsilon: float, count: int, delta: floa
 def test_parts_of_different_counts_enclose_the_exact_answer(delta: float) -> None:
     counts = {1.0: 701, 0.5: 300, 0.1: 5000, 3.0: 3}
     parts = [(two_valued_losses(epsilon, 1), count) for epsilon, count in counts.items()]
-    # The bits of each epsilon composed exactly, and their sums on a single grid.
+    # The bits of each epsilon are composed exactly, and their sums on a single grid.
     wholes = [(two_valued_losses(epsilon, count), 1) for epsilon, count in counts.items()]
     assert compose_lower(parts, delta) <= two_valued_epsilon_mixed(counts, delta)
     assert compose_lower(wholes, delta) <= compose_upper(parts, delta)
@@ -55,7 +55,7 @@ def test_parts_of_different_counts_enclose_the_exact_answer(delta: float) -> Non
 def three_outcomes(
     log_masses: NDArray[np.float64], losses: NDArray[np.float64], count: int, delta: float
 ) -> float:
-    """Return epsilon by enumerating all numbers of outcomes, in the order of their losses."""
+    """Return epsilon by enumerating all counts of outcomes, in the order of their losses."""
     first, second = np.meshgrid(np.arange(count + 1), np.arange(count + 1))
     first, second = (numbers[first + second <= count] for numbers in (first, second))
     numbers = np.stack([first, second, count - first - second])
@@ -77,7 +77,7 @@ def three_outcomes(
     st.integers(2, 300),
     st.floats(-8, -1).map(lambda exponent: 10.0**exponent),
 )
-def test_three_outcomes_in_any_number(
+def test_any_counts_of_three_outcomes(
     log_p: tuple[float, ...], gaps: tuple[float, ...], scale: float, count: int, delta: float
 ) -> None:
     log_q = np.array(log_p) - scale * np.array(gaps)

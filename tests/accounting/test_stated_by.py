@@ -1,4 +1,4 @@
-"""Whose word the lines of a statement rest on; statements of earlier versions can be read."""
+"""Lines of a statement say on whose word they rely; statements of earlier versions can be read."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def stated(event: Any = None, *own: str) -> dict[str, Any]:
 
 
 def before(privacy: dict[str, Any]) -> dict[str, Any]:
-    """Return a statement as it was written before these keys existed."""
+    """Return a statement as versions without these keys wrote it."""
     lines = [{k: v for k, v in li.items() if k != "stated_by"} for li in privacy["guarantees"]]
     return {k: v for k, v in privacy.items() if k != "schema_version"} | {"guarantees": lines}
 
 
 @pytest.mark.parametrize("own", [(), ("mine:Noise",), ("mine:System", "mine:Noise")])
-def test_a_line_says_whose_word_it_rests_on(own: tuple[str, ...]) -> None:
+def test_a_line_says_on_whose_word_it_relies(own: tuple[str, ...]) -> None:
     found = stated(None, *own)
     assert found["schema_version"] == 1
     assert {line["stated_by"] for line in found["guarantees"]} == {", ".join(own) or "fedldp"}
@@ -49,7 +49,7 @@ def test_a_line_says_whose_word_it_rests_on(own: tuple[str, ...]) -> None:
     assert upgraded(old) == found
 
 
-def test_no_lower_bound_is_shown_of_a_users_own_code() -> None:
+def test_no_lower_bound_is_shown_for_a_users_own_code() -> None:
     bits = BinaryRandomizedResponse(epsilon=1.0, coordinates=8)
     ours, theirs = (
         statement(
@@ -77,12 +77,12 @@ def test_no_lower_bound_is_shown_of_a_users_own_code() -> None:
     assert upgraded(old) == theirs  # earlier statements had a lower bound
 
 
-def test_no_guarantee_rests_on_nobodys_word() -> None:
+def test_an_absent_guarantee_relies_on_nobodys_word() -> None:
     found = stated(InClear(what="weights"), "mine:Noise")
     assert {line["stated_by"] for line in found["guarantees"]} == {"fedldp"}
 
 
-def test_a_run_folder_of_before_is_read(tmp_path: Path) -> None:
+def test_an_older_run_folder_is_read(tmp_path: Path) -> None:
     simulate(quick(rounds=1), recipe="quickstart", out=tmp_path / "run")
     new = read_run(tmp_path / "run").summary["privacy"]
     for name in ("summary.json", "privacy.json"):
@@ -95,7 +95,7 @@ def test_a_run_folder_of_before_is_read(tmp_path: Path) -> None:
     assert fedldp.load(tmp_path / "run").privacy == new
 
 
-def test_a_statement_of_another_meaning_is_not_read(tmp_path: Path) -> None:
+def test_a_statement_of_another_schema_version_is_refused(tmp_path: Path) -> None:
     simulate(quick(rounds=1), recipe="quickstart", out=tmp_path / "run")
     path = tmp_path / "run" / "summary.json"
     found = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""The words of a statement claim no more than is proven."""
+"""The text of a statement claims no more than is proven."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def test_the_figure_for_the_client_protected_most_has_its_delta(delta: float) ->
     assert f"(delta {delta!r})" in warning
 
 
-def test_no_figure_is_said_to_be_the_cost_of_a_client_that_sends_nothing() -> None:
-    # Two of the three clients send; the third one is protected most.
+def test_no_figure_is_called_the_cost_of_a_client_that_sends_nothing() -> None:
+    # Two of the three clients send; the third is protected most.
     changes = {"num_clients": 3, "clients_per_round": 2, "rounds": 1}
     (_, warning) = planned("quickstart", epsilon=[1.0, 2.0, 3.0], **changes)["warnings"]
     assert "costs at most epsilon" in warning
 
 
-def test_the_rounds_that_a_line_rests_on_are_enough_for_every_client() -> None:
-    # Client 0, with budget 2, is drawn once, and client 1, with budget 1, three times: 3 d is the
-    # largest cost. Drawn three times, as "at most 3 rounds" allows, client 0 would cost 6 d.
+def test_the_rounds_that_a_line_assumes_are_enough_for_every_client() -> None:
+    # Client 0, with budget 2, is drawn once, and client 1, with budget 1, three times, so the
+    # largest cost is 3 d. If client 0 were drawn three times, as "at most 3 rounds" allows, it
+    # would cost 6 d.
     changes = {"num_clients": 3, "clients_per_round": 1, "rounds": 6, "seed": 5}
     privacy = planned("quickstart", epsilon=[2.0, 1.0, 1.0], **changes)
     for line in privacy["guarantees"]:
@@ -50,7 +51,7 @@ def test_the_rounds_that_a_line_rests_on_are_enough_for_every_client() -> None:
     )
 
 
-def test_what_secure_aggregation_hides_is_said_of_a_server_without_accomplices() -> None:
-    # Bonawitz et al. 2017, Theorem 6.3: everything but the sum over those who do not collude.
+def test_secure_aggregation_is_said_to_hide_from_a_server_without_accomplices() -> None:
+    # Bonawitz et al. 2017, Theorem 6.3: it hides all but the sum over clients that do not collude.
     (line, _) = planned("secure-aggregation-digits")["guarantees"]
     assert "colludes with no client" in line["method"]

@@ -1,6 +1,6 @@
 """Sampled Gaussian releases, against integration, direct convolution, dp-accounting and Renyi.
 
-The compositions by hand here are rounded outcome by outcome, so they cost no more than the truth.
+Compositions by hand round each outcome down, so they cost no more than the true composition.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def test_losses_are_just_above_the_exact_pair(sample: str, noise: float, rate: f
 
 @pytest.mark.parametrize(
     ("one", "known"),
-    [  # by bisection of the closed form with 60 digits
+    [  # from bisection of the closed form with 60 digits
         (poisson_sample(1.0, 0.5), 4.222607563000935),
         (fixed_size_sample(1.0, 1, 4), 7.953870384179362),
     ],
@@ -143,7 +143,7 @@ def test_no_vectors_in_the_clip_cost_more_than_the_pairs(
 
 
 def test_populations_written_out_cost_no_more_than_the_fixed_size_pair() -> None:
-    """All samples of two of four members, with numbers in the clip, for every replacement."""
+    """All samples of two of four members, with values within the clip, for every replacement."""
     noise, y = 0.8, np.linspace(-9, 9, 4001)
     ends = (-1.0, 0.2, 1.0)
     worst = 0.0
@@ -200,7 +200,8 @@ def test_composition_is_just_above_direct_convolution(one: SampledRelease, steps
 def test_poisson_agrees_with_dp_accounting(
     noise: float, rate: float, steps: int, delta: float
 ) -> None:
-    """Its REPLACE adjacency composes the same pair, here with sensitivity 1 per vector."""
+    """The library's REPLACE adjacency composes the same pair, here with sensitivity 1 per
+    vector."""
     distribution = privacy_loss_distribution.from_gaussian_mechanism(
         noise, sampling_prob=rate, neighboring_relation=NEIGHBOURS.REPLACE_ONE
     )
@@ -221,7 +222,8 @@ def test_poisson_agrees_with_dp_accounting(
 def test_poisson_is_between_adding_a_record_and_twice_that(
     noise: float, rate: float, steps: int, delta: float
 ) -> None:
-    """Replacing is removing and adding: (e, d) for these gives (2e, (1 + exp(e)) d) for both."""
+    """A replacement is a removal and an addition: (e, d) for each gives (2e, (1 + exp(e)) d) for
+    both."""
     distribution = privacy_loss_distribution.from_gaussian_mechanism(
         noise, sampling_prob=rate, neighboring_relation=NEIGHBOURS.ADD_OR_REMOVE_ONE
     ).self_compose(steps)
@@ -241,7 +243,8 @@ def test_poisson_is_between_adding_a_record_and_twice_that(
 def test_fixed_sizes_cost_less_than_their_renyi_bound(
     noise: float, size: int, population: int, rounds: int
 ) -> None:
-    """Wang, Balle, Kasiviswanathan 2019; their noise is relative to the sensitivity, 2 clips."""
+    """Wang, Balle, Kasiviswanathan 2019, whose noise is relative to the sensitivity, twice the
+    clip."""
     accountant = rdp.RdpAccountant(neighboring_relation=NEIGHBOURS.REPLACE_ONE)
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         population, size, dp_accounting.GaussianDpEvent(noise / 2)
@@ -278,7 +281,9 @@ def test_less_noise_more_sampling_and_more_steps_never_cost_less(
 
 @pytest.mark.parametrize("steps", [1, 7, 300])
 @pytest.mark.parametrize("noise", [0.01, 0.4, 5.0, 1e7])
-def test_with_everyone_sampled_both_are_the_gaussian(noise: float, steps: int) -> None:
+def test_with_everyone_sampled_both_samplings_are_the_plain_gaussian(
+    noise: float, steps: int
+) -> None:
     exact = gaussian_epsilon(2 * math.sqrt(steps) / noise, 1e-5)
     everyone = sampled_without_replacement_gaussian_epsilon(noise, 9, 9, steps, 1e-5)
     for found in (poisson_gaussian_epsilon(noise, 1.0, steps, 1e-5), everyone):
@@ -287,7 +292,9 @@ def test_with_everyone_sampled_both_are_the_gaussian(noise: float, steps: int) -
 
 @pytest.mark.parametrize("sample", OTHERS)
 @pytest.mark.parametrize("noise", [0.05, 0.4, 5.0, 1e6])
-def test_without_the_closed_form_the_gaussian_is_met_from_above(noise: float, sample: str) -> None:
+def test_without_the_closed_form_the_gaussian_is_approached_from_above(
+    noise: float, sample: str
+) -> None:
     losses = one_release(noise, 1.0, sample).losses(exponent_for(1e-5, 30))
     exact = gaussian_epsilon(2 * math.sqrt(30) / noise, 1e-5)
     assert exact * (1 - 1e-9) <= compose_upper([(losses, 30)], 1e-5) <= exact * (1 + 1e-4)
@@ -305,7 +312,7 @@ def test_no_pure_guarantee_and_nothing_released() -> None:
     assert sampled_epsilon({one: 1}, 0.0) == math.inf
     assert sampled_epsilon({one: 1}, 1e-305) == math.inf
     assert sampled_epsilon({one: 0}, 0.0) == sampled_epsilon({}, 1e-5) == 0.0
-    # If the sampling rate is below delta, being sampled at all is within delta.
+    # If the sampling rate is below delta, delta covers being sampled at all.
     assert sampled_epsilon({poisson_sample(0.5, 1e-6): 5}, 1e-5) == 0.0
 
 

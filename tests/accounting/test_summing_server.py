@@ -40,7 +40,7 @@ def lines(
 
 
 def test_the_figures_of_the_specification() -> None:
-    # Section 5 of the privacy rules: an ideal shuffler of single bits, n = 100, delta = 1e-5.
+    # An ideal shuffler of single bits, n = 100, delta = 1e-5.
     found = lines()
     assert found["weight"]["epsilon"] == pytest.approx(0.407817894709581, abs=1e-9)
     assert found["client-round"]["epsilon"] == pytest.approx(24.32550, rel=1e-4)
@@ -58,7 +58,7 @@ def test_the_figures_of_the_specification() -> None:
      BinaryRandomizedResponse(epsilon=1.0, coordinates=300, whole=4.0)],
 )  # fmt: skip
 @pytest.mark.parametrize(("rounds", "untrusted"), [(1, 0), (3, 20)])
-def test_they_are_those_of_shuffled_bits(
+def test_the_figures_are_those_of_shuffled_bits(
     event: BinaryRandomizedResponse, rounds: int, untrusted: int
 ) -> None:
     shuffled = shuffled_guarantees(
@@ -82,7 +82,7 @@ def test_the_assumptions_name_the_protocol_and_no_shuffler() -> None:
         assert "shuffler" not in text
 
 
-def test_the_number_in_the_sum_counts_and_not_who_released() -> None:
+def test_the_number_of_summed_reports_counts_not_that_of_released_ones() -> None:
     fewer = lines(rounds=2, clients_in_sum={1: 60, 2: 60})
     sixty = lines(rounds=2, clients=60)
     for unit, line in fewer.items():
@@ -106,12 +106,12 @@ def test_a_round_whose_sum_nobody_saw_makes_no_line_worse_but_still_counts() -> 
     assert lines(clients_in_sum={1: 0}) == {}
 
 
-def test_a_round_of_which_nothing_is_known_is_refused() -> None:
+def test_an_unknown_round_is_refused() -> None:
     with pytest.raises(ConfigError, match="clients_in_sum lacks round 2"):
         lines(rounds=2, clients_in_sum={1: 100})
 
 
-def test_with_nobody_to_trust_the_lines_are_those_of_each_report() -> None:
+def test_with_no_trusted_client_the_lines_are_those_of_each_report() -> None:
     alone = lines(clients=3, untrusted_clients=3)
     local = statement(
         ReleaseHistory.planned({BITS: range(3)}, {1: None}), claim=None, shuffler=None, delta=1e-5
@@ -127,7 +127,7 @@ def test_with_nobody_to_trust_the_lines_are_those_of_each_report() -> None:
 @pytest.mark.parametrize(
     "event", [InClear(what="weights"), PureReport(epsilon=1.0), GaussianReport(rho=0.5, mu=1.0)]
 )
-def test_what_a_sum_does_not_protect_has_no_line(event: Event) -> None:
+def test_events_that_a_sum_does_not_protect_have_no_line(event: Event) -> None:
     assert lines(event) == {}
     assert summing_guarantees(Counter({event: 2}), summands=9, untrusted=0, delta=1e-5) == []
 
@@ -143,7 +143,7 @@ def test_other_phases_release_nothing() -> None:
     assert {g["adversary"] for g in made["guarantees"]} == {"server"}
 
 
-def test_clients_with_other_events_are_not_taken_for_alike() -> None:
+def test_clients_with_different_events_are_kept_apart() -> None:
     other = BinaryRandomizedResponse(epsilon=2.0, coordinates=1000)
     released = ReleaseHistory.planned({BITS: range(50), other: range(50, 100)}, {1: None})
     with pytest.raises(ConfigError, match="one kind of report"):
@@ -154,7 +154,7 @@ def test_clients_with_other_events_are_not_taken_for_alike() -> None:
         summing_guarantees(Counter({BITS: 1, other: 1}), summands=9, untrusted=0, delta=1e-5)
 
 
-def test_the_local_lines_stay_as_they_are() -> None:
+def test_the_local_lines_do_not_change() -> None:
     released = ReleaseHistory.planned({BITS: range(100)}, {1: None})
 
     def stated(**path: Any) -> list[dict[str, Any]]:

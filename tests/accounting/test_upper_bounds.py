@@ -1,6 +1,6 @@
 """No epsilon is too small: each is checked against a slow computation from the definitions.
 
-The oracles share no code with what they test, nor with each other.
+The oracles share no code with the functions under test or with each other.
 """
 
 from __future__ import annotations
