@@ -1,4 +1,4 @@
-"""Small clients and their neighbours, shared by tests of systems' boundaries."""
+"""Small clients and their neighbours, for tests of what leaves a client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def images(count: int, seed: int = 0) -> Examples:
 
 
 def with_another(examples: Examples, place: int) -> Examples:
-    """Return the neighbour in which one example and its label are replaced."""
+    """Return the neighbour with one example and its label replaced."""
     features, labels = examples.features.copy(), examples.labels.copy()
     features[place] = -0.5 * features[place][:, ::-1]
     labels[place] = (labels[place] + 1) % 10

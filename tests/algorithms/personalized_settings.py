@@ -1,4 +1,4 @@
-"""A small configuration of personalised LDP, which its tests share."""
+"""A small configuration of personalised LDP, shared by its tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Baselines and sound variants at their boundary: all that leaves a client is charged.
+"""Baselines and sound variants: all that leaves a client is charged.
 
-No client's data change what leaves by more than the event says, and nothing else leaves.
+A client's data change what leaves by no more than the event says, and nothing else leaves.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_an_example_count_in_clear_leaves_no_guarantee() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("importance", ["variance", "sensitivity"])
-def test_priority_proves_nothing_whatever_its_settings(share: float, importance: Any) -> None:
+def test_priority_proves_nothing_at_any_settings(share: float, importance: Any) -> None:
     config = priority(
         **{**SMALL, "model": "mlp"}, epsilon_low=1.0, epsilon_high=10.0, clip=1.0,
         noisier_share=share, importance=importance,
@@ -79,7 +79,8 @@ def test_priority_proves_nothing_whatever_its_settings(share: float, importance:
 def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
     send: Any, round: int
 ) -> None:
-    """With equal noise, two reports differ exactly as their clipped vectors do, mask included."""
+    """With equal noise, two reports differ exactly as their clipped vectors do, including the
+    mask."""
     config = priority_public(
         **SMALL, epsilon=5.0, clip=0.01, noise_ratio=7.0, noisier_share=0.4, send=send
     )
@@ -105,7 +106,7 @@ def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
 # DP-SGD
 
 
-def test_how_a_client_samples_does_not_tell_how_many_examples_it_has() -> None:
+def test_a_clients_samples_do_not_reveal_its_number_of_examples() -> None:
     config = dp_sgd(**SMALL, noise_multiplier=1.0, partition="power-law:1", local_epochs=3)
     sums = NoisySteps(settings=config).sums(PROBLEM)
     released = roles_of(config).encoder().event()
@@ -138,7 +139,7 @@ def test_steps_and_rounds_sample_independently() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3, 1e15])
-def test_with_dropout_too_one_example_moves_a_step_by_twice_the_clip_at_most(
+def test_even_with_dropout_one_example_moves_a_step_by_at_most_twice_the_clip(
     scale: float,
 ) -> None:
     torch.manual_seed(0)
@@ -160,21 +161,21 @@ def test_with_dropout_too_one_example_moves_a_step_by_twice_the_clip_at_most(
 
 @pytest.mark.parametrize("noise", [1e-3, 0.7, 1e3])
 @pytest.mark.parametrize("per_round", [None, 1, 2, 3])
-def test_the_downlink_counts_no_more_noise_than_there_is_and_no_rarer_samples(
+def test_the_downlink_line_overstates_neither_noise_nor_rarity_of_samples(
     noise: float, per_round: int | None
 ) -> None:
     config = central_dp(**SMALL, noise_multiplier=noise, clip=0.3, clients_per_round=per_round)
     event, mechanism = roles_of(config).server.downlink, gaussian(config, 0.3)
     assert isinstance(event, SampledClientsGaussian)
     assert event.noise_multiplier * mechanism.ball.radius < 2.0**mechanism.scale_bits
-    # Of three clients, one that was not drawn knows that: it sees a sample of the other two.
+    # Of three clients, one that was not drawn knows this, so it sees a sample of the other two.
     assert event.population == 2
     assert event.sample_size == min(per_round or 3, 2)
     for line in plan(config, PROBLEM).privacy["guarantees"]:
         assert (line["kind"] == "none") == (line["adversary"] == "server")
 
 
-def test_an_account_refuses_a_vector_that_the_run_would_refuse() -> None:
+def test_account_refuses_a_vector_that_a_run_would_refuse() -> None:
     config = central_dp(**SMALL, noise_multiplier=1e3, clip=1.0)
     length = 4 * gaussian(config, 1.0).ball.radius ** 2
     with pytest.raises(ConfigError, match="too long for this much noise"):
@@ -186,7 +187,7 @@ def test_an_account_refuses_a_vector_that_the_run_would_refuse() -> None:
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 32.0, 500.0, 5000.0])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.9])
-def test_direction_and_length_together_keep_to_the_budget(epsilon: float, share: float) -> None:
+def test_direction_and_length_together_stay_within_the_budget(epsilon: float, share: float) -> None:
     config = privunit_fl(**SMALL, epsilon=epsilon, length_share=share)
     for size in (1, 2, 650, 100_000):
         mechanism = config.composition.calibration.every
@@ -197,7 +198,7 @@ def test_direction_and_length_together_keep_to_the_budget(epsilon: float, share:
         assert spent <= event.epsilon <= epsilon
 
 
-def test_an_update_of_nothing_is_sent_like_any_other() -> None:
+def test_a_zero_update_is_sent_like_any_other() -> None:
     mechanism = PrivUnitScalar(4.0, 1.0)
     stream = Stream.simulation(seed=0, round=1, client=0, purpose="mechanism")
     sizes = set()
@@ -222,9 +223,7 @@ def test_an_update_of_nothing_is_sent_like_any_other() -> None:
         ("ldpfl-sound-digits", "record", 8.0),
     ],
 )
-def test_a_recipe_is_accounted_for_as_it_should_be(
-    name: str, unit: str, epsilon: float | None
-) -> None:
+def test_every_recipe_has_the_expected_lines(name: str, unit: str, epsilon: float | None) -> None:
     config = fedldp.recipe(name)
     found = plan(config, problem_of(config, None)).privacy["guarantees"]
     for line in (one for one in found if one["unit"] == unit):

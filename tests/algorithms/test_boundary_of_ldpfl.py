@@ -1,7 +1,7 @@
-"""LDPFL at its boundary: all that a client sends follows from bits and labels drawn once.
+"""LDPFL: all that leaves a client follows from bits and labels that are drawn once.
 
-Where a mechanism's output is held fixed, what a client sends must be the same for all data: so
-whatever the server learns of the data comes through the mechanism that the statement counts.
+With a mechanism's output held fixed, a client must send the same for all data. Then everything the
+server learns about the data comes through the mechanism that the statement counts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_all_that_a_client_sends_follows_from_its_randomised_bits_and_labels(
     assert len(sent) == 1
 
 
-def test_bits_are_drawn_once_whatever_encoder_a_later_broadcast_carries(
+def test_bits_are_drawn_once_even_if_a_later_broadcast_has_another_encoder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public")
@@ -100,7 +100,7 @@ def test_bits_are_drawn_once_whatever_encoder_a_later_broadcast_carries(
 
 
 @pytest.mark.parametrize("what", ["bits", "labels"])
-def test_what_is_drawn_anew_after_a_loss_is_the_same_or_independent(
+def test_bits_drawn_again_after_a_loss_are_the_same_or_independent(
     what: str, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public", epsilon=1e-6, label_epsilon=1e-3, randomisation="symmetric")
@@ -127,13 +127,13 @@ def test_what_is_drawn_anew_after_a_loss_is_the_same_or_independent(
         assert np.array_equal(one, drawn(other, "five"))
     classes = 2 if what == "bits" else PROBLEM.num_classes
     for again in others:
-        # As two coins: with one stream for both, all but the entries that differ within would be
+        # Like two coins: with the same stream for both, all entries that do not differ would be
         # equal.
         alike = np.mean(one == again)
         assert alike == pytest.approx(1 / classes, abs=5 / math.sqrt(len(one)))
 
 
-def test_a_bit_that_comes_out_otherwise_on_another_machine_is_drawn_with_all_others_anew(
+def test_if_one_bit_differs_on_another_machine_all_are_drawn_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public", epsilon=1e-6, randomisation="symmetric")
@@ -155,7 +155,7 @@ def test_a_bit_that_comes_out_otherwise_on_another_machine_is_drawn_with_all_oth
     assert np.mean(one == drawn("three", step)) == pytest.approx(0.5, abs=5 / math.sqrt(len(one)))
 
 
-def test_where_data_say_whose_they_are_a_client_has_no_line() -> None:
+def test_with_persons_in_the_data_a_client_has_no_line() -> None:
     config = ldpfl(encoder="public", evaluation="common")
     event = config.algorithm(replace(PROBLEM, num_clients=3)).encoder(0).event()
     assert isinstance(event, PerRecord)
@@ -180,7 +180,7 @@ def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
             assert charged >= trained * (bits_of(config).num_bits(PROBLEM) + 1)
 
 
-def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_many() -> None:
+def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
     config = ldpfl(num_clients=5, partition="drawn:20", encoder="public", evaluation="common")
     problem = problem_of(config, None)
     event = config.algorithm(problem).encoder(0).event()
@@ -205,7 +205,7 @@ def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_man
 
 @pytest.mark.parametrize("clear", [{"label_epsilon": None}, {"encoder": "own"},
                                    {"evaluation": "clients"}])  # fmt: skip
-def test_equal_numbers_hide_nothing_that_goes_in_clear(clear: dict[str, Any]) -> None:
+def test_equal_numbers_hide_nothing_sent_in_clear(clear: dict[str, Any]) -> None:
     public = {"encoder": "public", "evaluation": "common"}
     config = ldpfl(num_clients=5, partition="drawn:20", **{**public, **clear})
     for unit in ("record", "client-round", "client-run"):
@@ -213,7 +213,7 @@ def test_equal_numbers_hide_nothing_that_goes_in_clear(clear: dict[str, Any]) ->
         assert {line["kind"] for line in found if line["unit"] == unit} == {"none"}
 
 
-def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one() -> None:
+def test_one_record_costs_its_own_bits_or_everything_with_a_clients_own_encoder() -> None:
     # 28 x 28 images, 64 channels of 4 x 4: 1,024 features of 10 bits.
     problem = Problem((1, 28, 28), 10, 600)
     common = {"evaluation": "common", "label_epsilon": 2.0}
@@ -224,7 +224,7 @@ def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one
     assert isinstance(event.record.drawn, PureCoordinates)
     cost = math.fsum(epsilon * count for epsilon, count in event.record.drawn.groups)
     assert cost == pytest.approx(34884.836349495786 + 2, rel=1e-12)
-    # Its bits pass through an encoder that the other examples made, and so do the scores.
+    # Its bits and the scores pass through an encoder that the other examples trained.
     own = ldpfl_preset(**settings, encoder="own").algorithm(problem).encoder(0).event()
     assert isinstance(own, PerRecord)
     assert isinstance(own.record, InClear)
@@ -238,8 +238,8 @@ def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one
     assert "34,884.837" in line.record.what, "rounded up"
 
 
-def test_public_data_is_told_apart_from_the_clients_also_where_they_are_given() -> None:
-    """Otherwise the public encoder could be trained on the clients' own records."""
+def test_public_data_are_distinguished_from_the_clients_even_if_given_as_objects() -> None:
+    """Otherwise the public encoder could be trained on the clients' records."""
     config = ldpfl(dataset="svhn", encoder="public", public_dataset="digits")
     with pytest.raises(ConfigError, match=r"dataset = svhn: the run was given .* digits"):
         simulate(config, dataset=load_dataset("digits"))

@@ -1,7 +1,7 @@
-"""Sound LDPFL at its boundary: one example changes one input of its mechanism, and nothing else.
+"""Sound LDPFL: one example changes one input of the mechanism, and nothing else that leaves.
 
-Where a mechanism's output is held fixed, what a client sends must be the same for all data: so
-whatever the server learns of the data comes through the mechanism that the statement counts.
+With a mechanism's output held fixed, a client must send the same for all data. Then everything the
+server learns about the data comes through the mechanism that the statement counts.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_one_example_moves_one_input_of_the_mechanism_and_nothing_else(
     assert sum(moved) == 1
 
 
-def test_a_round_that_is_asked_for_again_draws_nothing_again(
+def test_a_repeated_request_draws_nothing_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     roles, watched = roles_of(sound()), Watched(monkeypatch)
@@ -94,10 +94,10 @@ def test_a_round_that_is_asked_for_again_draws_nothing_again(
 
 
 @pytest.mark.parametrize("round", [-1, 0, 5])
-def test_a_round_that_is_none_of_the_run_cannot_use_an_example_twice(
+def test_a_round_outside_the_run_cannot_use_an_example_twice(
     round: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Counted from the end, round 0 would be the last round under a second name."""
+    """As an index from the end, round 0 would be the last round under a second name."""
     roles, watched = roles_of(sound()), Watched(monkeypatch)
     told = Broadcast(round=round, weights=roles.first.weights)
     with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 4"):
@@ -106,21 +106,19 @@ def test_a_round_that_is_none_of_the_run_cannot_use_an_example_twice(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_with_fewer_examples_than_rounds_a_client_reports_all_the_same(
-    count: int, tmp_path: Path
-) -> None:
+def test_a_client_with_fewer_examples_than_rounds_still_reports(count: int, tmp_path: Path) -> None:
     lengths = {len(payload) for payload in all_rounds(sound(), images(count), tmp_path)}
     assert lengths == {4 * roles_of(sound()).layout.size}
 
 
-def test_with_fewer_test_examples_than_clients_a_run_is_tested_all_the_same() -> None:
+def test_a_run_with_fewer_test_examples_than_clients_is_still_tested() -> None:
     few = Dataset("own", images(60), images(2, seed=1), 10)
     result = simulate(sound(dataset="own.npz", rounds=2), dataset=few)
     assert 0 <= result.accuracy <= 1
 
 
 @pytest.mark.parametrize("partition_name", ["dirichlet:0.3", "shards:1", "power-law:1"])
-def test_where_the_number_of_examples_is_private_only_examples_have_a_line(
+def test_with_a_private_number_of_examples_only_examples_have_a_line(
     partition_name: str,
 ) -> None:
     config = sound(partition=partition_name)
@@ -129,8 +127,8 @@ def test_where_the_number_of_examples_is_private_only_examples_have_a_line(
     assert [line["epsilon"] <= 8 for line in lines(config, "record")] == [True, True]
 
 
-def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_many() -> None:
-    """The number is then public, as with equal shares, and every client has exactly that many."""
+def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
+    """As with equal shares, the number is then public, and every client has exactly that many."""
     config = sound(num_clients=5, partition="drawn:7", mechanism="laplace")
     problem = problem_of(config, None)
     event = config.algorithm(problem).encoder(0).event()
@@ -162,7 +160,7 @@ def test_a_client_that_draws_its_examples_pays_for_all_of_them(limit: float, ans
     assert result.privacy == plan(config, problem_of(config, None)).privacy
 
 
-def test_where_data_say_whose_they_are_only_examples_have_a_line() -> None:
+def test_with_persons_in_the_data_only_examples_have_a_line() -> None:
     event = sound().algorithm(replace(PROBLEM, num_clients=3)).encoder(0).event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.record, Memoized)
@@ -195,12 +193,12 @@ def test_privunit_is_idealised_in_every_line_and_piecewise_in_none() -> None:
             assert ONCE in line["assumptions"]
 
 
-def test_what_is_drawn_round_by_round_is_not_said_to_be_drawn_before_the_first() -> None:
+def test_examples_drawn_round_by_round_are_not_said_to_be_drawn_before_the_first() -> None:
     assert "before" not in ONCE
 
 
 @pytest.mark.parametrize("mechanism", ["two_point", "two_point_l1", "sign", "gaussian", "k_rr"])
-def test_a_mechanism_whose_epsilon_is_no_budget_of_the_whole_gradient_is_refused(
+def test_a_mechanism_whose_epsilon_does_not_cover_the_whole_gradient_is_refused(
     mechanism: str,
 ) -> None:
     with pytest.raises(ConfigError, match="epsilon is not a pure budget of a whole vector"):
@@ -208,7 +206,7 @@ def test_a_mechanism_whose_epsilon_is_no_budget_of_the_whole_gradient_is_refused
 
 
 @pytest.mark.parametrize("clip", [1e-40, 1e-300, 1e30])
-def test_a_clip_beyond_what_floats_divide_by_is_refused_before_there_are_examples(
+def test_a_clip_that_floats_cannot_divide_by_is_refused_before_training(
     clip: float,
 ) -> None:
     with pytest.raises(ConfigError, match="clip = "):
@@ -222,7 +220,7 @@ def test_no_gradient_is_refused_for_its_size(clip: float, tmp_path: Path) -> Non
     assert roles.report(told, client_of(images(20), folder=tmp_path)).payload
 
 
-def test_a_model_that_takes_no_single_examples_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_model_that_cannot_take_single_examples_is_refused_in_one_line(tmp_path: Path) -> None:
     roles = roles_of(sound(model="own_models:branching"))
     with pytest.raises(ConfigError, match=r"torch\.func cannot differentiate it") as refused:
         roles.report(roles.broadcast, client_of(images(8), folder=tmp_path))
@@ -230,8 +228,8 @@ def test_a_model_that_takes_no_single_examples_is_refused_in_one_line(tmp_path: 
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
-def test_no_image_makes_features_that_would_be_refused() -> None:
-    """A refusal is visible, and no event charges for it."""
+def test_no_image_has_features_that_would_be_refused() -> None:
+    """A refusal would be visible, and no event charges for it."""
     largest = float(np.finfo(np.float32).max)
     hard = np.zeros((6, 1, 8, 8), np.float32)
     hard[1] = largest
@@ -246,9 +244,9 @@ def test_no_image_makes_features_that_would_be_refused() -> None:
         assert np.array_equal(row, OrientedGradients((1, 8, 8), 4, 8)(image[None])[0])
 
 
-def test_no_broadcast_makes_single_examples_of_sound_ldpfl_refuse(tmp_path: Path) -> None:
+def test_no_broadcast_makes_sound_ldpfl_refuse_a_single_example(tmp_path: Path) -> None:
     roles = roles_of(sound(num_clients=4, rounds=1, learning_rate=1.0, epsilon=1.0))
-    # An image without slopes has features 0, and a finite gradient at any weights.
+    # An image without slopes has features of 0, so a finite gradient at any weights.
     flat = np.full((6, 1, 8, 8), 0.5, np.float32)
     one = flat.copy()
     one[3, 0, 2:6, 2:4] = 0

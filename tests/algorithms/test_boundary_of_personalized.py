@@ -1,4 +1,4 @@
-"""Personalised systems at their boundary: every client keeps its own budget, and reports."""
+"""Personalised systems: every client stays within its own budget, and reports."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def settings(**changes: Any) -> dict[str, Any]:
         (personalized, {"perturbation": "sign"}),
     ],
 )
-def test_a_client_reports_however_few_examples_it_has(
+def test_a_client_with_few_examples_still_reports(
     kind: type[RunConfig], changes: dict[str, Any], probability: float
 ) -> None:
-    """A refusal would reveal the number, for which no event charges."""
+    """A refusal would reveal the number, and no event charges for that."""
     shares = {"partition": "power-law:3", "sampling_probability": probability, "epsilon": 1.0}
     made = kind(**settings(**shares, **changes))
     result = simulate(made, dataset=own_data([0, 1] * 11))
@@ -70,7 +70,7 @@ def sound(**changes: Any) -> personalized_sound:
 
 @pytest.mark.parametrize("changes", [{}, {"selects_first": True}, {"clients_per_round": 2}])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_all_that_a_client_sends_keeps_to_its_own_epsilon_at_its_own_delta(
+def test_everything_a_client_sends_stays_within_its_own_epsilon_at_its_own_delta(
     changes: dict[str, Any], seed: int
 ) -> None:
     draws = draws_of_seed(seed)
@@ -87,7 +87,7 @@ def test_all_that_a_client_sends_keeps_to_its_own_epsilon_at_its_own_delta(
         epsilon, delta = noise(made).budget(client)
         composed = compose_mu([event.mu] * max(1, noise(made).rounds_of(client)))
         assert gaussian_epsilon(composed, delta) <= epsilon
-        # Two reports with opposite directions, before noise, are as far apart as the clip allows.
+        # Before noise, two reports with opposite directions are as far apart as the clip allows.
         ends = np.full(10, 1e3)
         mechanism = noise(made).gaussian(client)
         apart = np.linalg.norm(mechanism.bound(ends) - mechanism.bound(-ends))
@@ -98,7 +98,7 @@ def test_all_that_a_client_sends_keeps_to_its_own_epsilon_at_its_own_delta(
         )
 
 
-def test_who_is_selected_follows_from_public_settings_alone() -> None:
+def test_the_selection_follows_from_public_settings_alone() -> None:
     draws = draws_of_seed(0)
 
     def selected(config: personalized_sound, rounds: int) -> list[Any]:
@@ -111,7 +111,7 @@ def test_who_is_selected_follows_from_public_settings_alone() -> None:
     same = sound(selects_first=True, **changes).with_schedule(draws)
     assert selected(made, 5) == selected(same, 5)
     assert made.turns == same.turns
-    # A changed copy selects by its own settings, not by what the first one computed.
+    # A changed copy selects by its own settings, not by the first one's result.
     stale = made.changed(rounds=2)
     with pytest.raises(ConfigError, match="leave turns out"):
         stale.with_schedule(draws)

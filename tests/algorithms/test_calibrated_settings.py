@@ -1,4 +1,4 @@
-"""A setting that is solved for a target may be left out, in every system that needs it."""
+"""A calibrated setting may be left out, in every system that needs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
 
-# What can be proven about a system's reports, or about what others see of them.
+# The guarantees that can be proven about a system's reports, or about what others see of them.
 TARGETS: dict[str, dict[str, Any]] = {
     "central_dp": {"unit": "client-run", "epsilon": 8.0, "adversary": "downlink"},
     "dp_sgd": {"unit": "record", "epsilon": 2.0},
@@ -25,7 +25,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 
 
 def configs() -> dict[str, RunConfig]:
-    """Return a configuration on digits for each system that needs the calibrated setting."""
+    """Return a configuration on digits for each system that needs a calibrated setting."""
     found = {}
     for recipe in recipes().values():
         config = recipe.config
@@ -37,7 +37,7 @@ def configs() -> dict[str, RunConfig]:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", configs().values(), ids=configs())
-def test_what_a_target_is_solved_for_may_be_left_out(
+def test_a_calibrated_setting_may_be_left_out(
     config: RunConfig, tmp_path: Path, fedldp_command: Any
 ) -> None:
     target = TARGETS.get(config.system, {"unit": "client-run", "epsilon": 50.0})

@@ -34,14 +34,14 @@ def test_all_rounds_of_a_client_cost_its_budget(calibration: PerRun, client: int
     )
 
 
-def test_fewer_turns_leave_less_noise() -> None:
+def test_fewer_participations_need_less_noise() -> None:
     third = replace(ALIKE, participation=Balanced(num_clients=6, size=2, rounds=12))
     assert third.rounds_of(0) == 4
     assert third.sigma(0) < ALIKE.sigma(0)
     assert 1.99 < spent(third, 0, 4) <= 2.0
 
 
-def test_a_client_makes_its_noise_from_what_it_is_told() -> None:
+def test_a_client_sizes_its_noise_from_what_it_is_told() -> None:
     told = PerRun(
         epsilon=ClientValue(own=8.0),
         delta=ClientValue(own=1e-3),
@@ -70,7 +70,9 @@ def test_signs_have_the_same_noise() -> None:
         ),
     ],
 )
-def test_too_much_noise_is_refused_by_what_was_set(changes: dict[str, Any], given: str) -> None:
+def test_too_much_noise_is_refused_with_the_setting_that_asks_for_it(
+    changes: dict[str, Any], given: str
+) -> None:
     calibration = replace(ALIKE, epsilon=1e-6, **changes)
     with pytest.raises(ConfigError, match=given + r".* give a larger epsilon$"):
         calibration.gaussian(4)

@@ -1,4 +1,5 @@
-"""Central DP against Algorithm 1 of Geyer, Klein, Nabi 2017, and what its broadcasts guarantee."""
+"""Central DP against Algorithm 1 of Geyer, Klein, Nabi 2017, and the guarantees of its
+broadcasts."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def config_of(**settings: Any) -> RunConfig:
 
 
 def step(config: RunConfig, updates: NDArray[np.float64], *, round: int = 1) -> NDArray[Any]:
-    """Return the server step's change of the weights, given each client's change."""
+    """Return how the server step changes the weights, given each client's change."""
     start = np.linspace(-1, 1, SIZE).astype(np.float32)
     reports = [
         Report(round=round, size=SIZE, payload=(start + u).astype("<f4").tobytes(), chunk=SIZE)
@@ -59,7 +60,7 @@ def test_updates_are_scaled_down_to_the_median_of_their_norms() -> None:
     updates = updates_of(norms)
     scaled = updates / np.maximum(1, np.array(norms) / 2.0)[:, None]  # S = 2
     change = step(config_of(clip=None, noise_multiplier=1e-3), updates)
-    # Noise of 2e-3/5 in each coordinate.
+    # The noise is 2e-3/5 in each coordinate.
     np.testing.assert_allclose(change, scaled.mean(axis=0), atol=2.5e-3)
 
 
@@ -100,11 +101,11 @@ def test_the_noise_is_the_servers_own_and_not_the_configurations() -> None:
         assert np.std(other) == pytest.approx(5.0, rel=0.2)
 
 
-def test_updates_of_nothing_are_no_trouble() -> None:
+def test_zero_updates_are_accepted() -> None:
     assert np.abs(step(config_of(clip=None), np.zeros((3, SIZE)))).max() < 1e-6
 
 
-def test_no_report_no_mean() -> None:
+def test_without_reports_there_is_no_mean() -> None:
     for clip in (None, 1.0):
         with pytest.raises(RunError, match="no report"):
             step(config_of(clip=clip), np.zeros((0, SIZE)))
@@ -149,7 +150,7 @@ def test_a_median_of_private_norms_guarantees_nothing() -> None:
     assert "median of private norms" in line["method"]
 
 
-def test_a_fixed_clip_guarantees_what_sampled_gaussian_rounds_do() -> None:
+def test_a_fixed_clip_has_the_guarantee_of_sampled_gaussian_rounds() -> None:
     config = config_of(noise_multiplier=4.0, rounds=15, clients_per_round=50, delta=1e-3)
     line = lines(config)["client-run", "downlink"]
     expected = sampled_without_replacement_gaussian_epsilon(4.0, 50, 99, 15, 1e-3)
@@ -167,10 +168,11 @@ def test_a_fixed_clip_guarantees_what_sampled_gaussian_rounds_do() -> None:
 def pooled_delta(
     clients: int, drawn: int, pooling: int, multiplier: float, epsilon: float
 ) -> float:
-    """Return the delta of one round's broadcast for adversaries who know their own part.
+    """Return the delta of one round's broadcast for adversaries who know their own contributions.
 
-    All who do not pool have the vector -1, but one has 1, or -1. Each sample is drawn in turn; what
-    is seen beside the noisy sum is how many of those who pool are in it, with vectors of 0.
+    All clients that do not pool have the vector -1, except that one has 1 or -1. The delta is
+    summed over all samples. Besides the noisy sum, the adversaries see how many of them are in the
+    sample; their vectors are 0.
     """
     points = np.linspace(-clients - 12 * multiplier, clients + 12 * multiplier, 10_001)
     step = points[1] - points[0]
@@ -210,8 +212,8 @@ def downlink_of(**settings: Any) -> dict[str, Any]:
     return lines(config_of(**{"clip": 0.5, "rounds": 1, **settings}))["client-run", "downlink"]
 
 
-def test_broadcasts_cost_more_where_clients_pool_what_they_know() -> None:
-    """Issue 9: with 4 untrusted clients of 10, the line said 0.881, and the truth is 0.99548."""
+def test_broadcasts_cost_more_if_clients_pool_their_knowledge() -> None:
+    """With 4 untrusted clients of 10, the line once said 0.881; the true epsilon is 0.99548."""
     settings = {
         "num_clients": 10, "clients_per_round": 5, "noise_multiplier": 8.0, "delta": 1e-8,
     }  # fmt: skip
@@ -219,7 +221,7 @@ def test_broadcasts_cost_more_where_clients_pool_what_they_know() -> None:
     assert true == pytest.approx(0.99548, abs=1e-5)
     line = downlink_of(**settings, untrusted_clients=4)
     assert line["epsilon"] >= true
-    # No more than if none of the four were ever drawn.
+    # The cost is no more than if none of the four were ever drawn.
     assert line["epsilon"] <= pooled_epsilon(6, 5, 0, 8.0, 1e-8) * (1 + 1e-5)
     alone = downlink_of(**settings)
     assert alone["epsilon"] == pytest.approx(0.881, abs=1e-3)
@@ -234,7 +236,7 @@ def test_broadcasts_guarantee_no_less_against_a_client_that_was_not_drawn(
         num_clients=clients, clients_per_round=drawn, rounds=3, noise_multiplier=2.0, delta=1e-5
     )
     others = max(drawn, clients - 1)
-    # It knows its own part, so what it sees is a sample of the others.
+    # It knows its own contribution, so it sees a sample of the others.
     exact = sampled_without_replacement_gaussian_epsilon(2.0, drawn, others, 3, 1e-5)
     assert line["epsilon"] >= exact * (1 - 1e-5)  # the grid has slightly more noise
     assert any("randomness that no one else knows" in text for text in line["assumptions"])
@@ -258,13 +260,13 @@ def test_broadcasts_guarantee_no_less_against_any_clients_that_pool(
         assert line["epsilon"] >= exact * (1 - 1e-4)  # the grid has slightly more noise
 
 
-def test_without_a_fixed_clip_it_is_refused_for_it_changes_nothing() -> None:
+def test_without_a_fixed_clip_untrusted_clients_are_refused_as_unused() -> None:
     with pytest.raises(ConfigError, match=r"^untrusted_clients = 4: .* while clip is not set;"):
         config_of(clip=None, untrusted_clients=4)
     assert config_of(clip=1.0, untrusted_clients=4).untrusted_clients == 4
 
 
-def test_the_noise_can_be_solved_for() -> None:
+def test_the_noise_can_be_calibrated() -> None:
     target = {"unit": "client-run", "adversary": "downlink", "epsilon": 3.0, "delta": 1e-3}
     planned = plan(config_of(rounds=5, target=target), PROBLEM)
     solved = planned.config.model_dump()["noise_multiplier"]
@@ -275,8 +277,9 @@ def test_the_noise_can_be_solved_for() -> None:
     assert reached[solved] <= 3.0 < reached[solved * 0.99]
 
 
-def test_what_the_paper_claims() -> None:
-    """100 clients, epsilon 8, delta 1e-3: rounds until the moments accountant has spent it."""
+def test_the_papers_claim() -> None:
+    """100 clients, epsilon 8, delta 1e-3: the rounds until the moments accountant has spent the
+    budget."""
     claimed = fedldp.recipe("central-dp-mnist").claim()
     assert claimed is not None
     assert (claimed.delta, claimed.unit) == (1e-3, "client-run")
@@ -292,7 +295,7 @@ def test_what_the_paper_claims() -> None:
     ("name", "value"),
     [("noise_multiplier", 0.0), ("noise_multiplier", 1e4), ("clip", -1.0), ("clip", 1e10)],
 )
-def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
+def test_bad_settings_are_refused_in_one_line(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} = ") as refused:
         config_of(**{name: value})
     assert "\n" not in str(refused.value)
@@ -305,14 +308,15 @@ def discrete_of(**settings: Any) -> RunConfig:
     return fedldp.recipe("central-dp-digits-discrete", **settings)
 
 
-def test_exact_noise_guarantees_what_gaussian_rounds_do_without_sampling() -> None:
+def test_exact_noise_has_the_guarantee_of_gaussian_rounds_without_sampling() -> None:
     for per_round in (None, 10):
         config = discrete_of(
             noise_multiplier=4.0, rounds=15, delta=1e-3, clients_per_round=per_round
         )
         found = lines(config)
         line = found["client-run", "downlink"]
-        # Neighbours are two clips apart: mu = 2 sqrt(T)/sigma, in any rounds in which one is drawn.
+        # Neighbours are two clips apart, so mu = 2 sqrt(T)/sigma for T rounds in which a client is
+        # drawn.
         mu = 2 * math.sqrt(15) / 4.0 * (1 - 1e-6)  # the clip is rounded down to whole steps
         assert gaussian_delta(line["epsilon"], mu) <= 1e-3
         assert gaussian_delta(line["epsilon"] * (1 - 1e-4), mu) > 1e-3
@@ -340,7 +344,7 @@ def test_exact_noise_is_on_the_clipped_sum_and_new_for_another_sum() -> None:
         draw = draws_of_secret(bytes([secret]) * 32, "run")(1)
         return roles.server.aggregate(state, reports, draw)[0].weights
 
-    # A report that arrives singly is clipped again, whatever its sender says.
+    # The server clips a single report again, whatever its sender says.
     np.testing.assert_allclose(following(updates), scaled.mean(axis=0), atol=4e-3)
     np.testing.assert_array_equal(following(updates), following(updates))
     noise = [following(rows) - rows.mean(axis=0) for rows in (scaled, scaled * (1 - 1e-6))]
@@ -364,7 +368,7 @@ def test_settings_that_do_not_go_with_exact_noise_are_refused(
         discrete_of(**settings)
 
 
-def test_the_multiplier_of_exact_noise_can_be_solved_for() -> None:
+def test_the_multiplier_of_exact_noise_can_be_calibrated() -> None:
     target = {"unit": "client-run", "adversary": "downlink", "epsilon": 3.0, "delta": 1e-3}
     planned = plan(discrete_of(rounds=5, target=target), PROBLEM)
     line = lines(planned.config.changed(delta=1e-3))["client-run", "downlink"]

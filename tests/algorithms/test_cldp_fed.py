@@ -1,4 +1,4 @@
-"""CLDP-Fed: the distribution of its reports, the effect of a round, and claim against truth."""
+"""CLDP-Fed: the distribution of its reports, the effect of a round, and its claim and true cost."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def added(roles: Roles, updates: np.ndarray) -> np.ndarray:
     return following.weights - START.weights.astype(np.float64)
 
 
-def test_at_the_papers_settings_a_round_adds_the_mean_change_with_next_to_no_noise() -> None:
-    """With alpha 1 and ten digits, noise is about 1e-10."""
+def test_at_the_papers_settings_a_round_adds_the_mean_change_with_almost_no_noise() -> None:
+    """With alpha 1 and ten digits, the noise is about 1e-10."""
     updates = np.random.default_rng(0).normal(0, 0.01, (4, 650))
     roles = roles_of(alpha=1.0, clip=1.0, precision=10)
     np.testing.assert_allclose(added(roles, updates), updates.mean(axis=0), atol=1e-6)
@@ -50,7 +50,7 @@ def test_changes_are_clipped_coordinate_by_coordinate() -> None:
     np.testing.assert_allclose(added(roles, updates), expected, atol=1e-6)
 
 
-def test_numbers_are_replaced_as_by_the_exponential_mechanism() -> None:
+def test_numbers_are_drawn_by_the_exponential_mechanism() -> None:
     """P(v'|v) = e^(-alpha |v - v'|/2)/(their sum over v'), for v = 1 in steps of 0.1, c = 0.3."""
     roles = roles_of(alpha=1.0, clip=0.3, precision=1)
     reports = reports_of(roles, np.full((80, 650), 0.1))
@@ -62,7 +62,7 @@ def test_numbers_are_replaced_as_by_the_exponential_mechanism() -> None:
 
 
 def test_alpha_is_claimed_and_the_pure_epsilon_of_all_weights_is_stated() -> None:
-    """LDP-Fed's alpha 1, c 1 and ten digits; see Sun, Qian, Chen 2021, section 2, for these."""
+    """LDP-Fed's alpha 1, c 1 and ten digits, from Sun, Qian, Chen 2021, section 2."""
     config = fedldp.recipe("cldp-fed-digits", alpha=1.0, clip=1.0, precision=10, rounds=15)
     privacy = plan(config, PROBLEM).privacy
     assert privacy["claim"]["epsilon"] == 1.0
@@ -74,15 +74,15 @@ def test_alpha_is_claimed_and_the_pure_epsilon_of_all_weights_is_stated() -> Non
     assert pure["client-run"] == pytest.approx(15 * 650 * pure["weight"], rel=1e-12)
 
 
-def test_coarse_steps_are_what_the_formula_says() -> None:
-    """About alpha M, with M = c 10^precision = 4 steps."""
+def test_coarse_steps_cost_what_the_formula_says() -> None:
+    """The cost is about alpha M, with M = c 10^precision = 4 steps."""
     config = fedldp.recipe("cldp-fed-digits", alpha=0.5, clip=0.4, precision=1)
     privacy = plan(config, PROBLEM).privacy
     (line,) = [g for g in privacy["guarantees"] if g["unit"] == "weight"]
     assert line["epsilon"] == pytest.approx(0.5 * 4, rel=1e-6)
 
 
-def test_alpha_can_be_solved_for() -> None:
+def test_alpha_can_be_calibrated() -> None:
     target = {"unit": "client-round", "epsilon": 1000.0, "delta": 0.0}
     config = fedldp.recipe("cldp-fed-digits", clip=0.4, precision=1, target=target)
     planned = plan(config, PROBLEM)
@@ -92,7 +92,7 @@ def test_alpha_can_be_solved_for() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("alpha", 0.0), ("clip", 0.0), ("precision", 400), ("precision", -5)]
 )
-def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
+def test_bad_settings_are_refused_in_one_line(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} = ") as refused:
         fedldp.recipe("cldp-fed-digits", **{name: value})
     assert "\n" not in str(refused.value)

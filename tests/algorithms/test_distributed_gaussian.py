@@ -1,4 +1,4 @@
-"""The distributed discrete Gaussian: the effect of a round, and what sums and reports reveal."""
+"""The distributed discrete Gaussian: the effect of a round, and the cost of sums and of reports."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reports_of(roles: Roles, updates: np.ndarray, *, start: np.ndarray = START) 
 
 
 def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
-    """Return a round's change of the weights, given each client's change."""
+    """Return how a round changes the weights, given each client's change."""
     roles = Roles(config_of(num_clients=len(updates), **settings), PROBLEM)
     following, _ = roles.aggregate(reports_of(roles, updates), State(weights=START))
     return following.weights - START.astype(np.float64)
@@ -72,7 +72,7 @@ def test_with_a_huge_budget_a_round_adds_the_mean_of_the_clipped_changes() -> No
     np.testing.assert_allclose(found, clipped.mean(axis=0), atol=0.02)
 
 
-def test_the_noise_of_a_round_is_what_the_sum_needs_and_no_more() -> None:
+def test_the_noise_of_a_round_is_exactly_what_the_sum_needs() -> None:
     clients, rounds, clip = 200, 10, 0.5
     updates = np.repeat(some_updates(1, 0.3), clients, axis=0)
     found = one_round(updates, epsilon=4.0, clip=clip, rounds=rounds)
@@ -113,7 +113,7 @@ def test_a_sum_gives_what_its_reports_give_one_by_one() -> None:
         roles.aggregate([])
 
 
-def test_many_reports_are_each_that_of_the_client_alone() -> None:
+def test_each_of_many_reports_is_the_one_its_client_makes_alone() -> None:
     roles = Roles(config_of(), PROBLEM)
     told = publish_weights(State(weights=START))
     trained = (START + some_updates(9, 2.0) * np.linspace(0, 1, 9)[:, None]).astype(np.float32)
@@ -127,7 +127,7 @@ def test_many_reports_are_each_that_of_the_client_alone() -> None:
         assert report == roles.encode(trained[index], told, sender_of(1, index))
 
 
-def test_an_update_that_is_not_finite_is_a_change_of_nothing_with_all_its_noise() -> None:
+def test_an_update_that_is_not_finite_becomes_zero_with_full_noise() -> None:
     roles = Roles(config_of(), PROBLEM)
     told = publish_weights(State(weights=START))
     spoilt = START.copy()
@@ -152,14 +152,14 @@ def test_an_update_that_is_not_finite_is_a_change_of_nothing_with_all_its_noise(
         {"clients_per_round": 33, "rounds": 100, "delta": 1e-9},
     ],
 )
-def test_epsilon_is_what_a_run_costs_against_who_sees_sums(
+def test_epsilon_is_the_cost_of_a_run_against_those_who_see_sums(
     epsilon: float, settings: dict[str, Any]
 ) -> None:
     found = epsilon_of_run(config_of(epsilon=epsilon, **settings))
     assert epsilon * (1 - 1e-6) < found <= epsilon
 
 
-def test_who_sees_single_reports_learns_nearly_all() -> None:
+def test_single_reports_reveal_nearly_everything() -> None:
     config = config_of(epsilon=2.0)
     local = epsilon_of_run(config, "server")
     mu = _mu_at(2.0) * math.sqrt(100)
@@ -182,13 +182,13 @@ def test_untrusted_clients_lower_the_summands_and_so_raise_the_noise_of_the_othe
     assert any("client that lies" in text for text in line["assumptions"])
 
 
-def test_where_fewer_answer_the_sum_protects_less() -> None:
-    """If budgets refuse, sums have fewer shares, and the plan counts that."""
+def test_if_fewer_clients_answer_the_sum_protects_less() -> None:
+    """If clients' budgets refuse, sums have fewer shares of noise, which the plan counts."""
     config = config_of(clients_per_round=60, rounds=2)
     event = config.algorithm(PROBLEM).release(0).mechanism.event(1024)
     once = event.squared_distance / (2 * event.variance)
     limited = config.changed(client_budget=ClientBudget(kind="zcdp", limit=1.5 * once))
-    # Of the 60 clients in the second round 20 were in the first, and refuse.
+    # Of the 60 clients in the second round, 20 were in the first, and refuse.
     expected = gaussian_epsilon(_mu_at(8.0) / math.sqrt(2) * math.sqrt(60 / 40), 1e-5)
     assert epsilon_of_run(limited) == pytest.approx(expected, rel=1e-5)
     result = simulate(limited)
@@ -208,7 +208,7 @@ def test_a_target_is_met(adversary: str) -> None:
     assert 299.99 < found[0] <= 300.0
 
 
-def test_a_target_for_one_round_is_met_by_more_noise_than_the_runs() -> None:
+def test_a_target_for_one_round_is_met() -> None:
     target = {"unit": "client-round", "adversary": "summing-server", "epsilon": 1.0}
     solved = plan(config_of(target=target), PROBLEM).config
     assert 0.999 < lines(solved)["client-round", "summing-server"]["epsilon"] <= 1.0
@@ -248,7 +248,7 @@ def test_all_lines_are_for_the_noise_of_deployment() -> None:
         ({"untrusted_clients": 100}, "untrusted_clients = 100"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(settings: dict[str, Any], named: str) -> None:
+def test_impossible_settings_are_refused_in_one_line(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named) as caught:
         plan(config_of(**settings), PROBLEM)
     assert "\n" not in str(caught.value)
@@ -263,7 +263,7 @@ def test_epsilon_is_said_to_be_about_sums() -> None:
 # From the command line
 
 
-def test_account_and_run_tell_of_sums_in_plain_words(
+def test_account_and_run_explain_sums_in_plain_words(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -293,6 +293,6 @@ def test_account_and_run_tell_of_sums_in_plain_words(
     assert found["final"]["accuracy"] > 0.5
 
 
-def test_a_modulus_that_is_too_small_is_one_line_for_the_user(fedldp_command: Any) -> None:
+def test_too_small_a_modulus_is_refused_in_one_line(fedldp_command: Any) -> None:
     outcome = fedldp_command("account", "distributed-gaussian-mnist", "--set", "bits=10")
     assert "bits = 10" in outcome.assert_refused()

@@ -1,4 +1,4 @@
-"""DP-SGD in a federation: sums compared with single gradients, samples, and guarantees."""
+"""DP-SGD in a federation: its clipped sums, its samples, and its guarantees."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def model_of(name: str, shape: tuple[int, ...] = (1, 8, 8)) -> nn.Module:
 
 
 def change(step: PrivateSgd, examples: Examples, *, seed: int = 0) -> NDArray[np.float64]:
-    """Return one client's change of its weights in one round."""
+    """Return how one client changes its weights in one round."""
     start = Broadcast(round=1, weights=read_weights(step.model).copy())
     found = trained(step, start, client_of(examples, seed=seed))
     load_weights(step.model, layout_of_module(step.model), start.weights)
@@ -57,7 +57,7 @@ def change(step: PrivateSgd, examples: Examples, *, seed: int = 0) -> NDArray[np
 
 
 def sum_of_clipped(model: nn.Module, examples: Examples, clip: float) -> NDArray[np.float64]:
-    """Sum gradients that are taken one by one, each scaled down to the norm ``clip``."""
+    """Sum gradients that are computed one by one, each scaled down to the norm ``clip``."""
     total = np.zeros(sum(p.numel() for p in model.parameters()))
     for features, label in zip(examples.features, examples.labels, strict=True):
         logits = model(torch.from_numpy(features[None]))
@@ -108,12 +108,13 @@ def test_a_sample_in_pieces_gets_its_noise_once() -> None:
     features = drawn.normal(size=(size, 1, 8, 8)).astype(np.float32)
     start = Broadcast(round=1, weights=read_weights(step.model).copy())
     own = client_of(Examples(features, drawn.integers(0, 10, size)))
-    # All gradients together move a weight by less than the noise: 769 clips over 5,000 weights.
+    # All gradients together move a weight by less than the noise: 769 clips are spread over 5,000
+    # weights.
     found = trained(step, start, own)
     assert np.std(found - start.weights) == pytest.approx(3.0 * 1e-6 * 1e3 / 8, rel=0.05)
 
 
-def test_opacus_s_own_gradients_add_up_to_the_same() -> None:
+def test_opacus_gradients_add_up_to_the_same() -> None:
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -144,7 +145,7 @@ def test_a_step_without_examples_adds_noise_of_the_stated_deviation() -> None:
 
 
 @pytest.mark.parametrize("name", ["logistic", "own_models:dropout"])
-def test_the_noise_comes_from_the_client_s_stream(name: str) -> None:
+def test_the_noise_comes_from_the_clients_stream(name: str) -> None:
     step = PrivateSgd(model_of(name), replace(SUMS, noise_multiplier=1.0), 0.1, CPU)
     examples = examples_of(5)
     first, same, other = (change(step, examples, seed=seed) for seed in (0, 0, 1))
@@ -167,7 +168,7 @@ def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(scale: flo
 # Poisson samples
 
 
-def test_every_example_is_sampled_on_its_own() -> None:
+def test_every_example_is_sampled_independently() -> None:
     sums = replace(SUMS, sampling_rate=0.2, steps=4000)
     taken = np.zeros((4000, 10))
     stream = client_of(examples_of(10)).fresh("batches")
@@ -205,14 +206,14 @@ def test_larger_batches_than_clients_have_examples_are_refused() -> None:
         plan(config, problem_of(config, None))
 
 
-def test_it_is_for_simulation_only() -> None:
+def test_dp_sgd_is_for_simulation_only() -> None:
     step = PrivateSgd(model_of("logistic"), SUMS, 0.1, CPU)
     client = replace(client_of(examples_of(5)), fresh=lambda purpose: Stream.fresh())
     with pytest.raises(PrivacyError, match="simulation only"):
         trained(step, Broadcast(round=1, weights=read_weights(step.model)), client)
 
 
-def test_without_opacus_it_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_opacus_a_refusal_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opacus.optimizers", None)
     with pytest.raises(ConfigError, match=r"pip install 'fedldp\[baselines\]'") as refused:
         change(PrivateSgd(model_of("logistic"), SUMS, 0.1, CPU), examples_of(5))
@@ -229,7 +230,7 @@ def test_a_model_that_branches_on_values_is_refused_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("noise_multiplier", 0.0), ("clip", 0.0), ("clip", math.inf)]
 )
-def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
+def test_bad_settings_are_refused_in_one_line(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} = ") as refused:
         fedldp.recipe("dp-sgd-digits", **{name: value})
     assert "\n" not in str(refused.value)
@@ -260,7 +261,7 @@ def test_a_client_is_not_protected() -> None:
         assert (found[unit]["kind"], found[unit]["epsilon"]) == ("none", None)
 
 
-def test_the_noise_can_be_solved_for() -> None:
+def test_the_noise_can_be_calibrated() -> None:
     config = fedldp.recipe("dp-sgd-digits", rounds=5, target={"unit": "record", "epsilon": 2.0})
     solved = plan(config, problem_of(config, None)).config.model_dump()["noise_multiplier"]
     rate = sampling_rate(24, 10, 1437)

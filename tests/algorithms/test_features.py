@@ -1,4 +1,4 @@
-"""Public features of every preset: mapped one by one, equal everywhere, free of charge."""
+"""Public features in every preset: mapped one by one, the same everywhere, and free of charge."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def small(**changes: Any) -> RunConfig:
 
 
 @every_system
-def test_every_system_has_them_or_says_that_it_has_others(config: RunConfig) -> None:
+def test_every_system_has_public_features_or_says_that_it_has_others(config: RunConfig) -> None:
     assert "features" not in config.model_dump()
     assert config.every_setting()["features"] == "none"
     if config.system in WITH_THEIR_OWN:
@@ -69,8 +69,9 @@ def test_every_system_has_them_or_says_that_it_has_others(config: RunConfig) -> 
 
 
 @every_system
-def test_they_change_no_line_of_a_statement_but_by_the_size(config: RunConfig) -> None:
-    """A model of the same size is compared, because what leaves a client is what is released."""
+def test_public_features_change_a_statement_only_by_the_size(config: RunConfig) -> None:
+    """Compared with a model of the same size, because the cost depends on the size of what
+    leaves."""
     if config.system in WITH_THEIR_OWN:
         return
     problem = problem_of(config, None)
@@ -104,13 +105,13 @@ def test_no_image_is_refused(kind: str) -> None:
 
 
 @every_kind
-def test_digests_tell_features_and_shapes_apart(kind: str) -> None:
+def test_digests_distinguish_features_and_shapes(kind: str) -> None:
     digests = {make(shape).digest for make in KINDS.values() for shape in ((1, 8, 8), (1, 9, 8))}
     assert len(digests) == 2 * len(KINDS)
     assert KINDS[kind]((1, 8, 8)).digest == KINDS[kind]((1, 8, 8)).digest
 
 
-def test_what_is_no_kind_and_what_is_no_image_is_refused() -> None:
+def test_unknown_kinds_and_data_without_images_are_refused() -> None:
     with pytest.raises(
         ConfigError,
         match="features = nonsense: choose none, oriented-gradients, soft-gradients, pose, ",
@@ -175,8 +176,8 @@ def test_a_client_maps_its_own_examples_alone_or_together() -> None:
     assert len(sent) < IMAGES.nbytes  # the map alone
 
 
-def test_a_run_trains_tests_and_is_used_on_features(tmp_path: Path) -> None:
-    """The result equals that of a run on data that were mapped beforehand."""
+def test_a_run_trains_tests_and_predicts_on_features(tmp_path: Path) -> None:
+    """The result equals that of a run on data mapped beforehand."""
     made = small(features="oriented-gradients", learning_rate=3.0, rounds=3)
     result = fedldp.run(made, out=tmp_path / "run")
     data = load_dataset("digits")
@@ -209,8 +210,9 @@ def test_any_number_of_workers_gives_the_same_bits() -> None:
 
 
 @pytest.mark.slow
-def test_what_pose_brings_at_the_same_epsilon() -> None:
-    """One message from each of 1,000 clients, epsilon 4 for its whole run, any server."""
+def test_pose_is_more_accurate_at_the_same_epsilon() -> None:
+    """Each of 1,000 clients sends one message, at epsilon 4 for its whole run, to an untrusted
+    server."""
     try:
         data = load_dataset("mnist")
     except DataMissing as error:

@@ -1,4 +1,4 @@
-"""Features from a file: the user declares it public, and it is the same everywhere."""
+"""Features from a file that the user declares public and that is the same everywhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def small(**changes: Any) -> RunConfig:
 
 
 @pytest.mark.parametrize(("features", "weights"), [(AXES, 140), (ENCODER, 330)])
-def test_a_run_trains_a_head_on_them_and_keeps_their_digest(
+def test_a_run_trains_a_head_on_features_and_keeps_their_digest(
     folder: Path, features: str, weights: int
 ) -> None:
     result = fedldp.run(small(features=features), out=folder / "run")
@@ -68,7 +68,7 @@ def test_the_data_folder_is_searched_too(folder: Path, monkeypatch: pytest.Monke
     assert made.layout(problem_of(made, None)).size == 140
 
 
-def test_a_file_is_taken_apart_once_while_its_digest_is_the_same(folder: Path) -> None:
+def test_a_file_is_parsed_once_while_its_digest_is_the_same(folder: Path) -> None:
     made = small(features=AXES)
     problem = problem_of(made, None)
     first = made.composition.features.mapping(problem)
@@ -80,7 +80,7 @@ def test_a_file_is_taken_apart_once_while_its_digest_is_the_same(folder: Path) -
 
 
 @pytest.mark.parametrize("features", [AXES, ENCODER])
-def test_every_line_says_that_it_rests_on_the_file(features: str) -> None:
+def test_every_line_states_that_it_relies_on_the_file(features: str) -> None:
     made = small(features=features)
     found = plan(made, problem_of(made, None)).privacy
     said = f"features = {features} is of a public file, which was made from none of the clients'"
@@ -90,7 +90,7 @@ def test_every_line_says_that_it_rests_on_the_file(features: str) -> None:
     assert found["warnings"][-1].startswith(said)
 
 
-def test_names_of_files_are_told_from_functions_and_kinds() -> None:
+def test_names_of_files_are_distinguished_from_functions_and_kinds() -> None:
     assert [rests_on(each) for each in ("pose", "public-axes:strokes", AXES, ENCODER, "a:b")] == [
         None, None, "file", "file", "code",
     ]  # fmt: skip
@@ -100,7 +100,7 @@ def test_names_of_files_are_told_from_functions_and_kinds() -> None:
             small(features=nothing)
 
 
-def test_the_size_is_a_setting_of_those_that_have_one() -> None:
+def test_only_features_with_a_size_have_that_setting() -> None:
     problem = problem_of(small(), None)
     sizes = {
         ("random-convolutions", None): 288, ("random-convolutions", 36): 36,

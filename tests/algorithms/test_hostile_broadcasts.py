@@ -1,8 +1,8 @@
-"""A broadcast that makes training overflow on some examples only reveals nothing about them.
+"""A broadcast that makes training overflow on some examples only, reveals nothing about them.
 
-Its weights are finite: 3e38 for two pixels of one class. Where both are bright in one image, that
-image's logit is beyond float32 and training gives NaN. A client that refused would tell whether the
-second pixel is bright. A client's own policy refuses such weights; these tests go past it.
+Its weights are finite: 3e38 for two pixels of one class. If both are bright in an image, its logit
+    is beyond float32 and training gives NaN. A client that then refused would reveal whether the
+    second pixel is bright. A client's own policy refuses such weights; these tests bypass it.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ def reports(roles: Roles, pixels: list[float], *, label: int = CLASS) -> Iterato
 
 
 DARK, BRIGHT = [0.0, 0.05, 0.1], [0.2, 0.6, 1.0]
-"""Of the second pixel: with 3e38 for each, 3.4e38 and more is infinite."""
+"""Values of the second pixel. Each weight is 3e38, and 3.4e38 or more is infinite."""
 
 
 @pytest.mark.parametrize("name", [n for n in SETTINGS if n != "priority, sensitivity"])
-def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> None:
-    """All images have the class that the model predicts: without overflow nothing changes.
+def test_the_bytes_of_a_report_do_not_depend_on_the_pixel(name: str) -> None:
+    """All images have the class that the model predicts, so without overflow nothing changes.
 
     The accuracy's dependence on a pixel, which priority by sensitivity releases, does change.
     """
@@ -126,8 +126,8 @@ def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> 
 
 
 @of_nan
-def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
-    """The same holds for any examples, including some of another class."""
+def test_what_replaces_nan_is_public(name: str) -> None:
+    """This holds for any examples, including some of another class."""
     roles = roles_of(name)
     public = roles.encode(None, told(roles), sender_of(COUNT))
     for label in (CLASS, CLASS + 1):
@@ -143,7 +143,7 @@ def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
 
 
 @every_system
-def test_an_answer_has_one_length_whatever_training_gives(name: str) -> None:
+def test_an_answers_length_does_not_depend_on_training(name: str) -> None:
     roles = roles_of(name)
     lengths = set()
     for label in (CLASS, CLASS + 1):
@@ -191,14 +191,14 @@ def test_a_client_answers_the_largest_weights_that_it_agreed_to(name: str, tmp_p
     assert isinstance(answered(roles, weights, roles.local_update, tmp_path), Report)
 
 
-# A simulation shows it to its user
+# A simulation reports the failure to its user
 
 
 OVERFLOWING = ["nbafl", "priority", "cldp-fed", "privunit-fl", "central-dp"]
 
 
 @pytest.mark.parametrize("system", OVERFLOWING)
-def test_a_simulation_stops_in_one_line_where_training_gives_nan(system: str) -> None:
+def test_a_simulation_stops_with_one_line_if_training_gives_nan(system: str) -> None:
     config = fedldp.recipe(f"{system}-digits", model="mlp", learning_rate=1e30, rounds=2)
     line = r"^round 1, client \d+: .* contain NaN or infinity: nothing was released; lower "
     with pytest.raises(PrivacyError, match=line) as refused:
@@ -207,7 +207,7 @@ def test_a_simulation_stops_in_one_line_where_training_gives_nan(system: str) ->
 
 
 @pytest.mark.parametrize("system", OVERFLOWING)
-def test_at_a_site_nobody_does(system: str, tmp_path: Path) -> None:
+def test_a_site_does_not_stop_if_training_gives_nan(system: str, tmp_path: Path) -> None:
     config = fedldp.recipe(f"{system}-digits", model="mlp", learning_rate=1e30, rounds=2)
     roles = Roles(config, Problem((1, 8, 8), 10, 1437))
     weights = trained(roles.local_update, roles.broadcast, client_of(examples_with(1.0)))

@@ -1,4 +1,4 @@
-"""LDPFL: what a client keeps, trains on, sends and is tested on, compared with slow oracles."""
+"""LDPFL: a client's stored bits, its training, its reports and its tests, against slow oracles."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def client(tmp_path: Path) -> Callable[..., Client]:
     return make
 
 
-# What a client keeps
+# A client's stored bits
 
 
-def test_bits_are_the_codes_of_the_encoders_features_where_nothing_flips(
+def test_without_flips_bits_are_the_codes_of_the_encoders_features(
     client: Callable[..., Client],
 ) -> None:
     # At so large a budget the symmetric variant flips a bit with probability e^-32.
@@ -114,7 +114,7 @@ def test_bits_flip_as_often_as_theorem_2_says(client: Callable[..., Client], alp
             assert abs(share - kept) < 5 * math.sqrt(kept * (1 - kept) / count) + 1e-9
 
 
-def test_a_client_draws_once_and_trains_an_encoder_of_its_own(
+def test_a_client_draws_once_and_trains_its_own_encoder(
     client: Callable[..., Client], tmp_path: Path
 ) -> None:
     roles, codes = built(config(label_epsilon=2.0))
@@ -131,7 +131,7 @@ def test_a_client_draws_once_and_trains_an_encoder_of_its_own(
     assert kept == ["encoder.safetensors", "training.safetensors"]
 
 
-def test_the_encoder_is_trained_on_nine_tenths_and_never_on_the_test(
+def test_the_encoder_is_trained_on_nine_tenths_and_never_on_test_data(
     client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Examples] = []
@@ -154,7 +154,7 @@ def test_the_encoder_is_trained_on_nine_tenths_and_never_on_the_test(
 def test_an_own_encoder_that_diverges_gives_features_of_zeros(
     client: Callable[..., Client],
 ) -> None:
-    """A refusal would reveal something, and so would any output that no other example gives."""
+    """A refusal would reveal something, as would an output that no other data give."""
     settings = config(randomisation="symmetric", epsilon=1e9)
     roles, codes = built(settings)
     own = client(examples=Examples(OWN.features * np.float32(3e38), OWN.labels))
@@ -167,7 +167,7 @@ def test_an_own_encoder_that_diverges_gives_features_of_zeros(
     assert np.isfinite(trained(roles.local_update, roles.broadcast, own)).all()
 
 
-def test_labels_are_true_without_a_budget_and_randomised_with_one(
+def test_labels_are_sent_in_clear_without_a_budget_and_randomised_with_one(
     client: Callable[..., Client],
 ) -> None:
     plain, noisy = config(encoder="public"), config(encoder="public", label_epsilon=1.0)
@@ -249,7 +249,7 @@ def test_clients_test_on_their_own_share(
 
 
 @pytest.mark.slow
-def test_a_client_notes_how_its_own_network_does_and_shows_it_only_with_its_scores(
+def test_a_client_scores_its_own_network_and_shows_that_only_with_its_scores(
     client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The local accuracy of Figs. 2, 4, 6a and 8."""
@@ -283,7 +283,7 @@ def test_a_client_notes_how_its_own_network_does_and_shows_it_only_with_its_scor
     assert of_rounds[0] > 0.6
 
 
-def test_test_bits_are_randomised_where_that_is_asked_for(client: Callable[..., Client]) -> None:
+def test_test_bits_are_randomised_if_requested(client: Callable[..., Client]) -> None:
     noisy, quiet = config(encoder="public"), config(encoder="public", randomise_tests=False)
     broadcast = built(noisy)[0].broadcast
     one, same = client(0), replace(client(0), store=client(1).store)
@@ -299,7 +299,7 @@ def test_test_bits_are_randomised_where_that_is_asked_for(client: Callable[..., 
 
 
 @pytest.mark.slow
-def test_it_learns_from_randomised_bits() -> None:
+def test_a_run_learns_from_randomised_bits() -> None:
     settings = config(
         num_clients=2, rounds=4, local_epochs=5, encoder_channels=[8, 16], encoder_epochs=8
     )
@@ -308,7 +308,7 @@ def test_it_learns_from_randomised_bits() -> None:
 
 @pytest.mark.slow
 def test_theorem_1_leaves_nothing_to_learn() -> None:
-    # p - q = alpha/(1 + alpha)^2 (1 - e^-x): so small that the bits do not depend on the images.
+    # p - q = alpha/(1 + alpha)^2 (1 - e^-x) is so small that the bits do not depend on the images.
     settings = config(num_clients=2, rounds=8, local_epochs=5, randomisation="theorem_1")
     assert simulate(settings).accuracy < 0.3
 
@@ -353,7 +353,7 @@ def test_a_public_data_set_is_read_from_the_data_folder_of_the_run(tmp_path: Pat
         ({"epsilon": [1.0, 2.0]}, "epsilon"),
     ],
 )
-def test_senseless_settings_are_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
+def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=f"^[^\n]*{named}[^\n]*$"):
         config(**changes)
 
@@ -367,7 +367,7 @@ def test_senseless_settings_are_refused_in_one_line(changes: dict[str, Any], nam
         ({"encoder": "public", "public_dataset": "mnist"}, PROBLEM, "public_dataset = mnist"),
     ],
 )
-def test_what_does_not_fit_the_data_is_refused_in_one_line(
+def test_settings_that_do_not_fit_the_data_are_refused_in_one_line(
     changes: dict[str, Any], problem: Problem, named: str
 ) -> None:
     settings = config(**changes)
@@ -391,8 +391,8 @@ def lines(settings: RunConfig, problem: Problem = MNIST) -> dict[str, dict[str, 
 
 
 @pytest.mark.slow
-def test_the_papers_features_cost_a_record_what_they_really_cost() -> None:
-    # privacy: Theorem 2 at alpha 10, eps 0.5, 10,240 bits; here with a public encoder.
+def test_the_papers_features_have_their_true_cost_for_a_record() -> None:
+    # Theorem 2 at alpha 10, eps 0.5, 10,240 bits, here with a public encoder.
     settings = config(**COMMON, encoder="public", label_epsilon=1.0)
     assert bits_of(settings).num_bits(MNIST) == 10_240
     record = lines(settings)["record"]
@@ -416,7 +416,7 @@ def test_labels_in_clear_leave_no_guarantee_and_the_line_says_what_the_bits_cost
 
 
 def test_scores_on_a_clients_own_examples_are_charged() -> None:
-    """Scores reveal how many held-out examples are classified correctly, and the exact loss."""
+    """Scores reveal the number of held-out examples classified correctly, and the exact loss."""
     for encoder in ("public", "own"):
         found = lines(config(**PAPER, encoder=encoder, label_epsilon=1.0, evaluation="clients"))
         for line in found.values():
@@ -434,7 +434,7 @@ def test_a_whole_client_costs_all_of_its_training_records() -> None:
 
 @pytest.mark.parametrize("evaluation", ["clients", "common"])
 @pytest.mark.parametrize("label_epsilon", [None, 1.0])
-def test_an_own_encoder_has_no_finite_line_whatever_scores_are_of(
+def test_a_clients_own_encoder_has_no_finite_line_for_any_scores(
     evaluation: str, label_epsilon: float | None
 ) -> None:
     own = lines(config(**PAPER, evaluation=evaluation, label_epsilon=label_epsilon))
@@ -445,10 +445,10 @@ def test_an_own_encoder_has_no_finite_line_whatever_scores_are_of(
 
 
 @pytest.mark.parametrize("encoder", ["own", "public"])
-def test_scores_through_an_own_encoder_tell_neighbours_apart_that_send_the_same(
+def test_scores_through_a_clients_own_encoder_distinguish_neighbours_with_equal_bits(
     encoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # At so small a budget a bit is 1 with probability 1/2 whatever it was, up to 1e-9.
+    # At so small a budget, every bit becomes 1 with probability 1/2, up to 1e-9.
     settings = config(
         encoder=encoder, evaluation="common", label_epsilon=0.1, randomise_tests=False,
         randomisation="theorem_1", epsilon=1e-6, rounds=1,
@@ -481,7 +481,7 @@ def test_scores_through_an_own_encoder_tell_neighbours_apart_that_send_the_same(
         assert set(found.values()) == {None}
 
 
-def test_how_many_examples_a_client_has_is_no_secret_that_anything_protects() -> None:
+def test_a_clients_number_of_examples_is_not_protected() -> None:
     found = lines(config(**COMMON, encoder="public", label_epsilon=1.0, partition="dirichlet:0.3"))
     assert found["record"]["epsilon"] == pytest.approx(34885.836349495786, rel=1e-12)
     assert found["client-run"]["kind"] == "none"
@@ -489,7 +489,7 @@ def test_how_many_examples_a_client_has_is_no_secret_that_anything_protects() ->
 
 
 @pytest.mark.slow
-def test_rounds_cost_nothing_more() -> None:
+def test_further_rounds_cost_nothing() -> None:
     few, many = (
         lines(config(**COMMON, encoder="public", label_epsilon=1.0, rounds=rounds))
         for rounds in (1, 500)

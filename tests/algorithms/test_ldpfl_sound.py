@@ -1,4 +1,4 @@
-"""Sound LDPFL: every example is randomised once, and the statement says what was requested."""
+"""Sound LDPFL: every example is randomised once, and the statement has the requested epsilon."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROBLEM = Problem((1, 8, 8), 10, 1437)
 FMNIST = Problem((1, 28, 28), 10, 60_000)
 OWN = Examples(DIGITS.train.features[:30], DIGITS.train.labels[:30])
 ALMOST_NONE = 1e4
-"""A budget at which PrivUnit hardly randomises: it sends the gradient up to 1 %."""
+"""A budget at which PrivUnit hardly randomises: it sends the gradient with an error below 1 %."""
 
 
 def config(**changes: Any) -> Settings:
@@ -83,7 +83,7 @@ def moved(place: int) -> Examples:
 
 
 @pytest.mark.slow
-def test_an_example_matters_in_one_round_alone(client: Callable[..., Client]) -> None:
+def test_an_example_matters_in_one_round_only(client: Callable[..., Client]) -> None:
     settings = config()
     for place in range(len(OWN)):
         changed = [
@@ -129,7 +129,7 @@ def test_every_example_is_randomised_once_in_the_run(
     assert sorted(owners) == list(range(len(OWN)))
 
 
-def test_a_round_that_is_asked_for_again_is_answered_the_same(
+def test_a_repeated_request_gets_the_same_answer(
     client: Callable[..., Client],
 ) -> None:
     settings, own = config(), client()
@@ -139,7 +139,7 @@ def test_a_round_that_is_asked_for_again_is_answered_the_same(
     np.testing.assert_array_equal(trained_by(step, other, own), first)
 
 
-def test_what_is_kept_of_a_round_goes_with_the_next(tmp_path: Path) -> None:
+def test_what_is_kept_of_a_round_is_deleted_in_the_next(tmp_path: Path) -> None:
     settings, seen = config(rounds=3), []
     for round in (1, 2, 3):
         own = client_of(OWN, round=round, folder=tmp_path)
@@ -148,7 +148,7 @@ def test_what_is_kept_of_a_round_goes_with_the_next(tmp_path: Path) -> None:
     assert seen == [["round-1"], ["round-2"], ["round-3"]]
 
 
-def test_without_noise_it_is_clipped_gradient_descent(client: Callable[..., Client]) -> None:
+def test_without_noise_training_is_clipped_gradient_descent(client: Callable[..., Client]) -> None:
     settings = config(epsilon=ALMOST_NONE, clip=0.5, rounds=1, batch_size=10)
     found = trained(settings, client())
     features = torch.from_numpy(features_of(settings, OWN))
@@ -169,10 +169,11 @@ def test_without_noise_it_is_clipped_gradient_descent(client: Callable[..., Clie
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_an_example_that_is_not_finite_is_used_like_one_without_a_slope(
+def test_an_example_that_is_not_finite_is_used_like_an_image_without_slopes(
     client: Callable[..., Client], value: float
 ) -> None:
-    """A refusal would reveal such an example, and it does not spoil the features of the others."""
+    """A refusal would reveal such an example; here it does not affect the features of the
+    others."""
     features, flat = OWN.features.copy(), OWN.features.copy()
     features[3, 0, 2, 2] = value
     flat[3] = 0.25
@@ -211,7 +212,7 @@ def test_the_test_set_is_shared_out_among_the_clients(tmp_path: Path) -> None:
     assert sum(score.right for score in found) == (logits.argmax(1) == DIGITS.test.labels).sum()
 
 
-def test_it_learns_at_a_budget_that_holds() -> None:
+def test_a_run_learns_within_a_budget_that_holds() -> None:
     result = simulate(config(rounds=5, learning_rate=10.0, epsilon=8.0))
     assert result.accuracy > 0.6
 
@@ -226,7 +227,7 @@ def lines(settings: Settings, problem: Problem = FMNIST) -> dict[str, dict[str, 
 
 @pytest.mark.parametrize("mechanism", ["nearest_direction", "privunit", "piecewise", "laplace"])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 8.0])
-def test_a_record_costs_what_was_asked_for(mechanism: str, epsilon: float) -> None:
+def test_a_record_costs_the_requested_epsilon(mechanism: str, epsilon: float) -> None:
     settings = config(num_clients=10, mechanism=mechanism, epsilon=epsilon, rounds=20)
     line = lines(settings)["record"]
     assert (line["kind"], line["neighbours"]) == ("pure", "replace-record")
@@ -244,7 +245,7 @@ def test_a_whole_client_costs_all_of_its_records_and_its_number_is_not_protected
     assert uneven["client-run"]["kind"] == "none"
 
 
-def test_rounds_cost_nothing_more_and_nothing_is_claimed() -> None:
+def test_further_rounds_cost_nothing_and_nothing_is_claimed() -> None:
     assert lines(config(rounds=1)) == lines(config(rounds=300))
     assert config().claim() is None
 
@@ -264,12 +265,12 @@ def test_rounds_cost_nothing_more_and_nothing_is_claimed() -> None:
         ({"orientations": 361}, "orientations"),
     ],
 )
-def test_senseless_settings_are_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
+def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=f"^{named} = [^\n]*$"):
         config(**changes)
 
 
-def test_the_mechanisms_that_it_takes_are_those_that_it_names() -> None:
+def test_the_accepted_mechanisms_are_those_that_a_refusal_names() -> None:
     def taken(mechanism: str) -> bool:
         try:
             plan(config(mechanism=mechanism, epsilon=1.0), PROBLEM)
@@ -296,7 +297,7 @@ def test_the_mechanisms_that_it_takes_are_those_that_it_names() -> None:
         ({"mechanism": "two_point_l1"}, PROBLEM, "mechanism"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(
+def test_parts_that_do_not_fit_are_refused_in_one_line(
     changes: dict[str, Any], problem: Problem, named: str
 ) -> None:
     settings = config(**changes)

@@ -1,4 +1,4 @@
-"""Parts that do not go together are refused, because they would have revealed too much."""
+"""Parts that together would reveal too much are refused."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
 @pytest.mark.parametrize(
     ("system", "settings", "line"),
     [
-        # The line for broadcasts is of a secret sample: in turns, a client's rounds are known.
+        # The line for broadcasts needs a secret sample; when clients take turns, their rounds are
+        # known.
         (
             "central_dp",
             {"noise_multiplier": 4.0, "clip": 1.0, "clients_per_round": 2,
              "participation": "balanced"},
             "channel = central and participation = balanced: .* set participation = all",
         ),
-        # A report that carries its budget cannot be summed, so no sum hides it.
+        # A report that carries its own budget cannot be summed, so no sum hides it.
         (
             "ldp_fl",
             {"epsilon": [1.0] * 10, "channel": "sum"},
@@ -73,7 +74,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             {"epsilon": 1.0, "channel": "shuffle", "mechanism": "laplace", "bound": "norm"},
             "channel = shuffle and mechanism = laplace: .* or set channel = named",
         ),
-        # Here the settings of other systems are values of a setting.
+        # Here what other systems set with several settings are values of one setting.
         (
             "composed",
             {"epsilon": 1.0, "channel": "sum", "mechanism": "gaussian", "bound": "norm"},
@@ -126,7 +127,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             {"epsilon": 1.0, "steps_per_round": 2},
             "steps_per_round = 2: local_update = sgd takes no gradients of people; leave it out",
         ),
-        # Each category could be hidden; all of them together are a fingerprint.
+        # Each category could be hidden, but all of them together are a fingerprint.
         (
             "composed",
             {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_rr"},
@@ -165,7 +166,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
         ("fedavg", {"participation": "balanced"}, "give clients_per_round"),
     ],
 )  # fmt: skip
-def test_a_pair_that_says_too_much_is_refused(
+def test_a_pair_of_parts_that_reveals_too_much_is_refused(
     system: str, settings: dict[str, Any], line: str
 ) -> None:
     with pytest.raises(ConfigError, match=line) as found:
@@ -234,7 +235,7 @@ class Own(KClosest):
         ({"high": 2, "low": 1, "closest": 1, "categories": 4}, "less than its event says"),
     ],
 )
-def test_a_category_that_does_not_fit_is_refused_before_a_run(
+def test_a_category_out_of_range_is_refused_before_a_run(
     says: dict[str, int] | None, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Own, "says", says, raising=False)
@@ -272,7 +273,7 @@ def shuffled(settings: Settings) -> Composition:
     )
 
 
-def test_a_preset_of_ones_own_with_a_shuffler_is_refused_at_sites() -> None:
+def test_a_users_preset_with_a_shuffler_is_refused_at_sites() -> None:
     config = shuffled.model_validate(SHARED)
     assert config.composition.channel.kind == "shuffle"
     with pytest.raises(ConfigError, match="a deployment has none; set channel = sum"):
@@ -280,7 +281,7 @@ def test_a_preset_of_ones_own_with_a_shuffler_is_refused_at_sites() -> None:
     assert without_simulation(config.changed(channel="sum")).composition.channel.kind == "sum"
 
 
-def test_a_channel_adds_the_line_of_its_adversary_and_no_other_line_moves() -> None:
+def test_a_channel_adds_the_line_of_its_adversary_and_changes_no_other() -> None:
     shared: dict[str, Any] = {"epsilon": 1.0, "participation": "all"}
     named = lines(made("composed", **shared, channel="named"))
     for channel, adversary in (("sum", "summing-server"), ("shuffle", "shuffled-server")):
@@ -289,7 +290,7 @@ def test_a_channel_adds_the_line_of_its_adversary_and_no_other_line_moves() -> N
         assert {against for _, against in found.keys() - named.keys()} == {adversary}
 
 
-def test_noise_is_for_as_many_rounds_as_a_client_can_take_part_in() -> None:
+def test_noise_covers_as_many_rounds_as_a_client_can_take_part_in() -> None:
     settings: dict[str, Any] = {"epsilon": 1.0, "clip": 1.0, "clients_per_round": 5}
     drawn = made("personalized_sound", **settings)
     turns = made("personalized_sound", **settings, participation="balanced")
@@ -301,7 +302,7 @@ def test_noise_is_for_as_many_rounds_as_a_client_can_take_part_in() -> None:
         assert lines(config)["client-run", "server"] <= 1.0
 
 
-def test_a_claim_is_of_the_papers_own_algorithm() -> None:
+def test_a_claim_is_quoted_only_for_the_papers_own_algorithm() -> None:
     assert made("ldp_fl", epsilon=1.0).claim() is not None
     assert made("ldp_fl", epsilon=1.0, channel="sum").claim() is None
     balanced = {"participation": "balanced", "clients_per_round": 2}
@@ -309,6 +310,6 @@ def test_a_claim_is_of_the_papers_own_algorithm() -> None:
     assert made("nbafl", epsilon=1.0, clip=1.0, **balanced).claim() is None
 
 
-def test_a_target_is_solved_for_a_budget_that_was_not_given() -> None:
+def test_a_budget_that_is_not_set_is_calibrated_to_a_target() -> None:
     solved = made("composed", target={"unit": "client-run", "epsilon": 10.0})
     assert lines(solved)["client-run", "server"] <= 10.0

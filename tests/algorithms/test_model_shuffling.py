@@ -1,4 +1,4 @@
-"""Model shuffling, LDP-FL with one message for each report: the same model, less protection."""
+"""Model shuffling is LDP-FL with one message for each report: the same model, less protection."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import fedldp
 from fedldp.simulation.plan import plan, problem_of
 
 
-def test_it_trains_the_same_model_as_parameter_shuffling_and_sends_no_labels() -> None:
+def test_model_shuffling_trains_the_same_model_and_sends_no_labels() -> None:
     short = {"rounds": 2, "num_clients": 10, "local_epochs": 1}
     whole = fedldp.run(fedldp.recipe("ldp-fl-digits-model-shuffling", **short))
     parts = fedldp.run(fedldp.recipe("quickstart", **short))
     for name, weights in parts.weights.items():
         np.testing.assert_array_equal(weights, whole.weights[name])
-    # Sent apart, each bit has a label of ten bits.
+    # When bits are sent separately, each has a label of ten bits.
     assert [r.uplink_bits_per_client for r in whole.rounds] == [650, 650]
     assert [r.uplink_bits_per_client for r in parts.rounds] == [650 * 11, 650 * 11]
 

@@ -1,4 +1,4 @@
-"""NbAFL: what is sent, with which noise, what the paper claims, and what holds."""
+"""NbAFL: its reports and their noise, the paper's claim, and the true guarantee."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def test_the_vector_is_clipped_to_norm_c_and_gets_the_published_noise(
         [values_of(config, report_of(config, weights, index=i)) - expected for i in range(20)]
     )
     sigma = math.sqrt(2 * math.log(1.25 / 0.01)) * 4 * (2 * 3.0 / 71) / 2.0  # 71 = 1437 // 20
-    # 13,000 draws: a relative standard error of 0.6 %, and of the mean over clients of 0.22 sigma.
+    # 13,000 draws give a relative standard error of 0.6 %; that of the mean over clients is 0.22
+    # sigma.
     assert np.std(noise) == pytest.approx(sigma, rel=0.03)
     assert abs(noise.mean()) < 4 * sigma / math.sqrt(noise.size)
     assert np.abs(noise.mean(axis=0)).max() < 5 * sigma / math.sqrt(20)
@@ -92,13 +93,13 @@ def test_the_server_averages_and_adds_its_own_noise() -> None:
     )
 
 
-def test_fewer_participants_need_more_noise_of_the_server() -> None:
+def test_fewer_participants_need_more_noise_from_the_server() -> None:
     few = noise_of(config_of(exposures=1, clients_per_round=5))
     assert few.clients == 5
     assert few.downlink_sigma(1.0) > noise_of(config_of(exposures=1)).downlink_sigma(1.0)
 
 
-def test_the_examples_count_only_where_it_is_asked_for() -> None:
+def test_examples_are_counted_only_if_requested() -> None:
     assert report_of(config_of(), START).weight is None
     assert report_of(config_of(weighting="examples"), START).weight == 7.0
 
@@ -122,7 +123,7 @@ def test_the_claim_is_quoted_with_its_unit() -> None:
 
 @pytest.mark.parametrize(("name", "epsilon"), [("eps0.5", 0.5), ("eps1", 1), ("eps10", 10)])
 def test_what_the_clip_proves_at_the_papers_settings(name: str, epsilon: float) -> None:
-    """mu = 2 C/sigma for a client's whole input, for any m."""
+    """For a client's whole input, mu = 2 C/sigma for any m."""
     config = fedldp.recipe(f"nbafl-mnist-fig5-{name}")
     assert isinstance(config, nbafl)
     sigma = 1.38728190182689 * 0.5 / epsilon
@@ -167,7 +168,7 @@ def test_example_counts_are_in_clear() -> None:
         ({"weighting": "size"}, "weighting = size"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(settings: dict[str, Any], match: str) -> None:
+def test_bad_settings_are_refused_in_one_line(settings: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=match) as refused:
         plan(config_of(**settings), DIGITS)
     assert "\n" not in str(refused.value)

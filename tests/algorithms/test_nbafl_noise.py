@@ -1,4 +1,4 @@
-"""NbAFL's noise levels, and how its server averages."""
+"""NbAFL's noise levels, and its server's average."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def noise(**changes: Any) -> NbaflNoise:
     return NbaflNoise(**{**settings, **changes})
 
 
-def test_independent_values() -> None:
+def test_noise_levels_against_independent_values() -> None:
     often, once = noise(), noise(exposures=1)
     assert often.uplink_sigma(0.5) == pytest.approx(1.38728190182689, rel=1e-14)
     assert often.downlink_sigma(0.5) == 0
@@ -73,7 +73,7 @@ def test_equations_4_and_5(
             downlink = 2 * c * clip * root / (smallest * clients * mpmath.mpf(epsilon))
     assert levels.uplink_sigma(epsilon) == pytest.approx(float(uplink), rel=1e-12)
     assert levels.downlink_sigma(epsilon) == pytest.approx(float(downlink), rel=1e-12)
-    # Together they are the noise that T exposures of the average would need, if this is more.
+    # Together they give the noise that T exposures of the average need, if that is more.
     total = levels.uplink_sigma(epsilon) ** 2 / clients + levels.downlink_sigma(epsilon) ** 2
     needed = (float(c) * rounds * 2 * clip / (smallest * clients * epsilon)) ** 2
     assert total >= needed * (1 - 1e-9)
@@ -181,7 +181,7 @@ def test_the_same_seed_draws_the_same_noise() -> None:
     np.testing.assert_allclose(first, expected, atol=3e-6)
 
 
-def test_a_real_servers_noise_comes_from_its_secret() -> None:
+def test_a_deployed_servers_noise_comes_from_its_secret() -> None:
     server, state = noisy_average("weights", 1.0), State(round=2, weights=START)
     sent = reports(np.ones((2, SIZE)), [None, None])
     draws = [draws_of_secret(bytes([key]) * 32, run) for key, run in ((1, "a"), (1, "b"), (2, "a"))]

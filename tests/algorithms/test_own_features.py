@@ -1,4 +1,4 @@
-"""A user's own features: one example at a time, and an assumption in every line."""
+"""A user's own features get one example at a time, and add an assumption to every line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_function_is_given_one_example_at_a_time() -> None:
     assert images.tobytes() == given.tobytes()
 
 
-def test_a_class_is_made_once_and_called() -> None:
+def test_a_class_is_instantiated_once_and_called() -> None:
     images = np.random.default_rng(0).random((5, 2, 4, 3)).astype(np.float32)
     of_class, of_function = (
         OwnFeatures(f"features_of_ones_own:{name}", (2, 4, 3)) for name in ("Rows", "rows")
@@ -43,7 +43,7 @@ def test_a_class_is_made_once_and_called() -> None:
     assert of_class.digest != of_function.digest
 
 
-def test_no_example_is_refused() -> None:
+def test_no_example_is_refused_by_a_users_features() -> None:
     images = np.array([0, 9, -9, 1], np.float32).reshape(4, 1, 1, 1)
     found = OwnFeatures("features_of_ones_own:brittle", (1, 1, 1))(images)
     assert found.tolist() == [[1, 0], [0, 0], [0, 0], [1, 1]]
@@ -61,13 +61,13 @@ def test_no_example_is_refused() -> None:
         ("Needy", "it cannot be created without arguments: TypeError"),
     ],
 )
-def test_what_cannot_be_features_is_refused_before_a_run(name: str, match: str) -> None:
+def test_bad_features_are_refused_before_a_run(name: str, match: str) -> None:
     made = small(features=f"features_of_ones_own:{name}")
     with pytest.raises(ConfigError, match=rf"^features = features_of_ones_own:{name}: .*{match}"):
         made.layout(problem_of(made, None))
 
 
-def test_every_line_says_what_it_rests_on() -> None:
+def test_every_line_states_its_assumption_about_the_features() -> None:
     made, problem = small(), problem_of(small(), None)
     found, known = (
         plan(each, problem).privacy for each in (made, made.changed(features="soft-gradients"))
@@ -81,6 +81,6 @@ def test_every_line_says_what_it_rests_on() -> None:
     assert not any("maps each" in text for text in known["warnings"])
 
 
-def test_a_run_trains_on_them() -> None:
+def test_a_run_trains_on_a_users_features() -> None:
     result = fedldp.run(small())
     assert sum(weights.size for weights in result.weights.values()) == 90

@@ -1,4 +1,4 @@
-"""One round for each client: exact cohorts that nobody can foresee, and their cost."""
+"""One round for each client: the cohorts are exact and unpredictable, and their cost is stated."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_client_answers_in_exactly_one_round(data: st.DataObject, rounds: 
         assert np.array_equal(once.clients(round, draws), cohort), "the same when asked again"
 
 
-def test_cohorts_follow_from_the_servers_secret_and_from_nothing_else() -> None:
+def test_cohorts_follow_from_the_servers_secret_alone() -> None:
     once = Once(1000, 4)
 
     def first(draws: Any) -> list[int]:
@@ -74,7 +74,7 @@ def test_cohorts_follow_from_the_servers_secret_and_from_nothing_else() -> None:
         assert 20 < len(common) < 105
 
 
-def test_every_permutation_is_as_likely_as_any_other() -> None:
+def test_every_permutation_is_equally_likely() -> None:
     once, counts = Once(3, 3), dict[tuple[int, ...], int]()
     for number in range(6000):
         draws = draws_of_secret(number.to_bytes(32, "big"), "run")
@@ -85,7 +85,7 @@ def test_every_permutation_is_as_likely_as_any_other() -> None:
     assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 35
 
 
-# What it costs
+# The cost
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_client_is_charged_one_round(system: str, given: dict[str, Any], adver
         assert all(unit == "client-run" for unit, _, _ in worse)
 
 
-def test_a_budget_of_the_run_is_whole_in_each_report() -> None:
+def test_each_report_has_the_whole_budget_of_the_run() -> None:
     for system in ("personalized_sound", "priority_public"):
         given: dict[str, Any] = {"epsilon": 1.0, "clip": 1.0}
         if system == "priority_public":
@@ -151,7 +151,7 @@ def test_behind_a_shuffler_the_crowd_is_that_of_one_round() -> None:
     assert once["weight", "shuffled-server", True] == alone["weight", "shuffled-server", True]
 
 
-def test_with_budgets_of_their_own_the_crowd_is_said_to_be_of_this_draw() -> None:
+def test_with_clients_own_budgets_the_crowd_is_said_to_be_that_of_this_draw() -> None:
     shared = {"learning_rate": 0.1, "mechanism": "two_point", "channel": "shuffle"}
     own = made("composed", participation="once", epsilon=[0.1] * 5 + [0.2] * 5, **shared)
     one = made("composed", participation="once", epsilon=0.1, **shared)
@@ -161,7 +161,7 @@ def test_with_budgets_of_their_own_the_crowd_is_said_to_be_of_this_draw() -> Non
         assert COHORTS not in plan(config, PROBLEM).privacy["warnings"]
 
 
-def test_a_sums_noise_is_made_for_the_smaller_of_the_rounds() -> None:
+def test_a_sums_noise_is_sized_for_the_smaller_of_the_rounds() -> None:
     given: dict[str, Any] = {"epsilon": 2.0, "num_clients": 43, "model": "logistic", "bits": 24}
     once = made("distributed_gaussian", **given, participation="once")
     assert (once.fewest_in_round, once.round_size) == (10, 11)
@@ -205,13 +205,13 @@ def test_a_resumed_run_has_the_same_cohorts(tmp_path: Path, after: int) -> None:
     assert resumed.ledger.to_record() == whole.ledger.to_record()
 
 
-def test_a_longer_run_begins_otherwise() -> None:
+def test_a_longer_run_begins_differently() -> None:
     given: dict[str, Any] = {"epsilon": 1.0, "average": 0.0}
     assert made("composed", **given, participation="all").longer_begins_with_shorter
     assert not made("composed", **given, participation="once").longer_begins_with_shorter
 
 
-def test_it_is_written_only_where_it_is_set_and_is_said_to_the_reader() -> None:
+def test_participation_is_written_only_if_set_and_is_stated() -> None:
     plain = made("ldp_fl", epsilon=1.0)
     assert "participation" not in plain.model_dump()
     once = plain.changed(participation="once")
@@ -251,7 +251,7 @@ def test_it_is_written_only_where_it_is_set_and_is_said_to_the_reader() -> None:
          "untrusted_clients = 2: a round has 2 participants; give at most 1"),
     ],
 )  # fmt: skip
-def test_what_would_say_too_much_or_do_nothing_is_refused(
+def test_participation_that_reveals_too_much_or_does_nothing_is_refused(
     system: str, given: dict[str, Any], line: str
 ) -> None:
     with pytest.raises(ConfigError, match=line) as found:
@@ -290,7 +290,7 @@ def test_what_would_say_too_much_or_do_nothing_is_refused(
         ("secure_aggregation", {"model": "logistic"}, All),
     ],
 )  # fmt: skip
-def test_auto_is_once_where_reports_are_pure_and_local(
+def test_auto_is_once_if_reports_are_pure_and_local(
     system: str, given: dict[str, Any], kind: type
 ) -> None:
     found = made(system, **given, participation="auto")
@@ -312,7 +312,7 @@ def test_auto_is_decided_anew_in_a_changed_copy() -> None:
     assert not found.changed(channel="sum").answers_once
 
 
-def test_auto_runs_as_what_it_chose() -> None:
+def test_auto_runs_as_the_participation_it_chose() -> None:
     given: dict[str, Any] = {"epsilon": 4.0, "num_examples": 100}
     auto, once = (
         simulate(made("composed", **given, participation=each)) for each in ("auto", "once")

@@ -1,4 +1,4 @@
-"""A guarantee for people at a few sites: what is stated, and what leaves a site."""
+"""A guarantee for people at a few sites: its statement, and what leaves a site."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_run_costs_a_row_its_epsilon_and_little_less(channel: str, epsilon: fl
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_where_the_data_say_whose_rows_are_a_person_is_protected(channel: str) -> None:
+def test_with_persons_in_the_data_a_person_is_protected(channel: str) -> None:
     made = config(channel=channel, num_clients=3, epsilon=2.0)
     line = lines(made, visits())["person", CHANNELS[channel]]
     assert 1.9 < line["epsilon"] <= 2
@@ -104,7 +104,8 @@ def test_a_person_at_several_sites_is_protected_as_one_at_one(channel: str) -> N
 
 
 def test_a_heading_says_person_where_the_statement_does_and_no_more_than_the_target() -> None:
-    """Settings do not show groups; a calibrated epsilon may exceed the target in its last digit."""
+    """Settings do not show groups, and a calibrated epsilon may exceed the target in its last
+    digit."""
     made = config(num_clients=3, epsilon=2.0)
     stated = plan(made, problem_with(made, visits(), None)).privacy["guarantees"]
     assert made.epsilon_in_words(stated) == "epsilon 2 per person (proven)"
@@ -118,27 +119,28 @@ def test_a_heading_says_person_where_the_statement_does_and_no_more_than_the_tar
     assert made.epsilon_in_words(other) == "epsilon 2 per person (proven)"
 
 
-def test_rows_are_not_drawn_where_they_are_persons() -> None:
+def test_rows_that_belong_to_persons_are_not_drawn() -> None:
     made = config(num_clients=3, num_examples=20)
     with pytest.raises(ConfigError, match="num_examples = 20: it draws single rows"):
         problem_with(made, visits(), None)
 
 
-def test_whose_rows_a_npz_file_has_is_no_column() -> None:
+def test_the_persons_of_an_npz_file_are_not_a_column() -> None:
     with pytest.raises(
         ConfigError, match=r"a \.npz file names the person of each row in its array"
     ):
         config(dataset="mine.npz", person_column="patient")
 
 
-def test_in_a_sum_a_report_by_itself_has_a_share_and_says_what_that_is_worth() -> None:
+def test_a_single_report_in_a_sum_has_a_share_of_noise_and_states_its_worth() -> None:
     found = lines(config(channel="sum"))
     alone, together = found["record", "server"], found["record", "summing-server"]
     assert alone["epsilon"] > 2 * together["epsilon"]
 
 
-def test_who_does_not_add_noise_is_not_counted_on() -> None:
-    """Two of five sites may collude: three shares make the noise, so each share is larger."""
+def test_sites_that_may_add_no_noise_are_not_counted() -> None:
+    """Two of five sites may collude, so three shares make up the noise, and each share is
+    larger."""
     made = [config(channel="sum", untrusted_clients=number) for number in (0, 2)]
     problem = problem_of(made[0], None)
     scales = []
@@ -165,7 +167,7 @@ def test_the_event_is_of_one_person_and_of_no_client() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
-def test_without_much_noise_all_channels_give_the_same_weights(model: str) -> None:
+def test_with_little_noise_all_channels_give_the_same_weights(model: str) -> None:
     found = [trained(config(channel=each, epsilon=1e4, model=model)) for each in CHANNELS]
     scale = np.abs(found[0]).max()
     for other in found[1:]:
@@ -173,7 +175,7 @@ def test_without_much_noise_all_channels_give_the_same_weights(model: str) -> No
 
 
 def test_the_server_takes_the_step_of_plain_gradient_descent() -> None:
-    """With a clip that never binds and hardly any noise, compared with a slow twin in numpy."""
+    """Compared with a slow version in numpy, with a clip that never binds and hardly any noise."""
     made = config(
         rounds=3, epsilon=1e4, clip=20.0, learning_rate=0.5, server_optimizer="none", average=0.0
     )
@@ -217,7 +219,7 @@ def client_of(features: np.ndarray) -> Batch:
     )
 
 
-def test_what_leaves_after_several_steps_follows_from_the_noisy_sums_alone() -> None:
+def test_a_report_of_several_steps_follows_from_the_noisy_sums_alone() -> None:
     """Recorded sums give the same weights after the data are deleted."""
     seen: list[np.ndarray] = []
     update = noisy_steps(seen)
@@ -231,7 +233,7 @@ def test_what_leaves_after_several_steps_follows_from_the_noisy_sums_alone() -> 
     np.testing.assert_array_equal(found, weights)
 
 
-def test_several_steps_cost_as_many_releases() -> None:
+def test_several_steps_cost_that_many_releases() -> None:
     one, several = config(rounds=40), config(rounds=8, steps_per_round=5)
     assert lines(one)["record", "server"] == lines(several)["record", "server"] | {
         key: lines(one)["record", "server"][key] for key in ("assumptions",)
@@ -259,7 +261,7 @@ def test_several_steps_cost_as_many_releases() -> None:
         ({"sample_rate": 0.5, "person_budget": {"limit": 1.0}}, "or leave person_budget out"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], said: str) -> None:
+def test_parts_that_do_not_fit_are_refused_in_one_line(settings: dict[str, Any], said: str) -> None:
     def planned() -> None:
         made = config(**settings)
         plan(made, problem_of(made, None))
@@ -270,7 +272,7 @@ def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], said
 
 
 @pytest.mark.parametrize(("number", "stated"), [(7, 1), (68, 60), (618, 610), (2_085, 2_000)])
-def test_sums_are_divided_by_a_number_that_may_be_known(number: int, stated: int) -> None:
+def test_sums_are_divided_by_a_public_number(number: int, stated: int) -> None:
     made = config(num_clients=3)
     problem = replace(problem_of(made, None), people=number)
     assert people_of(made, problem) == number
@@ -304,7 +306,7 @@ def test_a_person_at_several_sites_is_in_more_samples() -> None:
     assert 1.2 < scales[1] / scales[0] < 1.5
 
 
-def test_several_steps_sample_anew_and_cost_as_many() -> None:
+def test_several_steps_sample_anew_and_cost_that_many_steps() -> None:
     one = config(rounds=20, sample_rate=0.2)
     several = config(rounds=4, steps_per_round=5, sample_rate=0.2)
     assert lines(one)["record", "server"]["epsilon"] == pytest.approx(
@@ -316,8 +318,8 @@ def test_several_steps_sample_anew_and_cost_as_many() -> None:
     assert event.record.steps == 5
 
 
-def test_what_is_stated_of_samples_is_of_the_noise_that_is_added() -> None:
-    """One vector and the noise, both on the coarse grid; the sum of the others is known."""
+def test_the_statement_about_samples_covers_the_added_noise() -> None:
+    """One person's vector and the noise are on the coarse grid; the sum of the others is known."""
     made = config(sample_rate=0.25, channel="sum")
     algorithm = made.algorithm(problem_of(made, None))
     mechanism, event = algorithm.release(0).mechanism, algorithm.encoder(0).event().record
@@ -328,7 +330,7 @@ def test_what_is_stated_of_samples_is_of_the_noise_that_is_added() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_a_step_takes_all_rows_of_a_person_or_none_each_time_anew(steps: int) -> None:
+def test_each_step_samples_people_anew_with_all_their_rows(steps: int) -> None:
     taken: list[np.ndarray] = []
 
     class Seen(DenseGradients):
@@ -355,8 +357,9 @@ def test_a_step_takes_all_rows_of_a_person_or_none_each_time_anew(steps: int) ->
     assert len({each.tobytes() for each in taken}) == 6
 
 
-def test_sums_of_samples_are_divided_by_what_is_expected() -> None:
-    """With half of the people and hardly any noise, the average step equals that of all people."""
+def test_sums_of_samples_are_divided_by_the_expected_number() -> None:
+    """With half of the people sampled and hardly any noise, the mean step equals that of all
+    people."""
     whole, half = (
         trained(config(epsilon=1e4, rounds=10, sample_rate=rate, server_optimizer="none"))
         for rate in (1.0, 0.5)
@@ -365,7 +368,7 @@ def test_sums_of_samples_are_divided_by_what_is_expected() -> None:
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_samples_of_voters_vote_as_all_do(channel: str) -> None:
+def test_samples_of_voters_vote_as_all_voters_do(channel: str) -> None:
     more = {"held_out_people": 0.4, "sample_rate": 0.5, "epsilon": 1e3, "rounds": 12}
     last = simulate(config(channel=channel, **more)).rounds[-1]
     assert abs(last.metrics[SCORE] - last.accuracy) < 0.2
@@ -384,7 +387,7 @@ def test_a_target_is_met_on_samples() -> None:
     assert 1.48 < line["epsilon"] <= 1.5
 
 
-def test_samples_are_for_simulations_alone() -> None:
+def test_samples_are_for_simulations_only() -> None:
     made = config(sample_rate=0.5)
     for refuse in (without_simulation, check_told):
         with pytest.raises(ConfigError, match=r"sample_rate = 0.5: .* set sample_rate = 1$"):
@@ -395,7 +398,7 @@ def test_samples_are_for_simulations_alone() -> None:
         update(Broadcast(round=1, weights=np.zeros(6, np.float32)), client_of(features))
 
 
-# As a part of others
+# Parts of composed
 
 
 def as_part(**more: Any) -> Any:
@@ -430,7 +433,7 @@ def test_the_parts_of_composed_are_the_system(more: dict[str, Any]) -> None:
         ({"channel": "sum", "participation": "balanced", "clients_per_round": 4}, 4),
     ],
 )
-def test_sites_may_be_drawn_or_answer_once(more: dict[str, Any], rounds: int) -> None:
+def test_sites_may_be_drawn_at_random_or_answer_once(more: dict[str, Any], rounds: int) -> None:
     made = as_part().changed(server_optimizer="adam", server_rate=0.3, **more)
     line = lines(made)["record", CHANNELS[more.get("channel", "named")]]
     assert line["epsilon"] <= 8
@@ -444,7 +447,7 @@ def noise_shares(made: Any) -> int:
     return made.round_size if made.channel == "sum" else 1
 
 
-# People who are held out, and vote
+# Held-out people, who vote
 
 
 def voters(held_out: float, summed: Any = None) -> PersonGradients:
@@ -464,7 +467,7 @@ def one_site(examples: Examples, key: int = 0) -> Batch:
     )
 
 
-def test_whoever_is_replaced_moves_the_sum_by_at_most_twice_the_norm() -> None:
+def test_replacing_any_person_moves_the_sum_by_at_most_twice_the_norm() -> None:
     """This holds in exact integers for any person who trains or votes, with any number of rows."""
     rng = np.random.default_rng(2)
     weights = rng.normal(size=10).astype(np.float32)
@@ -491,7 +494,7 @@ def test_whoever_is_replaced_moves_the_sum_by_at_most_twice_the_norm() -> None:
     assert not any(each[-1] and any(each[:-1]) for each in moved), "nobody does both"
 
 
-def test_who_votes_is_drawn_once_and_not_by_what_anybody_has() -> None:
+def test_voters_are_drawn_once_and_independently_of_the_data() -> None:
     asked: list[np.ndarray] = []
 
     class Seen(DenseGradients):
@@ -515,11 +518,13 @@ def test_who_votes_is_drawn_once_and_not_by_what_anybody_has() -> None:
     assert 30 < len(asked[0]) < 70
 
 
-def test_a_person_has_one_vote_for_what_most_of_its_rows_say() -> None:
+def test_a_person_has_one_vote_decided_by_most_rows() -> None:
     weights = np.array([-1, 0, 0, 0, 1, 0, 0, 0, 0, 0], np.float32)  # class 1 where x_0 > 0
     features = np.zeros((6, 4), np.float32)
     features[:, 0] = [1, 1, -1, 1, -1, -1]
-    labels = np.array([1, 1, 1, 1, 1, 1])  # the first person has two of three right, the other one
+    labels = np.array(
+        [1, 1, 1, 1, 1, 1]
+    )  # the model is right on two of three rows of the first person, and on one of the other
     examples = Examples(features, labels, np.array([7, 7, 7, 3, 3, 3]))
     found = voters(1.0)(Broadcast(round=1, weights=weights), one_site(examples)).open()
     assert found.aux[SUMS][0, -1] == 0  # one for, one against
@@ -534,7 +539,7 @@ def test_a_run_can_be_watched_by_votes(channel: str) -> None:
     assert found.rounds[0].metrics[SCORE] < 0.5 * last.metrics[SCORE]
 
 
-def test_votes_cost_nothing_beside_training() -> None:
+def test_votes_cost_nothing_beyond_training() -> None:
     without, voted = lines(config()), lines(config(held_out_people=0.3))
     assert voted["record", "server"]["epsilon"] == pytest.approx(
         without["record", "server"]["epsilon"], rel=1e-3
@@ -556,8 +561,8 @@ def test_a_person_counts_once_by_the_shares_of_its_labels() -> None:
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.4])
-def test_whoever_is_replaced_moves_counts_by_at_most_twice_the_norm(held_out: float) -> None:
-    """This holds in exact integers for any rows and labels; no feature or weight has an effect."""
+def test_replacing_any_person_moves_counts_by_at_most_twice_the_norm(held_out: float) -> None:
+    """This holds in exact integers for any rows and labels; features and weights have no effect."""
     rng = np.random.default_rng(4)
     update = replace(voters(held_out), count_rounds=2, num_classes=5)
 
@@ -577,7 +582,7 @@ def test_whoever_is_replaced_moves_counts_by_at_most_twice_the_norm(held_out: fl
             assert found.sum() > NORM - 5
 
 
-def test_weights_that_a_server_tells_are_within_bounds_whatever_they_are() -> None:
+def test_class_weights_from_a_server_are_bounded() -> None:
     """Sums are exact for weights up to 1 only."""
     weights = np.zeros(10, np.float32)
     wild = np.array([np.nan, np.inf, -np.inf, 1e30, -3, 0.25], np.float32)
@@ -640,12 +645,12 @@ def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: 
         ({"class_count_rounds": 1, "class_weights": [1.0] * 10}, "leave one of the two out"),
     ],
 )
-def test_counts_that_nothing_follows_from_are_refused(settings: dict[str, Any], said: str) -> None:
+def test_unused_counts_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         config(**settings).composition  # noqa: B018 (it is made to be refused)
 
 
-def test_noise_alone_gives_weights_that_are_bounded() -> None:
+def test_noise_alone_gives_bounded_weights() -> None:
     from fedldp.algorithms.people import class_shares
 
     for counts in (np.zeros(3), np.array([-5.0, -2, -1]), np.array([-5.0, 1e9, 1e-9])):

@@ -1,4 +1,4 @@
-"""What personalised LDP costs, compared with what it claims."""
+"""The cost of personalised LDP, compared with its claim."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lines(settings: personalized) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_the_statement_of_the_randomised_sign() -> None:
-    """Independent values: MNIST's eps 5 for 650 weights and ten rounds, at delta 1e-5."""
+    """Independent values for MNIST's eps 5 with 650 weights and ten rounds, at delta 1e-5."""
     found = lines(
         config(perturbation="sign", epsilon=5.0, clip=4.0, delta=1e-5, sampling_probability=1.0)
     )
@@ -75,7 +75,7 @@ def test_no_two_clipped_vectors_are_further_apart_than_the_event_says(
         assert distance / noise(settings).sigma(0) <= event.mu * (1 + 1e-12)
 
 
-def test_the_claim_is_quoted_and_what_holds_is_of_another_size() -> None:
+def test_the_claim_is_quoted_and_the_true_figure_is_much_larger() -> None:
     settings = find_recipe("personalized-mnist-fig2-low").config
     privacy = plan(settings, problem_of(settings, None)).privacy
     assert privacy["claim"]["epsilon"] == 1.0
@@ -101,7 +101,7 @@ def test_the_statement_is_that_of_the_worst_client(perturbation: str) -> None:
 
 
 @pytest.mark.parametrize("perturbation", ["gaussian", "sign"])
-def test_every_client_pays_for_every_round_whatever_the_server_makes_of_it(
+def test_every_client_pays_for_every_round_even_if_its_report_is_not_used(
     perturbation: str,
 ) -> None:
     found = [

@@ -1,4 +1,4 @@
-"""Personalised LDP as published: its noise, its three aggregations, and their real cost."""
+"""Personalised LDP as published: its noise, its three aggregations, and its settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def encoded(
 
 
 def decoded(settings: personalized, report: Report) -> np.ndarray:
-    """Read a report's grid indices by hand."""
+    """Return a report's values, read from its grid indices."""
     assert report.client is not None
     mechanism = noise(settings).of_size(report.client, SIZE)
     assert isinstance(mechanism, Gaussian)
@@ -54,7 +54,7 @@ def decoded(settings: personalized, report: Report) -> np.ndarray:
     ("epsilon", "delta", "q", "rounds"),
     [(1.0, 1 / 500, 0.8, 10), (0.05, 1e-3, 0.9, 20), (10.0, 1 / 50000, 0.8, 50)],
 )
-def test_the_gaussians_sigma_is_the_root_of_the_papers_variance(
+def test_the_gaussian_sigma_is_the_root_of_the_papers_variance(
     epsilon: float, delta: float, q: float, rounds: int
 ) -> None:
     with mp.workdps(30):
@@ -64,7 +64,7 @@ def test_the_gaussians_sigma_is_the_root_of_the_papers_variance(
     assert moments_sigma(epsilon, delta, q, rounds) == pytest.approx(expected, rel=1e-12)
 
 
-def test_its_factor_is_twice_what_the_moments_ask_for() -> None:
+def test_the_papers_factor_is_twice_what_the_moments_need() -> None:
     """Abadi et al. 2016: R q^2 l (l+1)/((1-q) s^2) <= l eps/2 at l = 2 ln(1/delta)/eps."""
     epsilon, delta, q, rounds = 2.0, 1e-4, 0.3, 7
     order = 2 * math.log(1 / delta) / epsilon
@@ -72,7 +72,7 @@ def test_its_factor_is_twice_what_the_moments_ask_for() -> None:
     assert moments_sigma(epsilon, delta, q, rounds) ** 2 == pytest.approx(2 * variance)
 
 
-def test_the_signs_sigma() -> None:
+def test_the_sigma_of_the_sign() -> None:
     settings = config(
         perturbation="sign", epsilon=5.0, clip=4.0, delta=1e-5, sampling_probability=1.0
     )
@@ -98,7 +98,7 @@ def test_a_gaussian_report_is_clipped_weights_plus_noise_of_that_deviation() -> 
             ]
         )
         sigma = noise(settings).sigma(client)
-        # 6,500 normal numbers: beyond five deviations, probability below 1e-6.
+        # 6,500 normal numbers: the probability beyond five deviations is below 1e-6.
         assert abs(drawn.mean()) < 5 * sigma / math.sqrt(drawn.size)
         assert drawn.std() == pytest.approx(sigma, rel=5 / math.sqrt(2 * drawn.size))
 
@@ -144,7 +144,7 @@ def test_a_takes_the_mean_and_b_weighs_by_one_over_sigma() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_c_takes_the_mean_of_those_whom_one_omega_selects() -> None:
+def test_c_takes_the_mean_of_the_clients_that_one_omega_selects() -> None:
     settings = config(aggregation="selection")
     order = np.argsort([noise(settings).sigma(client) for client in range(3)])
     seen = set()
@@ -159,7 +159,7 @@ def test_c_takes_the_mean_of_those_whom_one_omega_selects() -> None:
     assert seen >= {1.0, 2.0}
 
 
-def test_where_c_selects_nobody_it_draws_again_or_keeps_the_last_weights() -> None:
+def test_if_c_selects_nobody_it_draws_again_or_keeps_the_last_weights() -> None:
     alike: dict[str, Any] = {"aggregation": "selection", "epsilon": 5.0}
     _, metrics = next_weights(config(**alike), round=1)
     assert metrics["selected"] == 3
@@ -179,7 +179,7 @@ def bits(values: list[int]) -> bytes:
 
 
 def test_the_sign_of_the_aggregate_is_zero_where_votes_are_even() -> None:
-    """Weights 1/sigma are as 5 to 5 to 5 to 15 here, and 1 to 1 to 1 to 1 in (A)."""
+    """The weights 1/sigma are in the ratio 5 : 5 : 5 : 15 here, and 1 : 1 : 1 : 1 in (A)."""
     shared: dict[str, Any] = {
         "perturbation": "sign", "num_clients": 4, "epsilon": [5.0, 5.0, 5.0, 15.0], "clip": 4.0,
     }  # fmt: skip
@@ -208,7 +208,7 @@ def test_without_noise_clipped_weights_or_their_signs_are_sent() -> None:
     assert 0 in np.sign(GIVEN)
 
 
-def test_a_run_without_noise_is_algorithm_1_written_out() -> None:
+def test_a_run_without_noise_is_algorithm_1() -> None:
     settings = config(
         perturbation="none", epsilon=None, rounds=2, clip=0.4, num_examples=None, batch_size=1000
     )
@@ -278,14 +278,14 @@ def descend(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarra
         ({"perturbation": "laplace"}, r"perturbation = laplace"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refusal:
         config(**changes)
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("made", ["server", "plan"])
-def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> None:
+def test_settings_that_do_not_fit_the_data_or_the_mechanism_are_refused(made: str) -> None:
     def make(**changes: Any) -> None:
         settings = config(**changes)
         if made == "server":
@@ -308,8 +308,8 @@ def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> No
             make(perturbation="sign", epsilon=epsilon)
 
 
-def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
-    """A client is told only its own choices."""
+def test_a_client_refuses_settings_that_do_not_fit_by_itself() -> None:
+    """A client knows only its own choices."""
     settings = config(clip=[1.0, 1.0, 1e9])
     for client in range(2):
         settings.for_client(client).algorithm(DIGITS).encoder(client)

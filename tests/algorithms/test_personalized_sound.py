@@ -1,4 +1,5 @@
-"""The sound variant keeps every client's budget for the whole run, and weights by variance."""
+"""The sound variant stays within every client's budget for the whole run, and weights by
+variance."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def run_lines(settings: personalized_sound) -> list[dict[str, Any]]:
     st.floats(1e-3, 1e3),
     st.integers(1, 300),
 )
-def test_the_reports_of_a_run_cost_a_client_its_budget_and_hardly_less(
+def test_the_reports_of_a_run_cost_a_client_almost_its_whole_budget(
     epsilon: float, delta: float, clip: float, rounds: int
 ) -> None:
     settings = config(epsilon=epsilon, client_delta=delta, clip=clip, rounds=rounds)
@@ -145,7 +146,7 @@ def selections(settings: personalized_sound) -> list[list[int]]:
     return [list(chosen or ()) for chosen in found]
 
 
-def test_the_unselected_send_nothing_and_pay_nothing() -> None:
+def test_unselected_clients_send_nothing_and_pay_nothing() -> None:
     result = simulate(config(selects_first=True, rounds=8))
     settings = scheduled(config(selects_first=True, rounds=8))
     selected = selections(settings)
@@ -165,14 +166,14 @@ def test_the_unselected_send_nothing_and_pay_nothing() -> None:
     assert noise(settings).rounds_of(2) == 8 > noise(settings).rounds_of(0)
 
 
-def test_fewer_rounds_of_its_own_leave_a_client_less_noise() -> None:
+def test_a_client_with_fewer_rounds_adds_less_noise() -> None:
     always, chosen = config(rounds=8), scheduled(config(rounds=8, selects_first=True))
     for client in range(3):
         share = math.sqrt(noise(chosen).rounds_of(client) / 8)
         assert noise(chosen).sigma(client) == pytest.approx(noise(always).sigma(client) * share)
 
 
-def test_a_client_is_told_its_own_turns_and_learns_of_no_others() -> None:
+def test_a_client_learns_its_own_rounds_and_those_of_no_other() -> None:
     settings = scheduled(config(selects_first=True, rounds=8, seed=5))
     for client in range(3):
         told = settings.for_client(client)
@@ -194,7 +195,7 @@ def test_the_selection_is_the_servers_secret_and_not_the_configurations() -> Non
         settings.algorithm(DIGITS).server()
 
 
-def test_turns_that_the_server_does_not_draw_are_refused() -> None:
+def test_rounds_that_the_server_does_not_draw_are_refused() -> None:
     settings = scheduled(config(selects_first=True, rounds=8))
     assert scheduled(settings) == settings
     assert isinstance(settings.turns, list)
@@ -212,7 +213,7 @@ def test_turns_that_the_server_does_not_draw_are_refused() -> None:
 # The average
 
 
-def test_reports_are_weighed_by_the_inverse_of_their_variance() -> None:
+def test_reports_are_weighted_by_their_inverse_variance() -> None:
     settings = config(clip=[1.0, 2.0, 0.5])
     changes = [np.sin(np.arange(SIZE) + client) / 50 for client in range(3)]
     reports = [encoded(settings, client, change) for client, change in enumerate(changes)]
@@ -256,8 +257,9 @@ def test_signs_are_post_processing_of_the_gaussian_report() -> None:
         assert events[0] == events[1]
 
 
-def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
-    """E b = 2 Phi(x/sigma) - 1, and the server's estimate from it is within 1/6 (x/sigma)^2."""
+def test_the_mean_of_signs_estimates_the_change_to_first_order() -> None:
+    """E b = 2 Phi(x/sigma) - 1, so the server's estimate has a relative error within 1/6
+    (x/sigma)^2."""
     settings = config(report="sign", num_clients=1, epsilon=40.0, rounds=1, num_examples=100)
     sigma = noise(settings).sigma(0)
     change = np.full(SIZE, 2 / math.sqrt(SIZE))
@@ -298,14 +300,14 @@ def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
         ({"untrusted_clients": 2}, r"^untrusted_clients = 2: no line of personalized_sound's"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refusal:
         config(**changes)
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("made", ["server", "plan"])
-def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> None:
+def test_settings_that_do_not_fit_the_data_or_the_mechanism_are_refused(made: str) -> None:
     def make(**changes: Any) -> None:
         settings = config(**changes)
         if made == "server":
@@ -329,7 +331,7 @@ def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> No
         ("turns", -1), ("turns", 2.5), ("turns", math.nan),
     ],
 )  # fmt: skip
-def test_what_one_client_is_told_has_the_limits_of_what_all_are(name: str, value: float) -> None:
+def test_one_clients_settings_have_the_limits_of_everyones(name: str, value: float) -> None:
     scheduled_config = {"selects_first": True, "epsilon": 1.0, "turns": 2}
     assert noise(config(**scheduled_config).for_client(1)).rounds_of(1) == 2
     refused = []
@@ -341,7 +343,7 @@ def test_what_one_client_is_told_has_the_limits_of_what_all_are(name: str, value
     assert "\n" not in refused[0]
 
 
-def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
+def test_a_client_refuses_settings_that_do_not_fit_by_itself() -> None:
     settings = config(epsilon=[1.0, 1e-6, 1.0])
     settings.for_client(0).algorithm(DIGITS).encoder(0)
     with pytest.raises(ConfigError, match=r"^epsilon = 1e-06 and .* of client 1"):
@@ -371,7 +373,7 @@ def test_the_grid_of_sums_follows_from_the_largest_budget_alone() -> None:
     assert noises == sorted(noises, reverse=True)
 
 
-def test_a_sum_has_the_servers_lines_and_says_what_it_shows() -> None:
+def test_a_sum_has_the_servers_lines_and_states_what_it_shows() -> None:
     settings = in_sums()
     found = plan(settings, problem_of(settings, None)).privacy
     assert {line["adversary"] for line in found["guarantees"]} == {"server"}
@@ -397,7 +399,7 @@ def test_a_sum_has_the_servers_lines_and_says_what_it_shows() -> None:
         ),
     ],
 )
-def test_what_a_sum_cannot_have_is_refused(changes: dict[str, Any], part: str) -> None:
+def test_settings_that_a_sum_cannot_have_are_refused(changes: dict[str, Any], part: str) -> None:
     def planned() -> None:
         settings = in_sums(**{"clip": 1.0, "epsilon": 2.0, **changes})
         plan(settings, problem_of(settings, None))

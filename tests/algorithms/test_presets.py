@@ -1,4 +1,4 @@
-"""A function from settings to parts becomes a configuration, in a user's own module too."""
+"""A function from settings to parts becomes a configuration, also in a user's own module."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def first_of(name: str) -> RunConfig:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_a_function_to_parts(name: str) -> None:
+def test_a_preset_is_a_function_from_settings_to_parts(name: str) -> None:
     config = first_of(name)
     assert isinstance(config, Settings)
     assert isinstance(config.composition, Composition)
@@ -71,7 +71,7 @@ def test_a_preset_is_a_function_to_parts(name: str) -> None:
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-def test_a_preset_of_ones_own_is_found_by_its_address(own: str) -> None:
+def test_a_users_preset_is_found_by_its_address(own: str) -> None:
     found = find_system(own)
     config = found(**SHARED, noise=1.0)
     assert config.system == own == found.name()
@@ -96,13 +96,13 @@ def test_a_preset_refuses_like_every_configuration(own: str) -> None:
         find_system("own_preset:nothing")
 
 
-def test_what_a_part_refuses_is_refused_with_the_settings() -> None:
+def test_a_parts_refusal_comes_when_the_settings_are_read() -> None:
     config = find_recipe("cldp-fed-digits").config
     with pytest.raises(ConfigError, match="precision"):
         config.changed(precision=99)
 
 
-def test_no_shuffler_is_one_thing_in_both_words() -> None:
+def test_both_ways_to_set_no_shuffler_are_equal() -> None:
     named = fedldp.recipe("quickstart", channel="named")
     without = fedldp.recipe("quickstart", shuffle=False)
     assert named.claim() is not None

@@ -1,4 +1,4 @@
-"""Feature priority as published: which weights get which noise, and that it proves nothing."""
+"""Feature priority as published: each weight's noise, and the lack of a guarantee."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def examples() -> Examples:
 
 
 class Sent:
-    """Return the noise on each weight that many clients with equal weights and importance send."""
+    """Return the noise on each weight, over many clients with equal weights and importance."""
 
     def __init__(self, config: priority, change: np.ndarray, count: int = 30) -> None:
         roles = Roles(config, DIGITS)
@@ -83,7 +83,7 @@ class Sent:
 
 
 def steps(size: int) -> np.ndarray:
-    """Return a change of the first layer whose size grows with the number of the feature."""
+    """Return a change of the first layer that grows with the index of the feature."""
     change = np.zeros(size)
     change[: 10 * FEATURES] = np.tile(np.linspace(0.001, 0.2, FEATURES), 10)
     return change
@@ -126,7 +126,7 @@ def test_the_whole_vector_is_clipped_jointly() -> None:
 
 
 def ranked(step: RankingSgd, start: Broadcast, client: Client) -> tuple[np.ndarray, np.ndarray]:
-    """Return a client's weights after training, and the importance of features to it."""
+    """Return a client's weights after training, and its importance of each feature."""
     update = step(start, Batch.of_one(client)).open()
     return np.asarray(update.rows[0]), update.aux["importance"][0]
 
@@ -145,7 +145,7 @@ def test_importance_comes_from_the_clients_own_weights_and_examples() -> None:
             before, after = map(step.first_layer.weights, (start.weights, weights))
             expected = variance_importance(before, after)
         else:
-            # The mean absolute value of the noise that a picked feature gets.
+            # The mean absolute value of the noise of a selected feature.
             noise = np.abs(np.random.default_rng(1).normal(size=10**6)).mean()
             shift = noise_of(config).uplink_sigma(config.epsilon_low) * noise
             model = step.training.model
@@ -174,7 +174,7 @@ def test_equal_epsilons_are_nbafl() -> None:
     )
     one, other = (fedldp.run(c.changed(rounds=2)) for c in (config, nbafl))
     for name, weights in one.weights.items():
-        # One trains its clients together, the other one after another: they agree to float
+        # One system trains its clients in a batch, the other one by one, so they agree up to float
         # rounding.
         np.testing.assert_allclose(weights, other.weights[name], atol=1e-6)
 
@@ -198,7 +198,7 @@ def test_nothing_is_proven_for_the_mask_is_private(recipe: str) -> None:
 
 
 def test_the_noise_level_shows_which_features_are_important() -> None:
-    """The attack uses a single report, with 256 weights for each feature."""
+    """The attack uses a single report, which has 256 weights for each feature."""
     config = config_of(model="mlp", epsilon_low=0.5, epsilon_high=50.0)
     change = np.random.default_rng(3).normal(size=19_210) / 1000
     sent = Sent(config, change, count=1)
@@ -226,13 +226,13 @@ def test_the_noise_level_shows_which_features_are_important() -> None:
         ({"model": "test_priority:convolution"}, "first layer is not a dense layer"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(settings: dict[str, Any], match: str) -> None:
+def test_bad_settings_are_refused_in_one_line(settings: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=match) as refused:
         plan(config_of(**settings), DIGITS)
     assert "\n" not in str(refused.value)
 
 
-def test_clients_rank_after_the_sgd_that_the_settings_say() -> None:
+def test_clients_rank_features_after_the_configured_sgd() -> None:
     config = config_of(rounds=4, rate_schedule="linear", gradient_clip=0.1)
     roles, plain = Roles(config, DIGITS), Roles(config_of(rounds=4), DIGITS)
     start, client = replace(roles.broadcast, round=3), client_of(examples(), round=3)

@@ -1,4 +1,4 @@
-"""The sound variant: budgets that hold for the run, and a mask from public values alone."""
+"""The sound variant: its budgets hold for the run, and its mask comes from public values alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def roles_of(config: priority_public) -> Roles:
 
 
 def known(round: int = 4, *, seed: int = 0) -> State:
-    """Return the server's state of a later round, with some importance of every feature."""
+    """Return the server's state in a later round, with an importance for every feature."""
     importance = np.random.default_rng(seed).permutation(FEATURES) / 100
     return State(
         round=round,
@@ -77,7 +77,7 @@ def noise_of(
 @given(
     st.floats(0.1, 1e4), st.sampled_from([1e-9, 1e-5, 0.01]), st.integers(1, 200), st.floats(0.1, 9)
 )
-def test_a_whole_run_keeps_its_budget(
+def test_a_whole_run_stays_within_its_budget(
     epsilon: float, delta: float, rounds: int, clip: float
 ) -> None:
     config = config_of(epsilon=epsilon, delta=delta, rounds=rounds, clip=clip, num_clients=2)
@@ -89,8 +89,9 @@ def test_a_whole_run_keeps_its_budget(
 
 
 @pytest.mark.parametrize("noise_ratio", [1.0, 7.0])
-def test_the_statement_has_it_for_the_least_noise(noise_ratio: float) -> None:
-    """A mixed vector that is clipped as a whole is as private as the smallest sigma, 2 C."""
+def test_the_statement_has_the_epsilon_of_the_least_noise(noise_ratio: float) -> None:
+    """A vector with mixed noise, clipped as a whole, costs what its smallest sigma gives at
+    distance 2 C."""
     config = config_of(epsilon=64.0, rounds=5, noise_ratio=noise_ratio)
     found = plan(config, DIGITS).privacy
     assert found["claim"] is None
@@ -105,7 +106,7 @@ def test_the_statement_has_it_for_the_least_noise(noise_ratio: float) -> None:
     assert one["epsilon"] == pytest.approx(exact, rel=1e-4)
 
 
-def test_a_target_is_solved_for() -> None:
+def test_a_budget_is_calibrated_to_a_target() -> None:
     target = {"unit": "client-run", "epsilon": 30.0, "delta": 1e-5}
     planned = plan(config_of(target=target), DIGITS)
     runs = [line for line in planned.privacy["guarantees"] if line["unit"] == "client-run"]
@@ -117,7 +118,7 @@ def test_a_target_is_solved_for() -> None:
 
 
 @pytest.mark.parametrize("noisier", ["least", "most"])
-def test_the_mask_is_the_broadcasts_and_no_clients(noisier: str) -> None:
+def test_the_mask_follows_from_the_broadcast_and_no_client(noisier: str) -> None:
     config = config_of(noisier=noisier, noisier_share=0.25, noise_ratio=5.0)
     state = known()
     order = np.argsort(state.arrays["importance"])
@@ -131,7 +132,7 @@ def test_the_mask_is_the_broadcasts_and_no_clients(noisier: str) -> None:
         np.testing.assert_allclose(found[~expected], sigma, rtol=0.25)
 
 
-def test_in_the_first_round_nobody_gets_more() -> None:
+def test_in_the_first_round_all_features_have_the_same_noise() -> None:
     config = config_of(noisier_share=1.0, noise_ratio=5.0)
     first = roles_of(config).first
     assert not picked_in(config, first).any()
@@ -139,7 +140,7 @@ def test_in_the_first_round_nobody_gets_more() -> None:
 
 
 def test_the_servers_step_uses_public_values_only() -> None:
-    """The server reads reports and its own state: equal ones give an equal next broadcast."""
+    """The server reads reports and its own state; equal ones give an equal next broadcast."""
     config = config_of()
     first, second = (
         roles_of(config).aggregate(reports_of(config, known(), np.zeros(SIZE), 3), known())[0]
@@ -187,7 +188,7 @@ def test_importance_estimates_the_square_change_without_bias(send: str) -> None:
     error = estimates.std(axis=0) / math.sqrt(len(found))
     truth = np.linspace(0, 2, FEATURES) ** 2
     assert (np.abs(estimates.mean(axis=0) - truth) < 5 * error).all()
-    # The estimates vary more where there is more noise.
+    # Estimates with more noise vary more.
     noisy = picked_in(config, state)
     assert estimates[:, noisy].std(axis=0).mean() > 2 * estimates[:, ~noisy].std(axis=0).mean()
 
@@ -231,7 +232,7 @@ def test_a_run_leaves_its_public_importance_in_the_checkpoint(tmp_path: Any) -> 
         ({"model": "cnn"}, "model = cnn"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], match: str) -> None:
+def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=match) as refused:
         plan(config_of(**changes), DIGITS)
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""PrivUnit FL: a round's change of the weights, and what the statement says about it."""
+"""PrivUnit FL: how a round changes the weights, and the statement of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROBLEM = Problem((1, 8, 8), 10, 1437)
 
 
 def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
-    """Return a round's change of the weights, given each client's change."""
+    """Return how a round changes the weights, given each client's change."""
     roles = Roles(fedldp.recipe("privunit-fl-digits", **settings), PROBLEM)
     start = State(weights=np.linspace(-1, 1, 650).astype(np.float32))
     told = publish_weights(start)
@@ -76,7 +76,7 @@ def test_a_target_for_the_run_is_met() -> None:
     assert planned.config.model_dump()["epsilon"] == pytest.approx(2.0, rel=1e-6)
 
 
-def test_shuffled_messages_are_not_for_this_server() -> None:
+def test_shuffled_messages_are_refused() -> None:
     roles = Roles(fedldp.recipe("privunit-fl-digits"), PROBLEM)
     messages = Shuffled(
         round=1, size=650, chunk=1, positions=np.zeros(1, np.int64),
@@ -89,7 +89,7 @@ def test_shuffled_messages_are_not_for_this_server() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("epsilon", 0.0), ("length_share", 1.0), ("clip", -1.0)]
 )
-def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
+def test_bad_settings_are_refused_in_one_line(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} = ") as refused:
         fedldp.recipe("privunit-fl-digits", **{name: value})
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""What leaves a client: a bound, a mechanism, and an encoder that opens an update once."""
+"""A release: a bound, a mechanism, and an encoder that opens an update once."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def rows(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("more", [{}, {"tells_examples": True, "names_sender": True}])
 @pytest.mark.parametrize("name", RELEASES)
-def test_each_report_is_the_one_that_its_client_sends_alone(
-    name: str, more: dict[str, Any]
-) -> None:
+def test_each_report_is_the_one_its_client_sends_alone(name: str, more: dict[str, Any]) -> None:
     encoder, given = encoder_of(name, **more), rows(4)
     given[1, 2] = np.nan
     given[2] = 3e38
@@ -78,7 +76,7 @@ def test_each_report_is_the_one_that_its_client_sends_alone(
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_training_that_failed_is_a_report_of_the_broadcast(name: str) -> None:
+def test_failed_training_gives_a_report_of_the_broadcast(name: str) -> None:
     encoder, senders = encoder_of(name), senders_of([5], round=3)
     failed = np.full((1, SIZE), np.nan, np.float32)
     one = WEIGHTS.copy()[None]
@@ -90,7 +88,7 @@ def test_training_that_failed_is_a_report_of_the_broadcast(name: str) -> None:
     assert reports[0] == reports[1] == reports[2]
 
 
-def test_what_was_computed_beside_failed_weights_is_opened_as_zeros() -> None:
+def test_values_computed_beside_failed_weights_are_opened_as_zeros() -> None:
     given = rows(3)
     given[1] = np.nan
     aux = {"importance": np.arange(6.0).reshape(3, 2) + 1}
@@ -127,7 +125,7 @@ def test_what_was_computed_beside_failed_weights_is_opened_as_zeros() -> None:
         ),
     ],
 )
-def test_what_is_charged_tells_of_all_that_is_sent(encoder: Encoder, expected: Event) -> None:
+def test_the_event_covers_everything_that_is_sent(encoder: Encoder, expected: Event) -> None:
     assert encoder.event() == expected
 
 
@@ -144,7 +142,7 @@ def test_uneven_noise_is_claimed_for_the_noise_that_is_drawn() -> None:
         UnevenRelease(mechanism=Gaussian(1.0, 200.0), **right)
 
 
-def test_reports_add_up_where_no_more_than_a_sum_is_told() -> None:
+def test_reports_add_up_if_only_a_sum_is_released() -> None:
     for name in ("range", "rotated", "box"):
         summing = encoder_of(name).summing(10)
         assert summing is not None
@@ -156,7 +154,7 @@ def test_reports_add_up_where_no_more_than_a_sum_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["none", "range", "range of changes", "rotated"])
-def test_a_bound_takes_back_what_it_did(name: str) -> None:
+def test_a_bound_inverts_its_own_map(name: str) -> None:
     bound, _ = RELEASES[name]
     given = WEIGHTS + np.linspace(-0.1, 0.1, SIZE).astype(np.float32)
     told = replace(TOLD, ranges=bound.announce(WEIGHTS))
@@ -168,7 +166,7 @@ def test_a_bound_takes_back_what_it_did(name: str) -> None:
     np.testing.assert_allclose(bound.restore(values, state, 2.0), 2 * expected, atol=1e-6)
 
 
-def test_limits_are_of_the_norm_that_is_asked_for() -> None:
+def test_limits_are_for_the_requested_norm() -> None:
     assert InNorm(clip=2.0).limit(2, 100) == 2.0
     assert InNorm(clip=2.0).limit(1, 100) == 20.0
     assert InNorm(clip=2.0, order=1).limit(2, 100) == InNorm(clip=2.0, order=1).limit(1, 9) == 2.0

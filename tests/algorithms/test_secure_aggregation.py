@@ -1,4 +1,5 @@
-"""Secure aggregation as a system: the mean of the clients that stayed, and nothing else visible."""
+"""Secure aggregation as a system: it gives the mean of the remaining clients, and shows nothing
+else."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def weights_of(client: int, size: int) -> np.ndarray[Any, Any]:
 class Wire:
     """The messages between the server and clients with given weights.
 
-    Clients are made anew for every request, as after a restart; their files are in ``folder``.
+    Clients are created anew for every request, as after a restart; their files are in ``folder``.
     """
 
     def __init__(self, roles: Roles, folder: Path) -> None:
@@ -80,7 +81,8 @@ class Wire:
 
 @dataclass
 class Outcome:
-    """A round: all its messages, the next state, the system's own metrics, and the sum's inputs."""
+    """A round: all messages, the next state, the system's own metrics, and the inputs of the
+    sum."""
 
     wire: Wire
     after: State
@@ -110,7 +112,7 @@ def test_the_mean_is_that_of_all_clients_to_the_rounding_of_the_codes(tmp_path: 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_mean_is_that_of_those_who_sent_their_input(seed: int, tmp_path: Path) -> None:
+def test_the_mean_is_that_of_the_clients_who_sent_their_input(seed: int, tmp_path: Path) -> None:
     found = one_round(tmp_path, dropout=0.25, threshold=4, seed=seed)
     stayed = found.wire.seen[Phase.MASKED_INPUT].keys()
     np.testing.assert_allclose(found.after.weights, expected(found.wire, stayed), atol=8 / 2**23)
@@ -128,7 +130,7 @@ def test_some_of_these_seeds_lose_clients_before_and_after_their_input(tmp_path:
     assert lost == {Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASK}
 
 
-def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> None:
+def test_a_clients_messages_reveal_nothing_about_its_weights(tmp_path: Path) -> None:
     found = one_round(tmp_path)
     encoder = config().algorithm(found.wire.roles.problem).encoder(0)
     assert isinstance(encoder, SummedEncoder)
@@ -138,7 +140,8 @@ def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> Non
         code = setup.words(codes.codes(weights_of(client, setup.size)))
         masked = np.frombuffer(message[-code.nbytes :], setup.dtype)
         assert not (masked == code).any()
-        # Uniform words below the modulus: their bits are fair, and reveal nothing about the code.
+        # Words are uniform below the modulus, so their bits are fair and reveal nothing about the
+        # code.
         bits = masked[:, None] >> np.arange(setup.bits, dtype=np.uint32) & 1
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)
         correlation = np.corrcoef(masked.astype(float), code.astype(np.int32).astype(float))[0, 1]
@@ -148,7 +151,7 @@ def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_run_equals_plain_averaging_but_for_the_codes_rounding() -> None:
+def test_a_run_equals_plain_averaging_up_to_the_codes_rounding() -> None:
     summed = fedldp.run(config(rounds=2))
     shared = {key: getattr(config(rounds=2), key) for key in ("num_clients", "rounds")}
     plain = fedldp.run(fedldp.recipe("fedavg-quickstart", weighting="uniform", **shared))
@@ -165,7 +168,7 @@ def test_the_statement_says_that_the_sum_is_unprotected() -> None:
 
 @pytest.fixture(scope="module")
 def without_a_sum(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Phase], Outcome]:
-    """Return the result of a round that loses so many clients that a phase has too few."""
+    """Return the result of a round that loses too many clients in a phase."""
     roles = roles_of(config(dropout=0.28))
 
     @cache
@@ -195,7 +198,7 @@ def test_a_round_with_too_few_clients_left_has_no_sum_and_moves_nothing(
         assert phase <= last or not found.wire.seen[phase]
 
 
-def test_nothing_of_a_round_without_a_sum_comes_again(
+def test_a_round_without_a_sum_leaves_nothing_that_is_sent_again(
     without_a_sum: Callable[[Phase], Outcome],
 ) -> None:
     found = without_a_sum(Phase.UNMASK)
@@ -210,7 +213,7 @@ def test_nothing_of_a_round_without_a_sum_comes_again(
 def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
     without_a_sum: Callable[[Phase], Outcome],
 ) -> None:
-    """The clients that remain were all told the same, and answered once."""
+    """All remaining clients were told the same, and answered once."""
     wire = without_a_sum(Phase.UNMASK).wire
     answers = wire.seen[Phase.UNMASK].values()
     sharers = wire.seen[Phase.SHARE_KEYS]
@@ -219,7 +222,7 @@ def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
 
 
 class CuriousServer(Algorithm):
-    """A server asks a client that does not take part, and so was not charged."""
+    """The server asks a client that does not take part, so was not charged."""
 
     def server(self) -> ServerRole:
         def dialogue(
@@ -242,7 +245,7 @@ def test_only_clients_that_were_charged_can_be_asked() -> None:
         simulate(made)
 
 
-def test_a_run_goes_on_after_a_round_without_a_sum() -> None:
+def test_a_run_continues_after_a_round_without_a_sum() -> None:
     first, second, third = fedldp.run(config(dropout=0.28, rounds=3, seed=1, local_epochs=1)).rounds
     assert first.metrics["clients_in_sum"] >= 5
     assert second.metrics["clients_in_sum"] == 0
@@ -283,7 +286,7 @@ def test_one_malformed_answer_costs_its_sender_its_place_and_all_of_them_the_sum
         ({"dropout": 0.45, "threshold": 4}, r"^dropout = 0.45: .* of at most 0.428$"),
     ],
 )
-def test_settings_that_make_no_sum_are_refused(settings: dict[str, Any], named: str) -> None:
+def test_settings_that_cannot_make_a_sum_are_refused(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         fedldp.run(config(**settings))
 
@@ -297,7 +300,7 @@ def test_weights_beyond_the_clip_are_clipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_runs_on_the_embedded_data_to_a_good_model() -> None:
+def test_a_run_on_the_embedded_data_gives_a_good_model() -> None:
     result = fedldp.run(fedldp.recipe("secure-aggregation-digits", rounds=3))
     assert result.accuracy > 0.85
     assert any(record.metrics["clients_in_sum"] < 10 for record in result.rounds)

@@ -1,6 +1,6 @@
-"""The memory of a client of secure aggregation: one answer in each phase of a round.
+"""What a client of secure aggregation remembers, so that it answers each phase of a round once.
 
-Clients are made anew for every request, as after a restart: they know only what is on disk.
+Clients are created anew for every request, as after a restart: they know only what is on disk.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def rows(told: Broadcast, name: str, kind: SumKind, width: int) -> dict[int, byt
 
 
 def with_rows(told: Broadcast, name: str, kind: SumKind, found: dict[int, bytes]) -> Broadcast:
-    """Return the broadcast with another message from the server under one name."""
+    """Return the broadcast with one of the server's messages replaced."""
     message = np.frombuffer(pack(kind, told.round, found), np.uint8)
     return replace(told, public={**told.public, name: message})
 
@@ -71,7 +71,7 @@ def without(told: Broadcast, name: str, client: int) -> Broadcast:
 
 
 class Sites:
-    """Clients with their own runtimes: keys from a secret, and a ledger that only counts."""
+    """Clients with their own runtimes: keys from a secret, and a ledger in memory."""
 
     def __init__(self, roles: Roles, folder: Path) -> None:
         self.roles, self.folder = roles, folder
@@ -141,10 +141,11 @@ def test_a_client_trains_for_one_of_the_four(
         assert trained == (list(range(N)) if last >= Phase.MASKED_INPUT else [])
 
 
-def test_which_phase_it_is_says_the_clients_count_and_nothing_that_is_told(
+def test_the_clients_own_count_decides_the_phase_and_not_the_server(
     roles: Roles, tmp_path: Path
 ) -> None:
-    """A server that asks for everything at once, or for the end first, gets one phase's part."""
+    """A server that asks for everything at once, or for the last phase first, gets one phase's
+    answer."""
     told = Sites(roles, tmp_path).talk(1)
     new, same = Sites(roles, tmp_path / "new"), Sites(roles, tmp_path / "same")
     public = {name: array for each in told.values() for name, array in each.public.items()}
@@ -156,10 +157,10 @@ def test_which_phase_it_is_says_the_clients_count_and_nothing_that_is_told(
     assert everything.payload[0] == SumKind.CLIENT_KEYS
 
 
-def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewhere(
+def test_a_client_keeps_a_rounds_secrets_on_its_disk_and_elsewhere_draws_fresh_ones(
     roles: Roles, tmp_path: Path
 ) -> None:
-    """A disk that was restored from an earlier round's copy therefore does not repeat masks."""
+    """So a disk that is restored from a copy of an earlier round does not repeat masks."""
 
     def advertised(round: int, folder: str, seed: int = 0) -> bytes:
         sender = sender_of(1, 2, round=round, seed=seed, folder=tmp_path / folder)
@@ -171,11 +172,11 @@ def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewher
         return unpack(SumKind.CLIENT_KEYS, round, advertised(round, folder, seed), KEYS_BYTES)[2]
 
     first = keys(1, "own")
-    assert keys(1, "own", seed=1) == first  # whatever is drawn after a restart
+    assert keys(1, "own", seed=1) == first  # whatever random numbers follow a restart
     assert len({first, keys(1, "restored", seed=1), keys(2, "own")}) == 3
 
 
-def test_without_its_secrets_of_a_round_a_client_goes_no_further(
+def test_a_client_that_lost_a_rounds_secrets_does_not_continue(
     roles: Roles, tmp_path: Path
 ) -> None:
     sites = Sites(roles, tmp_path)
@@ -189,7 +190,7 @@ def test_without_its_secrets_of_a_round_a_client_goes_no_further(
 # The earlier requests
 
 
-def test_each_message_comes_once_and_the_weights_come_where_clients_train(
+def test_each_message_is_sent_once_and_the_weights_only_when_clients_train(
     roles: Roles, tmp_path: Path
 ) -> None:
     told = Sites(roles, tmp_path).talk(1)
@@ -207,10 +208,10 @@ def test_each_message_comes_once_and_the_weights_come_where_clients_train(
     [(Phase.ADVERTISE, "sum_told"), (Phase.SHARE_KEYS, "sum_keys"),
      (Phase.MASKED_INPUT, "sum_shares"), (Phase.UNMASK, "sum_survivors")],
 )  # fmt: skip
-def test_who_asks_otherwise_after_a_restart_is_refused(
+def test_a_different_request_after_a_restart_is_refused(
     last: Phase, name: str, roles: Roles, tmp_path: Path
 ) -> None:
-    """What the client was told is on its disk, even if its answer never reached the ledger."""
+    """What the client was told is on its disk even if its answer never reached the ledger."""
     sites = Sites(roles, tmp_path)
     told = sites.talk(1, last)[last]
     sites.ledger = MemoryLedger()
@@ -224,10 +225,10 @@ def test_who_asks_otherwise_after_a_restart_is_refused(
     assert isinstance(sites.answer(0, last, told), Report)
 
 
-def test_weights_other_than_those_that_the_digest_told_of_are_refused(
+def test_weights_that_differ_from_the_announced_digest_are_refused(
     roles: Roles, tmp_path: Path
 ) -> None:
-    """A server that sends clients different weights therefore gets no sum of their answers."""
+    """So a server that sends clients different weights gets no sum of their answers."""
     told = Sites(roles, tmp_path / "whole").talk(1)[Phase.MASKED_INPUT]
     sites = Sites(roles, tmp_path)
     sites.talk(1, Phase.SHARE_KEYS)
@@ -258,7 +259,8 @@ def test_a_client_that_lost_what_it_was_told_drops_out(
 
 
 def test_no_second_vector_comes_under_the_same_masks(roles: Roles, tmp_path: Path) -> None:
-    """If a client's machine fails before the answer leaves, it trains again and sends the same."""
+    """A client whose machine fails before the answer leaves, trains again and sends the same
+    answer."""
     sites = Sites(roles, tmp_path)
     broadcast, folder = sites.talk(1)[Phase.MASKED_INPUT], tmp_path / "0" / "store"
     first = sites.answer(0, Phase.MASKED_INPUT, broadcast)
@@ -275,10 +277,10 @@ def test_no_second_vector_comes_under_the_same_masks(roles: Roles, tmp_path: Pat
     assert len(sent) == 1
 
 
-def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
+def test_a_request_of_a_later_round_removes_nothing_remembered(
     roles: Roles, tmp_path: Path
 ) -> None:
-    """Refused requests of a later round do not change this round's memory, whatever they say."""
+    """Refused requests of a later round do not change what is remembered of this one."""
     sites = Sites(roles, tmp_path)
     told = sites.talk(1, Phase.MASKED_INPUT)
     for phase in list(Phase)[1:]:
@@ -288,7 +290,7 @@ def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
     assert isinstance(sites.answer(0, Phase.UNMASK, told[Phase.UNMASK]), Report)
 
 
-def test_what_is_remembered_does_not_pile_up_over_rounds(roles: Roles, tmp_path: Path) -> None:
+def test_memory_does_not_grow_over_rounds(roles: Roles, tmp_path: Path) -> None:
     sites = Sites(roles, tmp_path)
     for round in (1, 2, 3):
         sites.talk(round)
@@ -300,7 +302,7 @@ def test_what_is_remembered_does_not_pile_up_over_rounds(roles: Roles, tmp_path:
             assert found == [f"round-{round}/{name}" for name in names]
 
 
-def test_a_round_that_is_over_is_not_answered_any_more(roles: Roles, tmp_path: Path) -> None:
+def test_a_finished_round_is_no_longer_answered(roles: Roles, tmp_path: Path) -> None:
     sites = Sites(roles, tmp_path)
     first = sites.talk(1)
     sites.talk(2, Phase.ADVERTISE)

@@ -1,4 +1,4 @@
-"""Settings of a server's step: available in every system, with no effect on its statement."""
+"""Settings of the server's step: every system has them, and they do not change its statement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ADAM = {"server_optimizer": "adam", "server_rate": 0.05}
 
 
 def stepped(config: RunConfig, **changes: Any) -> RunConfig:
-    """Return a short configuration with a step, except where weights are signs."""
+    """Return a short configuration with a server step, except if reports are signs."""
     epochs = {n: 1 for n in type(config).model_fields if "epochs" in n and getattr(config, n)}
     signs = getattr(config, "perturbation", "gaussian") in ("sign", "bare-sign")
     step = {} if signs else ADAM
@@ -57,11 +57,11 @@ def test_no_step_and_no_average_changes_a_line_of_a_statement(config: RunConfig)
 
 
 @every_system
-def test_every_system_has_them_and_writes_them_only_where_they_are_used(
+def test_every_system_has_server_settings_and_writes_them_only_if_used(
     config: RunConfig,
 ) -> None:
     published = {"server_rate"} if config.system == "distributed_gaussian" else set()
-    # A recipe may have a step, or say that there is no average.
+    # A recipe may set a server step, or no average.
     average = type(config).model_fields["average"].default
     config = config.changed(server_optimizer="none", server_rate=1.0, average=average)
     written = config.model_dump()
@@ -78,7 +78,7 @@ def test_every_system_has_them_and_writes_them_only_where_they_are_used(
 
 
 @every_system
-def test_a_step_tells_no_client_what_it_keeps(config: RunConfig) -> None:
+def test_a_step_does_not_send_its_state_to_clients(config: RunConfig) -> None:
     made, problem = stepped(config), problem_of(config, None)
     plain = made.changed(average=0.0, server_optimizer="none", server_rate=1.0)
     with_step, without = (
@@ -105,7 +105,7 @@ def weights_of(result: Any) -> bytes:
 
 
 def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step is computed by the recursion of Hsu et al. on the means of the round's weights."""
+    """The expected step follows the recursion of Hsu et al. on the means of the round's weights."""
     seen: list[tuple[State, Any]] = []
     estimate = Weighted.__call__
 
@@ -128,7 +128,7 @@ def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", sorted(mechanisms()))
-def test_ldp_fl_takes_adam_with_any_mechanism(name: str) -> None:
+def test_ldp_fl_accepts_adam_with_any_mechanism(name: str) -> None:
     try:
         config = short("quickstart", mechanism=name, epsilon=4.0, rounds=2)
         config.algorithm(problem_of(config, None)).encoder(0)
@@ -188,7 +188,7 @@ def test_a_resumed_run_equals_the_whole_one(
         assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
-def test_the_model_is_the_average_and_what_clients_are_told_is_not(tmp_path: Path) -> None:
+def test_the_model_is_the_average_and_broadcasts_are_not(tmp_path: Path) -> None:
     config = short("fedavg-quickstart")
     last = simulate(config, out=tmp_path / "last")
     mean = simulate(config.changed(average=0.5), out=tmp_path / "mean")
@@ -207,14 +207,14 @@ def test_the_model_is_the_average_and_what_clients_are_told_is_not(tmp_path: Pat
     assert all(np.array_equal(loaded[name], value) for name, value in mean.weights.items())
 
 
-def test_what_uses_the_number_of_rounds_does_not_begin_with_a_shorter_run() -> None:
+def test_settings_that_use_the_number_of_rounds_change_a_shorter_run() -> None:
     config = short("fedavg-quickstart")
     assert config.longer_begins_with_shorter
     assert config.changed(server_optimizer="momentum").longer_begins_with_shorter
     assert not config.changed(average=0.5).longer_begins_with_shorter
 
 
-# What is said
+# Messages and repeated runs
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_refusals_say_what_to_do(name: str, changes: dict[str, Any], line: str) 
     assert str(refused.value) == line
 
 
-def test_a_run_says_and_repeats_its_step(tmp_path: Path) -> None:
+def test_a_run_states_its_step_and_repeats_it(tmp_path: Path) -> None:
     config = resolve("quickstart", ["server_optimizer=adam", "server_rate=0.05"])
     path = tmp_path / "it.toml"
     path.write_text(to_toml(config), encoding="utf-8")

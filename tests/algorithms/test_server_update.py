@@ -1,4 +1,4 @@
-"""A server's estimates and steps, compared with their formulas written out."""
+"""A server's estimates and steps, compared with their formulas."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plain(gives: Any) -> Weighted:
 
 
 def go(update: ServerUpdate, rounds: list[Any], start: np.ndarray = START) -> list[State]:
-    """Return the states after rounds in each of which one client reports these values."""
+    """Return the states after rounds in which one client reports each of these values."""
     states = [update.role(lambda draw: State(weights=start)).initial(draw)]
     for values in rounds:
         states.append(update(states[-1], [sent(values)], draw)[0])
@@ -58,13 +58,13 @@ def go(update: ServerUpdate, rounds: list[Any], start: np.ndarray = START) -> li
 
 
 def by_hand(step: Step, changes: Any) -> list[np.ndarray]:
-    """Return the iterates by the papers' formulas, one coordinate at a time."""
+    """Return the iterates by the papers' formulas, coordinate by coordinate."""
     iterates, rate, beta = [], step.rate, step.momentum
     weights = [float(w) for w in START]
     first, second = [0.0] * SIZE, [1e-3**2] * SIZE
     for change in changes:
         for i in range(SIZE):
-            # What the server is told of: the mean of the weights less its own, in float32.
+            # The change that the server gets: the mean of the weights minus its own, in float32.
             target = float(np.float32(np.float32(weights[i]) + np.float32(change[i])))
             gradient = weights[i] - target
             if step.optimizer == "momentum":
@@ -106,8 +106,8 @@ def test_steps_are_the_papers_formulas(step: Step) -> None:
             np.testing.assert_allclose(state.weights, iterate, rtol=1e-5, atol=1e-6)
 
 
-def test_without_a_step_the_estimate_itself_is_taken() -> None:
-    """With W + rate (mean - W) some weights would differ in the last digit."""
+def test_without_a_step_the_estimate_itself_is_used() -> None:
+    """With W + rate (mean - W), some weights would differ in the last digit."""
     values = np.float32([1e-9, 3e7, 1 / 3, -7e-3, 0.1])
     weights = go(ServerUpdate(estimate=plain("weights")), [values])[-1].weights
     assert weights.tobytes() == values.tobytes()
@@ -115,7 +115,7 @@ def test_without_a_step_the_estimate_itself_is_taken() -> None:
     assert weights.tobytes() == (START + values.astype(np.float64)).astype(np.float32).tobytes()
 
 
-def test_a_step_that_was_stopped_goes_on_as_if_it_had_not_been() -> None:
+def test_an_interrupted_step_continues_as_if_it_had_not_been() -> None:
     update = ServerUpdate(estimate=plain("update"), step=Step(optimizer="adam", rate=0.1))
     states = go(update, list(np.random.default_rng(0).normal(size=(4, SIZE))))
     assert set(states[2].arrays) == {"momentum", "second_moment"}
@@ -135,8 +135,8 @@ def noise(size: int, draw: Any) -> np.ndarray:
     return np.full(size, 0.5)
 
 
-def test_the_servers_noise_is_on_what_a_step_is_given() -> None:
-    """Everything that the step computes and keeps follows from the noisy estimate alone."""
+def test_the_servers_noise_is_added_before_the_step() -> None:
+    """Everything that the step computes and stores follows from the noisy estimate alone."""
     zero = np.zeros(SIZE)
     straight = ServerUpdate(estimate=plain("update"), noise=noise)
     np.testing.assert_allclose(go(straight, [zero])[-1].weights, START + 0.5, rtol=1e-6)
@@ -150,7 +150,7 @@ def test_the_servers_noise_is_on_what_a_step_is_given() -> None:
     np.testing.assert_allclose(moved.weights, START + 0.5, rtol=1e-6)
 
 
-def test_the_last_operation_is_on_the_next_weights_before_they_are_cast() -> None:
+def test_the_last_operation_works_on_the_next_weights_before_the_cast() -> None:
     seen = []
 
     def finish(weights: Any, state: State) -> Any:
@@ -164,8 +164,10 @@ def test_the_last_operation_is_on_the_next_weights_before_they_are_cast() -> Non
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, 2 * LARGEST_WEIGHT])
-def test_what_no_server_may_tell_gets_into_no_memory(optimizer: Any, value: float) -> None:
-    """Adam would take a step of ordinary size, and be stuck for hundreds of rounds."""
+def test_weights_that_a_server_may_not_send_do_not_enter_its_state(
+    optimizer: Any, value: float
+) -> None:
+    """Adam would take a step of ordinary size and then be stuck for hundreds of rounds."""
     update = ServerUpdate(estimate=plain("weights"), step=Step(optimizer=optimizer, rate=0.01))
     with pytest.raises(Diverged, match=r"^round 1: the mean of the reports .*; lower learning_"):
         go(update, [np.full(SIZE, value)])
@@ -196,7 +198,7 @@ def test_the_result_is_the_mean_of_the_last_iterates_and_no_step_sees_it() -> No
     assert update.result(states[2]).tobytes() == iterates[2].tobytes()
 
 
-def test_a_side_tells_no_client_what_its_step_keeps() -> None:
+def test_a_server_role_does_not_send_its_steps_state() -> None:
     step = Step(optimizer="adam", rate=0.1)
     update = ServerUpdate(estimate=plain("weights"), step=step, average_from=1)
     role = update.role(lambda draw: State(weights=START))
@@ -204,14 +206,14 @@ def test_a_side_tells_no_client_what_its_step_keeps() -> None:
     assert role.publish(state).public == {}
     np.testing.assert_array_equal(role.publish(state).weights, state.weights)
     np.testing.assert_array_equal(role.tested(state).weights, update.result(state))
-    # A reader of single reports does not use the server's memory of earlier rounds.
+    # The estimate from single reports does not use the server's state from earlier rounds.
     np.testing.assert_allclose(role.read(state, [sent(START * 3)], draw), START * 3)
 
 
 # Estimates
 
 
-def test_estimates_say_what_they_need() -> None:
+def test_estimates_declare_what_they_need() -> None:
     ball = Gaussian(1.0, 1.0)
     needs: dict[str, Estimate] = {
         "sum": MechanismMean(empty=Laplace(1.0, 1.0).aggregate, gives="update"),
@@ -236,7 +238,7 @@ def of_senders(given: list[float], reports: list[Report]) -> Any:
     return mean(State(weights=START), reports, draw)
 
 
-def test_a_mean_by_sender_weighs_each_report_by_its_sender() -> None:
+def test_a_mean_by_sender_weights_each_report_by_its_sender() -> None:
     values = {2: 5.0, 0: 1.0, 1: 100.0}
     reports = [sent(np.full(SIZE, value), client=c) for c, value in values.items()]
     found = of_senders([3.0, 0.0, 1.0], reports)
@@ -245,7 +247,7 @@ def test_a_mean_by_sender_weighs_each_report_by_its_sender() -> None:
     assert of_senders([0.0] * 3, reports).values is None
 
 
-def test_where_nobody_has_a_share_the_weights_stay_and_no_iterate_is_averaged() -> None:
+def test_if_no_client_has_a_share_the_weights_stay_and_no_iterate_is_averaged() -> None:
     mean = BySender(shares=partial(shares, [0.0]), read=read, gives="weights")
     step = Step(optimizer="momentum")
     update = ServerUpdate(estimate=mean, step=step, average_from=1)

@@ -1,4 +1,4 @@
-"""Local updates in closed form: what is sent, what protects it, and what is refused."""
+"""Local updates in closed form: their reports, their protection, and refusals."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_solution_is_sent_in_contrasts_of_the_classes(model: str, inputs: int)
 
 
 @pytest.mark.parametrize(("mechanism", "channel"), [("none", "named"), ("codes", "sum")])
-def test_what_is_sent_in_clear_is_called_statistics(mechanism: str, channel: str) -> None:
+def test_a_report_in_clear_is_called_statistics(mechanism: str, channel: str) -> None:
     in_clear = {"mechanism": mechanism, "channel": channel, "bound": None, "epsilon": None}
     event = made(**{**STATISTICS_OF, **in_clear}).algorithm(DIGITS).encoder(0).event()
     assert isinstance(event, InClear)
@@ -73,7 +73,7 @@ def test_what_is_sent_in_clear_is_called_statistics(mechanism: str, channel: str
     assert "weights" not in event.what
 
 
-def test_directions_have_the_norm_of_the_clip_and_nothing_has_a_public_one() -> None:
+def test_directions_have_the_norm_of_the_clip_and_zero_has_a_public_one() -> None:
     layout = Layout(("weight",), ((3, 4),))
     bound = InNorm(clip=2.0, send="update", direction=True, chart=InContrasts()).bound_to(layout)
     told = Broadcast(round=1, weights=np.full(12, 0.5, np.float32))
@@ -89,7 +89,7 @@ def test_directions_have_the_norm_of_the_clip_and_nothing_has_a_public_one() -> 
         assert np.array_equal(bound.apply(rows[place : place + 1], told)[0], found[place])
 
 
-def test_training_that_failed_is_answered_with_the_public_direction() -> None:
+def test_failed_training_is_answered_with_the_public_direction() -> None:
     roles = Roles(made(**SOLUTION), DIGITS)
     broadcast = roles.broadcast
     nan = np.full((1, 640), np.nan, np.float32)
@@ -127,8 +127,8 @@ def test_the_mean_of_solutions_is_the_model() -> None:
 # Sensitivity
 
 
-def test_what_is_summed_of_two_clients_is_never_farther_apart_than_is_charged() -> None:
-    # Every data set of one or two of these examples, each pair of data sets, by exact integers.
+def test_summed_values_of_two_clients_differ_by_no_more_than_is_charged() -> None:
+    # Tries every pair of data sets of one or two of these examples, in exact integers.
     layout = Layout(("weight",), ((2, 2),))
     clip = 0.7
     bound = Rotated(clip=clip, send="weights", chart=_statistics_chart()).bound_to(layout)
@@ -167,7 +167,7 @@ def _statistics_chart() -> Any:
     return bound.chart
 
 
-def test_of_clients_of_one_label_that_label_and_its_weights_are_sent() -> None:
+def test_clients_with_one_label_send_that_label_and_its_weights() -> None:
     algorithm = made(**SOLUTION, one_label=True, model="logistic").algorithm(DIGITS)
     release = algorithm.release(0)
     assert release.coordinates == 10 * 65
@@ -194,13 +194,13 @@ def test_of_clients_of_one_label_that_label_and_its_weights_are_sent() -> None:
         )
 
 
-def test_clients_of_one_label_each_learn_together() -> None:
+def test_clients_with_one_label_each_learn_together() -> None:
     given = {**SOLUTION, "num_clients": 100, "partition": "shards:1", "epsilon": 8.0, "ridge": 0.1}
     both = [simulate(made(**given, one_label=one)).accuracy or 0 for one in (False, True)]
     assert both[0] + 0.1 < both[1]
 
 
-def test_an_audit_puts_statistics_in_the_place_of_statistics() -> None:
+def test_an_audit_replaces_statistics_by_statistics() -> None:
     attacked = AttackedClient(made(**STATISTICS_OF), DIGITS, 0)
     assert attacked.takes_updates
     assert attacked.sent_size == _statistics_chart().bound_to(attacked.policy.layout).size
@@ -218,7 +218,7 @@ def test_an_audit_puts_statistics_in_the_place_of_statistics() -> None:
 # In a run
 
 
-def test_clients_answer_once_and_a_model_comes_of_it() -> None:
+def test_clients_answer_once_and_give_a_model() -> None:
     result = simulate(made(**{**SOLUTION, "epsilon": 16.0}))
     assert result.accuracy is not None
     assert result.accuracy > 0.5
@@ -229,7 +229,7 @@ def test_clients_answer_once_and_a_model_comes_of_it() -> None:
     } == {("client-round", 16.0), ("client-run", 16.0)}
 
 
-def test_statistics_behind_a_sum_keep_the_budget_of_a_run() -> None:
+def test_statistics_behind_a_sum_stay_within_the_budget_of_a_run() -> None:
     result = simulate(made(**STATISTICS_OF, num_examples=600, rounds=2, participation="once"))
     lines = {
         (line["unit"], line["adversary"]): line["epsilon"] for line in result.privacy["guarantees"]
@@ -237,7 +237,7 @@ def test_statistics_behind_a_sum_keep_the_budget_of_a_run() -> None:
     assert 3.9 < lines["client-run", "summing-server"] <= 4
 
 
-def test_further_rounds_go_on_from_the_last_weights() -> None:
+def test_further_rounds_continue_from_the_last_weights() -> None:
     # Without noise, steps towards solutions converge to the regression on all examples.
     shared = {"local_update": "solution", "mechanism": "none", "ridge": 0.3, "num_clients": 4}
     first, last = (simulate(made(**shared, rounds=rounds)).accuracy for rounds in (1, 30))
@@ -246,8 +246,8 @@ def test_further_rounds_go_on_from_the_last_weights() -> None:
     assert last >= first > 0.8
 
 
-def test_a_weighted_mean_is_read_in_the_chart_of_what_was_sent() -> None:
-    # All clients have equally many examples, so weighing by them changes nothing.
+def test_a_weighted_mean_is_read_in_the_coordinates_that_were_sent() -> None:
+    # All clients have the same number of examples, so weighting by it changes nothing.
     shared: dict[str, Any] = {"num_clients": 3, "partition": "iid", "num_examples": 1200}
     shared |= {"learning_rate": 0.05, "epsilon": 20.0, "range_radius": 0.01, "seed": 1}
     for more in ({}, {**SOLUTION, "learning_rate": None, "range_radius": None}):
@@ -262,7 +262,7 @@ def test_a_weighted_mean_is_read_in_the_chart_of_what_was_sent() -> None:
 # Defaults of composed
 
 
-def test_noise_is_averaged_over_the_last_half_of_the_rounds_unless_it_is_said() -> None:
+def test_by_default_noise_is_averaged_over_the_last_half_of_the_rounds() -> None:
     sgd: dict[str, Any] = {"learning_rate": 0.1, "rounds": 4}
 
     def kept(**settings: Any) -> bool:
@@ -279,20 +279,20 @@ def test_noise_is_averaged_over_the_last_half_of_the_rounds_unless_it_is_said() 
     assert made(**sgd, epsilon=4.0, average=0.0, participation="all").longer_begins_with_shorter
 
 
-def test_each_client_answers_once_where_that_is_better() -> None:
+def test_each_client_answers_once_if_that_is_better() -> None:
     def once(**settings: Any) -> bool:
         parts = made(learning_rate=0.1, rounds=4, epsilon=4.0, **settings).composition
         return isinstance(parts.participation, Once)
 
     assert once()
-    assert not once(channel="shuffle")  # reports of all clients hide each other better
+    assert not once(channel="shuffle")  # the reports of all clients hide each other better
     assert not once(participation="all")
     assert not once(channel="sum")
     assert not once(clients_per_round=5)
     assert not once(mechanism="gaussian", bound="norm")
 
 
-def test_defaults_are_written_nowhere() -> None:
+def test_defaults_are_not_written() -> None:
     written = made(learning_rate=0.1, epsilon=4.0).model_dump()
     assert not {"participation", "average", "local_update", "ridge"} & set(written)
     assert made(learning_rate=0.1, epsilon=4.0, average=0.0).model_dump()["average"] == 0
@@ -352,7 +352,7 @@ def test_defaults_are_written_nowhere() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_go_together_is_refused_before_a_run(
+def test_parts_that_do_not_fit_together_are_refused_before_a_run(
     settings: dict[str, Any], line: str
 ) -> None:
     with pytest.raises(ConfigError, match=line) as found:
@@ -364,7 +364,9 @@ def test_what_does_not_go_together_is_refused_before_a_run(
 
 
 @pytest.mark.slow
-def test_it_is_run_and_evaluated_as_a_user_types_it(fedldp_command: Any, tmp_path: Path) -> None:
+def test_a_solution_is_run_and_evaluated_from_the_command_line(
+    fedldp_command: Any, tmp_path: Path
+) -> None:
     folder = str(tmp_path / "run")
     done = fedldp_command(
         "run", "composed-digits-solution", "--set", "ridge=0.1", "--out", folder, "--json"

@@ -34,14 +34,14 @@ def test_untrusted_clients_are_counted_or_refused(config: RunConfig) -> None:
     assert plan(pooled, problem).privacy != plan(few, problem).privacy
 
 
-def test_where_arrival_times_tell_clients_apart_no_line_of_a_shuffler_rests_on_them() -> None:
+def test_untrusted_clients_are_refused_if_arrival_times_distinguish_clients() -> None:
     config = CONFIGS["quickstart"].changed(prediction_error=0.5)
     with pytest.raises(ConfigError, match=r"^untrusted_clients = 5: no line of ldp_fl's statement"):
         config.changed(untrusted_clients=5)
 
 
 @every_digits_recipe
-def test_a_recipe_sets_nothing_that_changes_nothing(config: RunConfig) -> None:
+def test_no_recipe_sets_an_unused_setting(config: RunConfig) -> None:
     for name in config.unused_settings():
         assert getattr(config, name) == type(config).model_fields[name].default, name
 
@@ -56,7 +56,7 @@ def test_a_recipe_sets_nothing_that_changes_nothing(config: RunConfig) -> None:
         ("range_margin", 2.0, {"ranges": "fixed"}),
     ],
 )
-def test_what_only_a_shuffler_or_adaptive_ranges_use_is_refused_without_them(
+def test_settings_of_a_shuffler_or_adaptive_ranges_are_refused_without_them(
     name: str, value: Any, beside: dict[str, Any]
 ) -> None:
     config = CONFIGS["quickstart"].changed(**beside)
@@ -74,7 +74,7 @@ def test_what_only_a_shuffler_or_adaptive_ranges_use_is_refused_without_them(
          "record_arrivals"),
     ],
 )  # fmt: skip
-def test_a_refused_setting_is_taken_back_on_the_command_line_as_its_line_says(
+def test_a_refused_setting_is_unset_on_the_command_line_as_its_line_says(
     recipe: str, given: list[str], name: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^{name} = ") as refused:

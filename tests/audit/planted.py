@@ -1,4 +1,4 @@
-"""Mechanisms with one mistake each, beside one without a mistake that uses floats."""
+"""Mechanisms with one mistake each, and a correct one that uses floats."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Float32Probabilities(FloatBits):
 
 
 class PlainFloat32(Float32Probabilities):
-    """The same formula with c = 0 and r = 1: then float32 rounds the tail by less than a
+    """The same formula with c = 0 and r = 1, where float32 rounds the tail by less than a
     hundredth."""
 
     center, radius = np.float32(0.0), np.float32(1.0)
@@ -108,7 +108,7 @@ class ClampedProbability(FloatBits):
 
 
 class ClosedThreshold(FloatBits):
-    """Its thresholds of 16 bits are right, but it reports U <= T in place of U < T."""
+    """Its thresholds of 16 bits are right, but it reports U <= T instead of U < T."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)
@@ -159,7 +159,7 @@ class OneStreamForAll(FloatBits):
 
 
 class PrivateRange(FloatBits):
-    """Scales values by the largest one, which nobody sees."""
+    """Scales values by the largest one, which is not sent."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         return super().probabilities(values / max(np.abs(values).max(), 1e-9))

@@ -1,4 +1,4 @@
-"""Mechanisms that report one category, with one mistake each, beside twins without a mistake."""
+"""Mechanisms that report one category, with one mistake each, and correct twins."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from fedldp.mechanisms.piecewise import Window
 
 @dataclass(frozen=True)
 class PublicK(KClosest):
-    """``k_closest``, which encodes vectors one by one, each with its own k: as private as
-    stated."""
+    """``k_closest`` that encodes vectors one by one, each with its own k: as private as stated."""
 
     def closest(self, values: np.ndarray) -> int:
         return self.choice(values.size).closest
@@ -47,7 +46,7 @@ class PrivateK(PublicK):
 
 
 class KOfTheNorm(PublicK):
-    """Chooses k by the vector: if it is shorter than a half, all directions count as close."""
+    """Chooses k by the vector: all directions count as close if its norm is below a half."""
 
     def closest(self, values: np.ndarray) -> int:
         choice = self.choice(values.size)
@@ -57,7 +56,7 @@ class KOfTheNorm(PublicK):
 
 @dataclass(frozen=True)
 class ClosedPlaces(FrameChoice):
-    """A word belongs to the previous place if it is the first word of a place."""
+    """Assigns the first word of each place to the previous place."""
 
     def place(self, stream: Stream) -> int:
         word = int(stream.integers(1, np.uint64)[0])
@@ -70,7 +69,7 @@ class ClosedPlaces(FrameChoice):
 
 
 class ClosedWords(PublicK):
-    """See ``ClosedPlaces``: the first place has one word too many, and the last has one too few."""
+    """See ``ClosedPlaces``: the first place has one word too many, and the last one too few."""
 
     def chosen(self, frames: Frames, closest: int) -> FrameChoice:
         return ClosedPlaces(self.epsilon, frames, closest)
@@ -94,7 +93,7 @@ class _OneMore(KRR):
 
 
 class OneMore(Blurred):
-    """Draws the true category with one word more than stated."""
+    """Draws the true category with one more word than stated."""
 
     kind = _OneMore
 
@@ -107,13 +106,14 @@ class _RoundedUp(KRR):
 
 
 class RoundedUp(Blurred):
-    """Rounds H up instead of down, when drawing and when stating, so that H/L exceeds e^eps."""
+    """Rounds H up instead of down, both when drawing and when stating, so that H/L exceeds
+    e^eps."""
 
     kind = _RoundedUp
 
 
 class LastTwice(Blurred):
-    """Also keeps words beyond the last category, and never draws again."""
+    """Also keeps words beyond the last category instead of drawing again."""
 
     class _Kind(KRR):
         def randomise(self, categories: np.ndarray, stream: Stream) -> np.ndarray:
@@ -134,8 +134,7 @@ class _Given(Stream):
 
 @dataclass(frozen=True)
 class NamedSeed(PublicK):
-    """The seed follows from the client's number, so it tells readers of the code who the sender
-    is."""
+    """The seed follows from the client's number, so whoever reads the code learns the sender."""
 
     client: int = 0
 
@@ -152,7 +151,7 @@ class _Scattered(KRR):
 
 
 class Scattered(Blurred):
-    """As private as stated, with words in another order, in which a category's words form no
-    run."""
+    """As private as stated, but with a different order of words, in which those of a category are
+    not consecutive."""
 
     kind = _Scattered

@@ -1,4 +1,4 @@
-"""Presets whose features make one mistake each, beside one without a mistake."""
+"""Presets whose features make one mistake each, and a correct preset."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BatchMean(Public):
 
 
 class BatchScale(Public):
-    """Fitted on one of the given rows: the row with the largest number."""
+    """Fitted on one of the given rows, the one with the largest number."""
 
     def __call__(self, examples: Any) -> Any:
         found = super().__call__(examples)
@@ -68,7 +68,7 @@ class Running(Public):
 
 @dataclass(frozen=True)
 class DigestOfRows(Public):
-    """Its digest depends on the rows."""
+    """Features whose digest depends on the rows."""
 
     kept: list[str] = field(default_factory=lambda: ["0" * 64])
 

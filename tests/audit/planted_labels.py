@@ -1,4 +1,4 @@
-"""A report of a label and a direction that hides only the direction, beside a correct twin."""
+"""A report of a label and a direction that hides only the direction, and a correct twin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over people with one mistake each, beside the correct sums of ``person_dp_sgd``."""
+"""Sums over people with one mistake each, and the correct sums of ``person_dp_sgd``."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class RightConfig(person_dp_sgd):
 
 
 class RowsClipped(Sums):
-    """Clips every row instead of the person, who may have several."""
+    """Clips every row instead of every person, who may have several rows."""
 
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         return self.inner(weights, replace(examples, people=None))
@@ -126,7 +126,8 @@ class PrivateDivisorConfig(RightConfig):
 
 
 class NoNoise(IntegerGaussian):
-    """States a share of the noise but leaves it out, as if the others' shares sufficed."""
+    """States a share of the noise but leaves it out, as if the other clients' shares were
+    enough."""
 
     def _noise(self, size: int, stream: Stream) -> Any:
         return np.zeros(size, np.int64)
@@ -162,7 +163,7 @@ class KnownNoiseConfig(RightConfig):
 
 
 class FloatSums(Sums):
-    """Adds people's vectors as floats with 24 bits, and rounds afterwards."""
+    """Adds people's vectors as floats with 24 bits, then rounds."""
 
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         assert examples.people is not None
@@ -178,7 +179,7 @@ class FloatSumsConfig(RightConfig):
 
 
 class BatchGradients(Sums):
-    """Computes gradients to 24 bits, and the last bits depend on who else is in the batch."""
+    """Computes gradients to 24 bits, so the last bits depend on who else is in the batch."""
 
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         assert examples.people is not None
@@ -227,7 +228,7 @@ class RowsSampledConfig(RightConfig):
 
 
 class EarlyStop(NoisySteps):
-    """Stops when people's gradients have become small, although nobody else may know that."""
+    """Stops when people's gradients become small, which must stay private."""
 
     def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
         (client,) = batch

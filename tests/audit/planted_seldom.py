@@ -1,4 +1,4 @@
-"""Mistakes that show only at few coordinates, values, sizes or reports."""
+"""Mistakes that show only at a few coordinates, values, sizes or reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class RepeatingNoise(FloatBits):
 
 @dataclass(frozen=True)
 class HalfNorm(TwoPointL1):
-    """The L1 norm counts only one sign, so an alternating corner's is half of the true norm."""
+    """The L1 norm counts only one sign, so that of an alternating corner is half of the true
+    norm."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)

@@ -1,7 +1,7 @@
-"""Systems whose clients make one mistake each, beside a correct one.
+"""Systems whose clients make one mistake each, and a correct one.
 
-The correct system is a preset. The others have its settings and parts, and an ``Algorithm`` that
-makes a deliberate mistake.
+The correct system is a preset. The others have its settings and parts, and an ``Algorithm`` with a
+deliberate mistake.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fedldp.protocol.wire import Broadcast, Report, Reports
 def right(settings: Settings) -> Composition:
     """Clients send their change with Laplace noise: as private as stated."""
     return Composition(
-        bound=Unbounded(send="update"),  # the mechanism has one of its own
+        bound=Unbounded(send="update"),  # the mechanism has its own bound
         calibration=Fixed(every=Laplace(1.0, settings.epsilon)),
     )
 
@@ -61,7 +61,7 @@ class Planted(Algorithm):
 
 @dataclass(frozen=True)
 class Send:
-    """What a correct client sends."""
+    """The reports of a correct client."""
 
     mechanism: Mechanism
     size: int
@@ -93,7 +93,7 @@ class RightConfig(right):
     """The correct system; systems with a mistake replace its encoder.
 
     Attributes:
-        sends: what encodes.
+        sends: encodes the reports.
     """
 
     system: Literal["planted_systems:RightConfig"] = "planted_systems:RightConfig"
@@ -141,7 +141,7 @@ class CountToldConfig(RightConfig):
 
 
 class SameNoise(Send):
-    """Every round has the noise of the first: it is drawn from the client's secret for the run."""
+    """Every round has the noise of the first round, drawn from the client's secret for the run."""
 
     def stream(self, sender: Sender) -> Any:
         return sender.kept("mechanism")
@@ -153,7 +153,7 @@ class SameNoiseConfig(RightConfig):
 
 
 class RefusalTells(Send):
-    """Refuses to answer when training gave NaN, instead of replacing it."""
+    """Refuses to answer if training gave NaN, instead of replacing it."""
 
     def change(self, update: Any, broadcast: Broadcast) -> Any:
         if not np.isfinite(update.open().rows).all():
@@ -220,7 +220,7 @@ class LessAndLessConfig(RightConfig):
 
 
 class ToldHowMuch(Send):
-    """The server tells how large a change may be, but the noise does not follow."""
+    """The server sets how large a change may be, but the noise does not follow."""
 
     def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         told = float(broadcast.public["clip"])
@@ -259,7 +259,7 @@ def of_statistics(settings: Settings) -> Composition:
     """Clients send the statistics of their examples with Laplace noise: as private as stated."""
     return Composition(
         local=StatisticsOf(),
-        bound=Unbounded(chart=OfStatistics(ridge=0.1)),  # the mechanism has one of its own
+        bound=Unbounded(chart=OfStatistics(ridge=0.1)),  # the mechanism has its own bound
         shaped=sends_statistics,
         calibration=Fixed(every=Laplace(0.5, settings.epsilon)),
     )
@@ -302,7 +302,7 @@ class CountedTwice(planted.MissingClip):
 
 
 class DoubledStatisticsConfig(StatisticsConfig):
-    """Clips statistics, and then counts every example twice."""
+    """Clips statistics, then counts every example twice."""
 
     system: Literal["planted_systems:DoubledStatisticsConfig"] = (
         "planted_systems:DoubledStatisticsConfig"
@@ -313,14 +313,15 @@ class DoubledStatisticsConfig(StatisticsConfig):
 
 
 class ToldTwice(Planted):
-    """Does not tell a client that it may answer only once: the server may ask it in every round."""
+    """Does not tell a client that it may answer only once, so the server may ask it in every
+    round."""
 
     def client(self, client: int, device: Any) -> ClientRole:
         return replace(super().client(client, device), max_participations=None)
 
 
 class OnceConfig(RightConfig):
-    """Every client sends one bit in one round only, which its own ledger enforces."""
+    """Every client sends one bit, in one round only, which its own ledger enforces."""
 
     system: Literal["planted_systems:OnceConfig"] = "planted_systems:OnceConfig"
     participation: Any = "once"
@@ -391,7 +392,8 @@ class SameSeed(Encoder):
 
 
 class SameSeedConfig(UnnamedConfig):
-    """No code tells who sent a report, but two rounds show that it was the same client."""
+    """A single report does not name its sender, but two rounds show that the client was the
+    same."""
 
     system: Literal["planted_systems:SameSeedConfig"] = "planted_systems:SameSeedConfig"
     rounds: int = 2

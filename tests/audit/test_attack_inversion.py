@@ -1,4 +1,4 @@
-"""Images are recovered from updates in clear, and less well the more noise there is."""
+"""Images are recovered from updates in clear; more noise makes the recovery worse."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def attacked(config: RunConfig) -> Result:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", ["logistic", "mlp_64"])
 @pytest.mark.parametrize("batch", [1, 5])
-def test_one_images_update_in_clear_is_the_image(model: str, batch: int) -> None:
-    """Up to rounding: weights travel as float32, and an update is a difference of larger
+def test_an_update_in_clear_from_one_image_reveals_the_image(model: str, batch: int) -> None:
+    """Exact up to rounding: weights are sent as float32, and an update is a difference of larger
     weights."""
     config = digits("fedavg-digits", model=model, batch_size=batch)
     scenario = scenario_of(config)
@@ -67,7 +67,7 @@ def test_one_images_update_in_clear_is_the_image(model: str, batch: int) -> None
         np.testing.assert_allclose(found, image.features.ravel(), atol=2e-5)
 
 
-def test_the_attack_as_a_whole_finds_it_too() -> None:
+def test_the_whole_attack_also_finds_the_image() -> None:
     attack = attacked(digits("fedavg-digits"))
     assert attack.succeeds
     assert attack.measured is not None
@@ -78,7 +78,7 @@ def test_the_attack_as_a_whole_finds_it_too() -> None:
         assert picture.original.shape == (1, 8, 8)
 
 
-def test_the_smaller_the_budget_the_worse_the_picture() -> None:
+def test_smaller_budgets_give_worse_pictures() -> None:
     found = [
         attacked(digits("ldp-fl-digits", epsilon=epsilon, chunk=1)).measured
         for epsilon in (16.0, 1.0, 0.01)
@@ -89,12 +89,14 @@ def test_the_smaller_the_budget_the_worse_the_picture() -> None:
     assert 0.9 < values[2] < 1.1  # learning from pure noise costs a little
 
 
-def test_a_model_that_scales_its_inputs_gives_the_image_all_the_same() -> None:
+def test_a_model_that_scales_its_inputs_also_reveals_the_image() -> None:
     config = digits("personalized-digits-fig2-none")
     attack = attacked(config)
     assert attack.measured is not None
     assert "20 copies" in attack.setting
-    assert attack.measured.value < 0.1  # of two copies neither is trained on with probability 0.04
+    assert (
+        attack.measured.value < 0.1
+    )  # two copies of an image are both left out with probability 0.04
 
 
 @pytest.mark.slow
@@ -109,7 +111,7 @@ def test_a_sum_of_many_hides_the_image() -> None:
 
 
 @pytest.mark.slow
-def test_a_convolution_is_matched() -> None:
+def test_the_gradients_of_a_convolution_are_matched() -> None:
     small = load_dataset("digits").train
     features = small.features[:200].repeat(2, 2).repeat(2, 3)  # the CNN needs 16x16
     data = Dataset.from_arrays(features, small.labels[:200])
@@ -127,7 +129,7 @@ def test_a_convolution_is_matched() -> None:
     assert np.square(found - right).mean() < 0.4 * np.square(start - right).mean()
 
 
-def test_what_cannot_be_inverted_says_why() -> None:
+def test_systems_that_cannot_be_inverted_say_why() -> None:
     (attack,) = of_reports(scenario_of(digits("ldpfl-sound-digits")), EFFORT)
     assert (attack.measured, attack.note) == (None, FEATURES)
     data = Dataset.from_arrays(np.random.default_rng(0).random((60, 1, 16, 16)), np.arange(60) % 3)
@@ -141,7 +143,7 @@ def test_what_cannot_be_inverted_says_why() -> None:
 
 
 @pytest.mark.slow
-def test_codes_of_a_public_encoder_show_the_image_and_those_of_an_own_one_do_not() -> None:
+def test_codes_of_a_public_encoder_show_the_image_and_those_of_a_clients_own_do_not() -> None:
     (public,) = of_codes(scenario_of(digits("ldpfl-digits-public")), 12, 300)
     assert public.succeeds
     assert public.note == ""
@@ -160,7 +162,7 @@ def test_bits_that_are_all_noise_show_nothing() -> None:
     assert attack.measured.value > 0.95
 
 
-def test_shrinking_trusts_what_is_right_and_drops_noise() -> None:
+def test_shrinking_keeps_reliable_values_and_drops_noise() -> None:
     generator = np.random.default_rng(0)
     scenario = scenario_of(digits("fedavg-digits"))
     prior = Prior.of(scenario.public, 10)
@@ -176,7 +178,7 @@ def test_shrinking_trusts_what_is_right_and_drops_noise() -> None:
     assert Shrinking.learned(prior, noise, wrong, own).class_trust < 0.1
 
 
-def test_pictures_are_no_part_of_json_and_the_effort_is_kept() -> None:
+def test_pictures_are_not_in_the_json_and_the_effort_is() -> None:
     (attack,) = of_reports(scenario_of(digits("fedavg-digits")), replace(EFFORT, image_count=3))
     assert len(attack.pictures) == 3
     assert "pictures" not in attack.as_json()

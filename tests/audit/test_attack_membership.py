@@ -1,4 +1,4 @@
-"""Membership is found where clients overfit, and not with small budgets or by chance."""
+"""Membership is found if clients overfit, and not at small budgets or by chance."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def overfitted() -> tuple[AttackScenario, Played, Played]:
     return scenario, play(scenario, 24), play(scenario, 24, 24)
 
 
-def test_an_overfitted_client_is_known_well(
+def test_membership_in_an_overfitted_client_is_found(
     overfitted: tuple[AttackScenario, Played, Played],
 ) -> None:
     found = {attack.attack: attack for attack in decide(*overfitted)}
@@ -63,7 +63,7 @@ def shuffled(members: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
     return np.array([generator.permutation(row) for row in members])
 
 
-def test_who_was_a_member_at_random_is_not_found(
+def test_random_membership_is_not_found(
     overfitted: tuple[AttackScenario, Played, Played],
 ) -> None:
     """Of 20 intervals at 95 %, fewer than 17 contain 1/2 with probability 0.016."""
@@ -83,7 +83,7 @@ def test_who_was_a_member_at_random_is_not_found(
 
 
 @pytest.mark.slow
-def test_shadows_whose_members_are_shuffled_are_of_no_use(
+def test_shadows_with_shuffled_members_are_useless(
     overfitted: tuple[AttackScenario, Played, Played],
 ) -> None:
     scenario, shadows, targets = overfitted
@@ -96,8 +96,8 @@ def test_shadows_whose_members_are_shuffled_are_of_no_use(
         assert result.value < 0.7
 
 
-def test_of_a_small_budget_nothing_is_seen() -> None:
-    """At 0.001 per weight, 650 weights and one round cost 0.65 (pure), and 0.06 at delta 1e-5."""
+def test_nothing_is_found_at_a_small_budget() -> None:
+    """At 0.001 per weight, one round of 650 weights costs 0.65 (pure), or 0.06 at delta 1e-5."""
     found = [
         a.measured for a in of_reports(scenario_of(digits("ldp-fl-digits", epsilon=0.001)), EFFORT)
     ]
@@ -108,7 +108,7 @@ def test_of_a_small_budget_nothing_is_seen() -> None:
 
 
 @pytest.mark.slow
-def test_more_rounds_show_more() -> None:
+def test_more_rounds_reveal_more() -> None:
     config = digits("ldp-fl-digits")
     one, four = (
         {a.attack: a.measured for a in of_reports(scenario_of(config, rounds=rounds), EFFORT)}
@@ -119,7 +119,7 @@ def test_more_rounds_show_more() -> None:
 
 
 @pytest.mark.slow
-def test_a_secure_sum_hides_the_one_among_many() -> None:
+def test_a_secure_sum_hides_one_client_among_many() -> None:
     few, many = (
         {
             a.attack: a.measured
@@ -134,7 +134,7 @@ def test_a_secure_sum_hides_the_one_among_many() -> None:
     assert many[name].high < few[name].low  # type: ignore[union-attr]
 
 
-def test_a_model_that_is_given_secrets_leaves_only_the_shadows_centre() -> None:
+def test_only_the_shadows_centre_attacks_codes() -> None:
     config = digits("ldpfl-digits", encoder_epochs=1, local_epochs=1)
     scenario = scenario_of(config)
     (attack,) = decide(scenario, play(scenario, 4), play(scenario, 4, 4))
@@ -144,7 +144,7 @@ def test_a_model_that_is_given_secrets_leaves_only_the_shadows_centre() -> None:
 
 
 @pytest.mark.slow
-def test_a_published_model_of_one_overfitted_client_tells_of_it() -> None:
+def test_a_published_model_of_one_overfitted_client_reveals_membership() -> None:
     config = digits("fedavg-digits", num_clients=2, model="mlp_64", num_examples=40, rounds=2)
     config = config.changed(local_epochs=20)
     effort = replace(EFFORT, member_runs=8)
@@ -154,7 +154,7 @@ def test_a_published_model_of_one_overfitted_client_tells_of_it() -> None:
     assert found["LiRA"].against == "the model after 2 rounds"
 
 
-def test_a_seed_repeats_and_another_does_not() -> None:
+def test_the_same_seed_repeats_an_attack_and_another_does_not() -> None:
     config = digits("ldp-fl-digits")
     effort = replace(EFFORT, member_clients=6)
     first, again, other = (
@@ -178,11 +178,11 @@ def test_lira_is_the_ratio_of_two_gaussians() -> None:
     np.testing.assert_allclose(lira(shadows, members, seen)[0], right, rtol=1e-9)
     nobody = members.copy()
     nobody[:, 0] = False
-    assert lira(shadows, nobody, seen)[0, 0] == 0  # for an example that no shadow had
+    assert lira(shadows, nobody, seen)[0, 0] == 0  # an example that no shadow trained on
     assert lira(shadows, nobody, seen)[0, 1] == pytest.approx(right[1])
 
 
-def test_the_nearest_centre_is_that_of_distances() -> None:
+def test_the_nearest_centre_agrees_with_distances() -> None:
     generator = np.random.default_rng(0)
     members = generator.random((12, 3)) < 0.5
     updates, seen = generator.normal(size=(12, 2, 5)), generator.normal(size=(4, 2, 5))

@@ -1,4 +1,4 @@
-"""The share of a class can be read from updates in clear, but not from updates that hide it."""
+"""The share of a class can be read from updates in clear, but not from private ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def digits(name: str, **changes: Any) -> RunConfig:
 
 
 @pytest.mark.parametrize("label", [None, pytest.param(7, marks=pytest.mark.slow)])
-def test_updates_in_clear_tell_the_share(label: int | None) -> None:
+def test_updates_in_clear_reveal_the_share(label: int | None) -> None:
     (attack,) = of_reports(scenario_of(digits("fedavg-digits")), 50, label)
     assert attack.attack == f"share of class {5 if label is None else 7}"
     assert attack.measured is not None
@@ -41,13 +41,13 @@ def test_a_small_budget_hides_it() -> None:
 
 
 @pytest.mark.slow
-def test_labels_in_clear_show_without_any_encoder() -> None:
+def test_labels_in_clear_reveal_the_share_without_an_encoder() -> None:
     config = digits("ldpfl-digits", encoder_epochs=1)
     (attack,) = of_reports(scenario_of(config), 16)
     assert attack.succeeds
 
 
-def test_there_must_be_a_share() -> None:
+def test_the_share_of_a_class_must_vary() -> None:
     assert of_reports(scenario_of(digits("fedavg-digits", num_clients=1000)), 5) == []
     data = Dataset.from_arrays(np.random.default_rng(0).random((60, 5)), np.arange(60) % 2)
     found = of_reports(

@@ -1,4 +1,4 @@
-"""Curves and intervals follow their definitions, and intervals have their stated coverage."""
+"""Curves and intervals agree with their definitions, and intervals have their stated coverage."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from fedldp.core.errors import ConfigError
 
 
 def drawn(seed: int, *, shift: float, groups: int = 40, each: int = 20, of_group: float = 0.0):  # type: ignore[no-untyped-def]
-    """Return scores, truth and groups: the scores of a group are dependent, and so are its
-    truths."""
+    """Return scores, truth and groups; within a group, scores are dependent, and so are truths."""
     generator = np.random.default_rng(seed)
     rates = generator.beta(0.5, 0.5, groups) if of_group else np.full(groups, 0.5)
     truth = generator.random((groups, each)) < rates[:, None]
@@ -30,7 +29,7 @@ def drawn(seed: int, *, shift: float, groups: int = 40, each: int = 20, of_group
 
 @pytest.mark.parametrize("shift", [0.0, 1.5])
 @pytest.mark.parametrize("digits", [1, 12])
-def test_a_curve_is_scikit_learns(shift: float, digits: int) -> None:
+def test_a_curve_agrees_with_scikit_learn(shift: float, digits: int) -> None:
     scores, truth, groups = drawn(1, shift=shift)
     scores = scores.round(digits)  # with one digit there are ties
     found = curve(scores, truth, groups, seed=0)
@@ -52,8 +51,9 @@ def share_held(shift: float, right: float, repeats: int, **more: float) -> float
     return held / repeats
 
 
-def test_an_interval_holds_the_true_area_as_often_as_it_says() -> None:
-    """Of 30 intervals, at least 95 % less two deviations hold it; without groups many would not."""
+def test_an_interval_contains_the_true_area_as_often_as_it_says() -> None:
+    """Of 30 intervals, at least 95 % minus two deviations contain it; without groups, many would
+    not."""
     least = CONFIDENCE - 2 * np.sqrt(CONFIDENCE * (1 - CONFIDENCE) / 30)
     assert share_held(0.0, 0.5, 30, of_group=2.0) >= least
     scores, truth, groups = drawn(0, shift=0.0, of_group=2.0)
@@ -76,7 +76,7 @@ def test_no_hit_at_all_bounds_a_rate_as_exactly_as_trials_can() -> None:
     assert found.high == pytest.approx(1 - 0.025 ** (1 / 100))
 
 
-def test_a_curve_needs_both_answers() -> None:
+def test_a_curve_needs_both_truths() -> None:
     with pytest.raises(ConfigError, match="truth"):
         curve(np.zeros(3), np.ones(3, np.bool_), np.arange(3), seed=0)
     scores, truth, groups = drawn(1, shift=0.0)
@@ -88,11 +88,11 @@ def test_means_and_ratios() -> None:
     values = np.arange(1.0, 101.0)
     assert mean_estimate(values, 0).value == 50.5
     assert 50.5 in mean_estimate(values, 0)
-    found = ratio_estimate(3 * values, values, 0)  # always three, so without any doubt
+    found = ratio_estimate(3 * values, values, 0)  # always three, so the interval has no width
     assert (found.low, found.high) == pytest.approx((3.0, 3.0))
 
 
-def test_success_is_by_the_whole_interval() -> None:
+def test_success_needs_the_whole_interval() -> None:
     def of(measure: str, low: float, high: float) -> bool:
         return judged(
             "", "membership", "", measure,  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The single entry point attacks every system unedited, including a user's own."""
+"""One entry point attacks every system unchanged, including a user's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TINY = replace(
 
 CONFIGS = {c.system: c for c in (r.config for r in recipes().values()) if c.dataset == "digits"}
 
-# These stand for the other systems, which are attacked in the same ways.
+# These stand in for the other systems, which are attacked in the same ways.
 LIKE_OTHERS = {
     "central_dp", "cldp_fed", "dp_sgd", "personalized_sound", "priority", "priority_public",
     "privunit_fl", "secure_aggregation",
@@ -76,13 +76,13 @@ def test_a_users_own_system_and_data_are_attacked() -> None:
     data = Dataset.from_arrays(generator.random((80, 5)), generator.integers(0, 2, 80))
     found = attack(config, data, effort=TINY)
     check(found)
-    assert "inversion" not in {each.game for each in found}  # its data are a table
+    assert "inversion" not in {each.game for each in found}  # its data are a table, not images
     clients = [(generator.random((n, 5)), generator.integers(0, 2, n)) for n in (20, 30, 40)]
     check(attack(config, Dataset.from_clients(clients), effort=TINY))
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_and_lines_tell_of_progress() -> None:
+def test_the_same_seed_gives_the_same_results_and_progress_is_reported() -> None:
     config, lines = find_recipe("nbafl-digits").config, []
     first = attack(config, seed=3, effort=TINY, tell=lines.append)
     again = attack(config, seed=3, effort=TINY)
@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_and_lines_tell_of_progress() -> None:
     assert len(lines) == 4
 
 
-def test_what_is_refused_is_refused_in_one_line() -> None:
+def test_impossible_attacks_are_refused_in_one_line() -> None:
     config = find_recipe("quickstart").config
     with pytest.raises(ConfigError, match="seed = -1"):
         attack(config, seed=-1)
@@ -109,8 +109,9 @@ def test_the_client_with_the_largest_budget_is_attacked() -> None:
 
 
 @pytest.mark.parametrize("name", ["quickstart", "nbafl-digits"])
-def test_clients_of_the_pool_are_in_nothing_that_the_server_sent(name: str) -> None:
-    """Broadcasts of later rounds come from a run in which other examples replace the pool."""
+def test_no_broadcast_depends_on_clients_of_the_pool(name: str) -> None:
+    """Broadcasts of later rounds come from a run in which other examples replace those of the
+    pool."""
     config = find_recipe(name).config.changed(standardise=False)
     data = load_dataset("digits")
 
@@ -129,7 +130,7 @@ def test_clients_of_the_pool_are_in_nothing_that_the_server_sent(name: str) -> N
     assert (one.states[0].weights != one.states[2].weights).any()
 
 
-def test_whole_reports_are_seen_before_their_shuffler() -> None:
+def test_whole_reports_are_attacked_before_their_shuffler() -> None:
     settings = {"mechanism": "k_closest", "channel": "shuffle", "epsilon": 4.0}
     config = find_recipe("ldp-fl-digits").config.changed(**settings)
     scenario = AttackScenario.of(config, None, seed=0, most_examples=5, rounds=1)
@@ -146,6 +147,6 @@ def test_whole_reports_are_seen_before_their_shuffler() -> None:
         ("secure-aggregation-digits", 2, "sums of 10 clients' reports in 2 rounds"),
     ],
 )
-def test_it_is_said_what_the_server_sees(name: str, rounds: int, seen: str) -> None:
+def test_an_attack_says_what_the_server_sees(name: str, rounds: int, seen: str) -> None:
     config = find_recipe(name).config
     assert AttackScenario.of(config, None, seed=0, most_examples=5, rounds=rounds).against == seen

@@ -1,4 +1,4 @@
-"""If data name persons, attacks use whole persons: in scenarios, clients and answers."""
+"""If the data name persons, attacks use whole persons in scenarios, clients and answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SITES = 3
 def visits(people: int = 40, rows: int = 5, heavy: frozenset[int] = frozenset()) -> Dataset:
     """Return persons at three sites with 1 to ``rows`` rows each; labels are random by person.
 
-    Heavy persons have every row thirty times.
+    Heavy persons have each row thirty times.
     """
     rng = np.random.default_rng(0)
     sites = []
@@ -54,7 +54,7 @@ def scenario_of(config: Any, dataset: Dataset, **more: Any) -> AttackScenario:
     return AttackScenario.of(config, dataset, **given)  # type: ignore[arg-type]
 
 
-def test_nobody_has_some_of_a_persons_rows_and_others_the_rest() -> None:
+def test_no_persons_rows_are_split() -> None:
     data = visits()
     scenario = scenario_of(overfitting(), data)
     whose = [set(each.people) for each in (scenario.pool, scenario.public, scenario.private)]
@@ -66,7 +66,7 @@ def test_nobody_has_some_of_a_persons_rows_and_others_the_rest() -> None:
 
 
 @pytest.mark.slow
-def test_clients_that_are_played_have_whole_persons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_clients_have_whole_persons(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Examples] = []
     honest = AttackScenario.reports
 
@@ -89,8 +89,8 @@ def test_clients_that_are_played_have_whole_persons(monkeypatch: pytest.MonkeyPa
             assert np.sort(own.ravel()).tobytes() in known
 
 
-def test_a_round_before_has_nobody_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Holds also if persons of the pool have the most rows."""
+def test_an_earlier_round_has_nobody_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This also holds if persons of the pool have the most rows."""
     data = visits()
     pool = frozenset(scenario_of(overfitting(), data).pool.people.tolist())
     told: list[Any] = []
@@ -108,11 +108,11 @@ def test_a_round_before_has_nobody_of_the_pool(monkeypatch: pytest.MonkeyPatch) 
     assert len(scenario.pool) > len(scenario.private)
 
 
-def test_who_is_drawn_twice_is_two_persons() -> None:
+def test_a_person_drawn_twice_is_two_persons() -> None:
     examples = Examples(
         np.arange(5, dtype=np.float32)[:, None], np.zeros(5, np.int64), np.array([7, 3, 7, 3, 9])
     )
-    found = client_of(examples, np.array([1, 2, 1]))  # by their places: 7, 9 and 7 again
+    found = client_of(examples, np.array([1, 2, 1]))  # persons 7, 9 and 7 again, by their places
     np.testing.assert_array_equal(found.features[:, 0], [0, 2, 4, 0, 2])
     np.testing.assert_array_equal(found.people, [0, 0, 1, 2, 2])
     np.testing.assert_array_equal(rows_of(examples, np.array([0])), [1, 3])
@@ -121,7 +121,7 @@ def test_who_is_drawn_twice_is_two_persons() -> None:
     assert client_of(rows, np.array([4, 4])).people is None
 
 
-def test_whole_runs_have_whole_persons_and_are_asked_for_persons() -> None:
+def test_whole_runs_have_whole_persons_and_are_asked_about_persons() -> None:
     data = visits()
     scenario = scenario_of(overfitting(), data, visits=5e6)
     for share, own in zip(scenario.shares(4, 1), scenario.inputs.members, strict=True):
@@ -136,7 +136,7 @@ def test_whole_runs_have_whole_persons_and_are_asked_for_persons() -> None:
 
 
 @pytest.mark.slow
-def test_an_overfitted_persons_membership_is_found_and_hidden_by_noise() -> None:
+def test_membership_of_an_overfitted_person_is_found_and_hidden_by_noise() -> None:
     data = visits()
     effort = replace(FEW, member_clients=20)
     found = of_members.of_reports(scenario_of(overfitting(), data, rounds=1), effort)

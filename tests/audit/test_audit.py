@@ -65,7 +65,7 @@ def test_every_mechanism_has_games_with_figures(cls: Any) -> None:
         assert all(proven is not None for proven in game.proven)
 
 
-def test_what_is_proven_comes_from_the_event_by_the_accountants() -> None:
+def test_the_proven_epsilon_comes_from_the_event_by_the_accountants() -> None:
     bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=8)
     assert proven_epsilon(bits, "weight", 0.0) == 0.5
     assert proven_epsilon(bits, "client-round", 0.0) == 4.0
@@ -90,7 +90,7 @@ def test_verdicts() -> None:
     assert note_of(1.0, 0.1, finds=1.5).endswith("; from 1.5000 on it would be a bug")
 
 
-def test_trials_are_as_many_as_show_a_small_epsilon_and_no_more() -> None:
+def test_there_are_just_enough_trials_to_show_a_small_epsilon() -> None:
     assert trials_for(1.0, 100, 10**6) == 272
     assert trials_for(0.1, 2000, 10**6) == 2000
     assert trials_for(12.0, 100, 10**6) == trials_for(None, 100, 10**6) == 10**6
@@ -111,7 +111,7 @@ def test_the_seed_decides() -> None:
 
 
 @pytest.mark.slow
-def test_the_paper_s_claim_falls_where_what_is_proven_stands() -> None:
+def test_the_papers_claim_is_refuted_and_the_proven_figure_holds() -> None:
     found = audit("", [find_mechanism("randomised_bits")], effort=ONE)
     broken = [row for row in found.rows if row.verdict == "claim-broken"]
     assert found.verdict == "claim-broken"
@@ -121,7 +121,7 @@ def test_the_paper_s_claim_falls_where_what_is_proven_stands() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize("bits", [64, 32])
-def test_the_log_ratio_is_that_of_the_probabilities(epsilon: float, bits: Any) -> None:
+def test_the_log_ratio_agrees_with_the_probabilities(epsilon: float, bits: Any) -> None:
     mechanism = TwoPoint(epsilon, bits)
     first, second = np.array([1.0, -0.3, 7.0]), np.array([-1.0, 0.2, 0.0])
     outcomes = np.arange(8, dtype=np.uint8)[:, None] << 5
@@ -135,7 +135,7 @@ def test_the_log_ratio_is_that_of_the_probabilities(epsilon: float, bits: Any) -
     assert ratio.max() <= 3 * epsilon
 
 
-def test_its_streams_are_those_of_a_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_audit_uses_the_streams_of_a_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Stream] = []
     encode = planted.FloatBits.encode
 
@@ -145,7 +145,7 @@ def test_its_streams_are_those_of_a_deployment(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(planted.FloatBits, "encode", spy)
     audit("", [planted.FloatBits], effort=ONE)
-    # Except for the check that NaN is refused, which draws nothing.
+    # The check that NaN is refused is an exception: it draws nothing.
     assert sum(stream.simulated for stream in seen) <= 6
     assert sum(not stream.simulated for stream in seen) > 500
 
@@ -154,7 +154,7 @@ def test_its_streams_are_those_of_a_deployment(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-def test_json_is_the_contract(fedldp_command: Any) -> None:
+def test_the_json_of_an_audit_keeps_to_the_contract(fedldp_command: Any) -> None:
     arguments = ("audit", "--mechanism", "nearest_direction", "--quick", "--trials", 50, "--seed",
                  3, "--workers", 1, "--json")  # fmt: skip
     outcome = fedldp_command(*arguments)
@@ -171,7 +171,7 @@ def test_json_is_the_contract(fedldp_command: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_bug_of_ones_own_ends_with_status_1(fedldp_command: Any, own: None) -> None:
+def test_a_bug_in_a_users_mechanism_ends_with_status_1(fedldp_command: Any, own: None) -> None:
     wrong = fedldp_command("audit", "--mechanism", "audited_by_test:Wrong", "--quick",
                            "--trials", 500, "--workers", 1, "--json")  # fmt: skip
     assert wrong.status == 1
@@ -179,7 +179,7 @@ def test_a_bug_of_ones_own_ends_with_status_1(fedldp_command: Any, own: None) ->
 
 
 @pytest.mark.slow
-def test_people_get_a_table(fedldp_command: Any, own: None) -> None:
+def test_without_json_an_audit_prints_a_table(fedldp_command: Any, own: None) -> None:
     right = fedldp_command("audit", "--mechanism", "audited_by_test:Right", "--quick",
                            "--trials", 50, "--workers", 1)  # fmt: skip
     assert right.status == 0
@@ -203,16 +203,18 @@ def test_people_get_a_table(fedldp_command: Any, own: None) -> None:
      ("--trials", 0), ("--mechanism", "json:dumps")],
     ids=str,
 )  # fmt: skip
-def test_what_cannot_be_audited_is_refused(fedldp_command: Any, arguments: Any) -> None:
+def test_names_that_cannot_be_audited_are_refused(fedldp_command: Any, arguments: Any) -> None:
     fedldp_command("audit", *arguments).assert_refused()
 
 
-def test_a_mechanism_in_the_place_of_a_recipe_is_told_its_option(fedldp_command: Any) -> None:
+def test_a_mechanism_given_as_a_recipe_is_refused_with_the_right_option(
+    fedldp_command: Any,
+) -> None:
     line = fedldp_command("audit", "k_closest").assert_refused()
     assert "it is a mechanism; run `fedldp audit --mechanism k_closest`" in line
 
 
-def test_a_mechanism_that_takes_none_of_the_settings_is_an_error() -> None:
+def test_a_mechanism_that_accepts_no_setting_is_an_error() -> None:
     with pytest.raises(ConfigError, match="none of the audit's settings"):
         audit("", [TwoPoint], effort=replace(ONE, mechanism_settings=((1e9, 1),)))
 
@@ -232,7 +234,7 @@ def test_a_system_is_audited_by_its_recipe(fedldp_command: Any) -> None:
 
 
 @pytest.mark.slow
-def test_people_get_a_table_of_a_system_and_any_number_of_processes_gives_it(
+def test_any_number_of_processes_prints_the_same_table_of_a_system(
     fedldp_command: Any,
 ) -> None:
     arguments = ("audit", "fedavg-digits", "--quick", "--trials", 20, "--workers")

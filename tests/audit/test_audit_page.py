@@ -1,4 +1,4 @@
-"""The page of an audit is one file, with all text escaped and all results."""
+"""The page of an audit is one file with all results, and all text is escaped."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def found() -> ExtraAttacks:
         (UNREAD, "No figure was refuted, but a mechanism fails its contract."),
     ],
 )
-def test_the_worst_verdict_is_said_first(row: Result, words: str) -> None:
+def test_the_worst_verdict_comes_first(row: Result, words: str) -> None:
     text = page(audit(OK, row))
     assert words in text.split("<h2>")[0]
     assert ('broken">' in text) is (row is not OK)
 
 
-def test_it_is_one_file_whose_text_is_escaped() -> None:
+def test_the_page_is_one_file_with_escaped_text() -> None:
     text = page(audit(OK), found())
     assert GENERATOR in text[:1000]
     assert "<script" not in text
@@ -93,16 +93,16 @@ def test_it_is_one_file_whose_text_is_escaped() -> None:
     assert all(each.startswith(("data:", "#")) for each in sources)
 
 
-def test_it_shows_what_was_found() -> None:
+def test_the_page_shows_the_findings() -> None:
     text = page(audit(OK), found())
-    assert text.count("<svg") == 1  # for the one attack that decides
+    assert text.count("<svg") == 1  # for the attack that decides the verdict
     assert text.count('src="data:image/png;base64,') == 2
     for words in ("0.500 [0.400, 0.600]", "cannot be made", ">linked<", "37.5", "5 %"):
         assert words in text
     assert "Clients that lie" not in page(audit(OK))
 
 
-def test_without_matplotlib_there_are_figures_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_page_has_numbers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts, "available", lambda: False)
     text = page(audit(OK), found())
     assert "<svg" not in text
@@ -111,7 +111,7 @@ def test_without_matplotlib_there_are_figures_alone(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_the_command_writes_it_and_replaces_no_other_file(
+def test_the_command_writes_the_page_and_replaces_no_other_file(
     fedldp_command: Any, tmp_path: Path
 ) -> None:
     arguments = ("audit", "--mechanism", "two_point", "--quick", "--trials", 20, "--workers", 1)
@@ -121,7 +121,7 @@ def test_the_command_writes_it_and_replaces_no_other_file(
     assert "thesis.html" in line
     assert other.read_text() == "years of work"
     place = tmp_path / "audit.html"
-    for _ in range(2):  # the second write replaces our own file
+    for _ in range(2):  # the second call may replace the first one's page
         done = fedldp_command(*arguments, "--page", place)
         assert done.status == 0
         assert "TwoPoint" in place.read_text()

@@ -1,4 +1,4 @@
-"""The pages of an audit have all of its rows, links that resolve, and few columns."""
+"""The pages of an audit have all of its rows, working links, and few columns."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from fedldp.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (1, 10), (7, 10), (10, 10), (61, 10**7)])
-def test_they_are_the_intervals_of_clopper_and_pearson(hits: int, trials: int) -> None:
+def test_the_bounds_are_those_of_clopper_and_pearson(hits: int, trials: int) -> None:
     low, high = (f(hits, trials, 0.001) for f in (probability_at_least, probability_at_most))
-    # By definition, at the bound the outcome seen or a larger (or smaller) one has probability
+    # By definition, at the bound, the observed outcome or a larger (smaller) one has probability
     # alpha.
     if hits:
         assert stats.binom.sf(hits - 1, trials, low) == pytest.approx(0.001, rel=1e-6)
@@ -46,16 +46,16 @@ def failure(p: float, q: float, n: int, m: int, delta: float, confidence: float)
 
 @pytest.mark.parametrize("delta", [0.0, 0.05])
 @pytest.mark.parametrize(("p", "q"), [(0.731, 0.269), (0.3, 0.02), (0.5, 0.5), (0.999, 0.3)])
-def test_a_bound_is_too_large_as_seldom_as_it_says(p: float, q: float, delta: float) -> None:
+def test_a_bound_is_too_large_no_more_often_than_it_says(p: float, q: float, delta: float) -> None:
     for confidence in (0.5, 0.9):
         assert failure(p, q, 15, 11, delta, confidence) <= 1 - confidence
 
 
-def test_the_sum_can_tell_a_bound_that_promises_too_much() -> None:
+def test_the_exact_sum_detects_a_bound_that_promises_too_much() -> None:
     assert failure(0.731, 0.269, 15, 11, 0.0, confidence=0.02) > 1 - 0.9
 
 
-def test_it_grows_with_the_evidence_and_falls_with_delta_and_confidence() -> None:
+def test_a_bound_grows_with_the_evidence_and_falls_with_delta_and_confidence() -> None:
     def bound(hits: int, others: int, delta: float = 0.0, confidence: float = 0.99) -> float:
         return epsilon_lower(hits, 1000, others, 1000, delta=delta, confidence=confidence)
 
@@ -70,7 +70,7 @@ def test_it_grows_with_the_evidence_and_falls_with_delta_and_confidence() -> Non
     ("hits", "delta", "confidence"),
     [(-1, 0.0, 0.9), (11, 0.0, 0.9), (5, 1.0, 0.9), (5, -0.1, 0.9), (5, 0.0, 1.0), (5, 0.0, 0.0)],
 )
-def test_what_is_no_count_or_level_is_refused(hits: int, delta: float, confidence: float) -> None:
+def test_bad_counts_and_levels_are_refused(hits: int, delta: float, confidence: float) -> None:
     with pytest.raises(ConfigError) as refusal:
         epsilon_lower(hits, 10, 1, 10, delta=delta, confidence=confidence)
     assert len(str(refusal.value).splitlines()) == 1
@@ -78,7 +78,7 @@ def test_what_is_no_count_or_level_is_refused(hits: int, delta: float, confidenc
 
 @pytest.mark.parametrize("delta", [0.0, 0.05])
 @pytest.mark.parametrize("false_hits", [0, 3, 100])
-def test_the_smallest_epsilon_that_is_found_is_just_found(false_hits: int, delta: float) -> None:
+def test_the_smallest_detectable_epsilon_is_just_detected(false_hits: int, delta: float) -> None:
     def lower(hits: int) -> float:
         return epsilon_lower(hits, 2000, false_hits, 2000, delta=delta, confidence=0.999)
 

@@ -1,4 +1,5 @@
-"""Mistakes in reports of one category are found, by counting trials or words; twins pass."""
+"""Mistakes in reports of one category are found by trials or by counting words; correct twins
+pass."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_a_private_k_is_found_by_words(cls: Any, where: str) -> None:
 @pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp, planted.LastTwice])
 def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
     assert counted(cls).verdict == "bug"
-    assert audit("", [cls], effort=BY_TRIALS, trials=200).verdict == "ok"  # no trials show it
+    assert audit("", [cls], effort=BY_TRIALS, trials=200).verdict == "ok"  # trials do not show it
 
 
 @pytest.mark.slow
@@ -73,14 +74,14 @@ def test_words_that_are_off_by_one_are_found() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_weights_as_they_are_stated_pass(seed: int) -> None:
+def test_weights_that_agree_with_the_statement_pass(seed: int) -> None:
     row = counted(planted.Blurred, seed)
     assert (row.verdict, row.note) == ("ok", "exact: the weights are as stated")
     assert row.lower == row.proven
 
 
 @pytest.mark.slow
-def test_what_cannot_be_counted_is_named() -> None:
+def test_mechanisms_whose_words_cannot_be_counted_are_named() -> None:
     row = counted(planted.Scattered)
     assert (row.verdict, row.lower) == ("ok", 0)
     assert row.note.startswith("unchecked")
@@ -89,5 +90,5 @@ def test_what_cannot_be_counted_is_named() -> None:
 @pytest.mark.parametrize(
     "name", ["nearest_direction", pytest.param("k_closest", marks=pytest.mark.slow)]
 )
-def test_fedldp_s_own_weights_pass(name: str) -> None:
+def test_fedldps_own_weights_pass(name: str) -> None:
     assert counted(find_mechanism(name)).note == "exact: the weights are as stated"

@@ -35,14 +35,14 @@ def test_features_that_are_fitted_on_rows_are_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["running", "digest_of_rows"])
-def test_features_that_keep_something_are_found(name: str) -> None:
+def test_features_that_remember_rows_are_found(name: str) -> None:
     row = found(getattr(planted_features, name)())
     assert row.verdict == "bug"
     assert row.attack.startswith("the same data set mapped again: other features in 140 of 140")
 
 
 @pytest.mark.slow
-def test_a_function_of_a_user_s_own_that_begins_late_is_found() -> None:
+def test_a_users_function_that_misbehaves_late_is_found() -> None:
     settings = {"features": "features_of_ones_own:late", "model": "logistic", "num_clients": 10}
     assert found(fedldp.recipe("quickstart", **settings)).verdict == "bug"
 
@@ -54,7 +54,7 @@ def test_the_clean_twin_passes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fedldp_s_own_pass(kind: str) -> None:
+def test_fedldps_own_features_pass(kind: str) -> None:
     assert found(fedldp.recipe("quickstart", features=kind, model="logistic")).verdict == "ok"
 
 

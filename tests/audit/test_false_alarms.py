@@ -1,4 +1,4 @@
-"""Bounds on mechanisms with exactly known epsilon exceed it no more often than promised."""
+"""Bounds on mechanisms whose epsilon is known exactly exceed it no more often than promised."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ SMALL = replace(
     QUICK, mechanism_explore=60, mechanism_least=150, mechanism_most=150, mechanism_most_quick=150,
     mechanism_most_coordinates=150, mechanism_scan=4, mechanism_long=1 << 12,
 )  # fmt: skip
-# With so little confidence, false alarms are frequent enough to be counted.
+# At such a low confidence, false alarms are frequent enough to be counted.
 CONFIDENCE = 0.8
 FALSE_ALARM = 1e-6
 
 
 def most_alarms(audits: int) -> int:
-    """Return the number of alarms that an honest bound exceeds only with probability
-    FALSE_ALARM."""
+    """Return the number of alarms that honest bounds exceed only with probability FALSE_ALARM."""
     return int(stats.binom.isf(FALSE_ALARM, audits, 1 - CONFIDENCE))
 
 
@@ -63,19 +62,20 @@ def of_repetitions(seed: int) -> bool:
 
 @pytest.mark.slow
 def test_500_small_audits_raise_no_more_alarms_than_promised() -> None:
-    """A rate of 0.37 in place of 0.2 would be detected every other time."""
+    """A rate of 0.37 instead of 0.2 would be detected every other time."""
     assert sum(of_reports(seed) for seed in range(150)) <= most_alarms(150)
     assert sum(of_coordinates(seed) for seed in range(350)) <= most_alarms(350)
     assert sum(of_repetitions(seed) for seed in range(350)) <= most_alarms(350)
 
 
 def test_a_bound_from_the_trials_that_chose_the_event_is_not_honest() -> None:
-    """The split of trials prevents this; and the test detects an alarm rate above the promised
-    one."""
+    """The split of trials prevents this. The test also shows that too high an alarm rate is
+    detected."""
     generator = np.random.default_rng(0)
 
     def alarm() -> bool:
-        # A mechanism that reveals nothing, with 300 outcomes: the luckiest of 300 events is chosen.
+        # For a mechanism that reveals nothing and has 300 outcomes, the luckiest of 300 events is
+        # chosen.
         first, second = generator.multinomial(600, np.full(300, 1 / 300), 2)
         at = np.argmax(first - second)
         return epsilon_lower(first[at], 600, second[at], 600, delta=0.0, confidence=CONFIDENCE) > 0

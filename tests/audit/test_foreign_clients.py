@@ -1,4 +1,4 @@
-"""Foreign clients with planted mistakes are found, and a correct one passes."""
+"""Planted mistakes of foreign clients are found, and a correct client passes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def scales_noise_wrong(arrays: Arrays) -> Arrays:
 
 
 def clips_each_array(arrays: Arrays) -> Arrays:
-    """A single number is clipped to between -CLIP and CLIP."""
+    """Clips a single number to between -CLIP and CLIP."""
     numbers = np.nan_to_num(np.concatenate(arrays).astype(np.float64)).clip(-CLIP, CLIP)
     return list((numbers + _rng.normal(0, SIGMA, numbers.shape)).reshape(-1, 1))
 
@@ -95,7 +95,7 @@ def constant(arrays: Arrays) -> Arrays:
 def audited(client: Callable[[Arrays], Any], **changes: Any) -> Audit:
     given: dict[str, Any] = {"unit": "client-round", "epsilon": 1.0, "delta": DELTA, **changes}
     games = planned_foreign_games(f"{__name__}:{client.__name__}", effort=EFFORT, **given)
-    if "shapes" in given:  # with many arrays the other games take long
+    if "shapes" in given:  # with many arrays the other games take a long time
         games = games[:1]
     return play("a client", games, confidence=0.999, trials=None, seed=0)
 
@@ -126,17 +126,17 @@ def test_a_mistake_is_found(client: Callable[[Arrays], Any], changes: dict[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", [right, constant])
-def test_a_right_client_is_not_accused(client: Callable[[Arrays], Any]) -> None:
+def test_a_correct_client_passes(client: Callable[[Arrays], Any]) -> None:
     assert audited(client).verdict == "ok"
 
 
 @pytest.mark.slow
-def test_of_a_weight_a_larger_epsilon_is_shown_than_is_claimed() -> None:
+def test_a_larger_epsilon_than_claimed_is_found_for_one_weight() -> None:
     assert audited(scales_noise_wrong, unit="weight", epsilon=0.5).verdict == "bug"
 
 
-def test_repeats_tell_as_much_as_their_number() -> None:
-    """By hand: n inputs that are all answered twice alike show ln n, up to the confidence."""
+def test_repeated_answers_show_epsilon_by_their_number() -> None:
+    """By hand: n inputs that all give the same answer twice show ln n, up to the confidence."""
     (_, repeats, *_) = planned_foreign_games(
         f"{__name__}:discards_noise", unit="client-round", epsilon=9.0, delta=0.0, effort=EFFORT
     )
@@ -166,7 +166,7 @@ def fails(arrays: Arrays) -> None:
         (f"{__name__}:right", {"shapes": []}, "give arrays that have numbers"),
     ],
 )
-def test_what_cannot_be_audited_is_one_line(
+def test_a_client_that_cannot_be_audited_is_refused_in_one_line(
     address: str, changes: dict[str, Any], why: str
 ) -> None:
     foreign._function.cache_clear()

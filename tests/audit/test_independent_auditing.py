@@ -1,4 +1,4 @@
-"""The audit compared with others' code: bounds of jax-privacy, coins of opendp."""
+"""The audit compared with other people's code: bounds of jax-privacy, coins of opendp."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def scores(up: int, of: int) -> np.ndarray:
-    """Return scores, a given number of which exceed a half."""
+    """Return scores of which a given number exceed a half."""
     return np.repeat([1.0, 0.0], [up, of - up])
 
 
@@ -76,7 +76,7 @@ class OfOpenDP(FloatBits):
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0])
-def test_the_audit_comes_near_what_opendp_promises_of_its_response(epsilon: float) -> None:
+def test_the_audit_comes_close_to_the_epsilon_of_opendps_response(epsilon: float) -> None:
     mechanism = OfOpenDP(epsilon)
     promised = mechanism.response().map(1)
     game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
@@ -86,8 +86,8 @@ def test_the_audit_comes_near_what_opendp_promises_of_its_response(epsilon: floa
     assert 0.55 * promised < shown.lower <= promised
 
 
-def test_a_looser_promise_of_the_same_response_is_refuted() -> None:
-    """A false statement about the same coins: half of what they cost."""
+def test_a_false_epsilon_for_the_same_response_is_refuted() -> None:
+    """A false statement about the same coins, with half of their cost."""
     mechanism = OfOpenDP(2.0)
     game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
     (shown,) = game.play([0.0], 1.0, replace(QUICK, mechanism_scan=0), AuditKeys(0), 1 - 1e-9)

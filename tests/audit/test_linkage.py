@@ -1,4 +1,4 @@
-"""Links between shuffled messages: found if clocks or content allow it, and not otherwise."""
+"""Shuffled messages are linked if clocks or content allow it, and not otherwise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CLIENTS, SIZE = 40, 60
 
 
 def best(rows: tuple[Result, ...]) -> Estimate:
-    """Return the share of links of the attack that was right most often."""
+    """Return the share of right links of the attack that was right most often."""
     return measured(max(rows, key=lambda row: int(row.figures["hits"])))
 
 
@@ -50,7 +50,7 @@ def measured(row: Result) -> Estimate:
 
 
 @pytest.mark.parametrize("span", ["within", "across"])
-def test_clocks_that_are_off_link_what_a_short_delay_does_not_mix(span: str) -> None:
+def test_wrong_clocks_link_messages_that_a_short_delay_does_not_mix(span: str) -> None:
     rows = timing(SHORT, 40, OFF, span=span, trials=300)  # type: ignore[arg-type]
     assert {row.attack for row in rows} == {"ranks", "law", "windows"}
     for row in rows:
@@ -62,13 +62,13 @@ def test_clocks_that_are_off_link_what_a_short_delay_does_not_mix(span: str) -> 
 @pytest.mark.parametrize("target", ["any", "slowest"])
 @pytest.mark.parametrize("span", ["within", "across"])
 @pytest.mark.parametrize("delays", [DELAYS, SHORT], ids=["T = 10", "T = 0.1"])
-def test_clocks_as_assumed_give_nothing_away(delays: Delays, span: str, target: str) -> None:
+def test_clocks_as_assumed_reveal_nothing(delays: Delays, span: str, target: str) -> None:
     for row in timing(delays, 10, AS_ASSUMED, span=span, target=target, trials=1000):  # type: ignore[arg-type]
         assert row.baseline in measured(row)
         assert row.verdict == "at chance"
 
 
-def test_a_longer_delay_gives_less_away() -> None:
+def test_a_longer_delay_reveals_less() -> None:
     found = [
         timing(replace(DELAYS, delay_seconds=delay), 20, OFF, trials=400)
         for delay in (0.1, 2.0, 1000.0)
@@ -77,7 +77,7 @@ def test_a_longer_delay_gives_less_away() -> None:
     assert [worst(rows) for rows in found] == ["linked", "linked", "at chance"]
 
 
-def test_the_slowest_client_gives_most_away() -> None:
+def test_the_slowest_client_is_linked_most_often() -> None:
     any_client, slowest = (
         best(timing(DELAYS, 100, NO_WAIT, target=target, trials=300))
         for target in ("any", "slowest")
@@ -85,7 +85,7 @@ def test_the_slowest_client_gives_most_away() -> None:
     assert slowest.low > any_client.high > any_client.low > 1 / 100
 
 
-def test_ticks_of_timers_link_however_long_the_delay() -> None:
+def test_ticks_of_timers_link_messages_at_any_delay() -> None:
     ticks = next(clocks for clocks in CLOCKS if clocks.tick_seconds)
     rows = timing(replace(DELAYS, delay_seconds=1e5), 10, ticks, trials=300)
     verdicts = {row.attack: row.verdict for row in rows}
@@ -95,7 +95,7 @@ def test_ticks_of_timers_link_however_long_the_delay() -> None:
 
 
 def test_two_rounds_of_the_game_have_one_delay() -> None:
-    """T is agreed on once; only the times that clients take differ from round to round."""
+    """T is agreed on once; only the clients' delays differ from round to round."""
     generator, clocks = np.random.default_rng(0), replace(OFF, prediction_error=0.1)
     habits = Habits.draw(DELAYS, clocks, CLIENTS, generator)
     first, second = (draw_windows(DELAYS, clocks, habits, generator) for _ in range(2))
@@ -104,8 +104,8 @@ def test_two_rounds_of_the_game_have_one_delay() -> None:
     assert Habits.draw(DELAYS, clocks, CLIENTS, generator).delay != habits.delay
 
 
-def test_what_is_attacked_is_what_the_shuffler_puts_out() -> None:
-    """The ranks attack is right on the shuffler's own messages as often as in the game."""
+def test_the_attack_works_on_the_shufflers_output() -> None:
+    """The ranks attack is right as often on the shuffler's own messages as in the game."""
     delays = replace(DELAYS, prediction_error=0.1, delay_seconds=1.0)
     hits, trials = 0, 0
     for seed in range(20):
@@ -159,7 +159,8 @@ def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
 
 
 def inside(persistent: float) -> TrainedValues:
-    """Return clients whose values deviate from the mean by a given amount, alike in both rounds."""
+    """Return clients whose values deviate from the mean by a given amount, the same in both
+    rounds."""
     generator = np.random.default_rng(3)
     parts = [
         np.repeat(persistent * generator.choice([-1.0, 1.0], (1, count, SIZE)), 2, axis=0)
@@ -171,15 +172,15 @@ def inside(persistent: float) -> TrainedValues:
 def test_whole_reports_link_from_round_to_round_by_content() -> None:
     hits = content_hits(inside(1.0), TwoPoint(8.0), [1, SIZE], trials=100, keys=AuditKeys(0))
     assert hits["across", SIZE] >= 95
-    assert hits["within", 1] <= 15  # independent coordinates reveal nothing about each other
+    assert hits["within", 1] <= 15  # independent coordinates tell nothing about each other
 
 
-def test_reports_without_a_client_s_own_part_do_not_link() -> None:
+def test_reports_without_a_clients_own_part_do_not_link() -> None:
     hits = content_hits(inside(0.0), TwoPoint(8.0), [1, SIZE], trials=120, keys=AuditKeys(0))
     assert max(hits.values()) <= 14  # 3 are expected: this fails with probability below 1e-5
 
 
-def test_masked_vectors_link_by_nothing() -> None:
+def test_masked_vectors_do_not_link() -> None:
     hits, trials = masked_hits(
         inside(1.0), TwoPoint(8.0), [1, 3], clients=5, sums=3, keys=AuditKeys(0)
     )
@@ -188,7 +189,7 @@ def test_masked_vectors_link_by_nothing() -> None:
         assert abs(hits[game] - expected) < 4.5 * deviation
 
 
-def test_masked_vectors_are_what_the_protocol_sums() -> None:
+def test_masked_vectors_are_those_that_the_protocol_sums() -> None:
     bits = np.random.default_rng(0).integers(0, 2, (5, SIZE))
     setup = SecureSum.of(counts_of_bits(SIZE, 5), 5, None)
     seen = masked_vectors(setup, 1, bits, AuditKeys(0).draws(5, simulated=False).streams(0, 5))
@@ -196,7 +197,7 @@ def test_masked_vectors_are_what_the_protocol_sums() -> None:
     assert not (seen == bits).all(1).any()
 
 
-# The whole
+# The whole audit
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The bound of one run: exact if the law of right guesses is known, and by simulation."""
+"""The bound from one run: exactly if the law of right guesses is known, and by simulation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fedldp.simulation.plan import problem_of
 
 
 def alarms(canaries: int, epsilon: float, delta: float, confidence: float) -> float:
-    """Return the probability that the bound is too large, for a mechanism that attains it.
+    """Return the probability that the bound is too large, for a mechanism that attains its epsilon.
 
-    Each coin is revealed with probability delta, and otherwise reported by randomised response. So
-    all coins are guessed, and each guess is right independently of the others.
+    Each coin is revealed with probability delta, and otherwise reported by randomised response. All
+    coins are guessed, and each guess is right independently of the others.
     """
     right = delta + (1 - delta) / (1 + math.exp(-epsilon))
     total = 0.0
@@ -31,11 +31,11 @@ def alarms(canaries: int, epsilon: float, delta: float, confidence: float) -> fl
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.0), (3.0, 0.0), (1.0, 1e-3), (1.0, 0.02)])
-def test_it_is_too_large_as_seldom_as_it_says(epsilon: float, delta: float) -> None:
+def test_the_bound_is_too_large_no_more_often_than_it_says(epsilon: float, delta: float) -> None:
     assert alarms(30, epsilon, delta, confidence=0.9) <= 0.1
 
 
-def test_without_the_part_of_delta_it_would_be_too_large_too_often() -> None:
+def test_without_the_term_for_delta_the_bound_would_be_too_large_too_often() -> None:
     m, right = 40, 0.2 + 0.8 / (1 + math.exp(-1.0))  # delta 0.2
     total = sum(
         binom.pmf(v, m, right)
@@ -46,7 +46,7 @@ def test_without_the_part_of_delta_it_would_be_too_large_too_often() -> None:
 
 
 @pytest.mark.parametrize(("m", "r", "v", "delta"), [(20, 12, 9, 0.01), (20, 20, 20, 0.1)])
-def test_it_is_the_theorem_s_sum(m: int, r: int, v: int, delta: float) -> None:
+def test_the_bound_is_the_theorems_sum(m: int, r: int, v: int, delta: float) -> None:
     bias = math.e / (1 + math.e)
 
     def f(k: int) -> float:
@@ -58,7 +58,7 @@ def test_it_is_the_theorem_s_sum(m: int, r: int, v: int, delta: float) -> None:
     assert p_value(m, r, v, 1.0, delta) == pytest.approx(min(1.0, expected))
 
 
-def test_it_grows_with_right_guesses_and_falls_with_delta() -> None:
+def test_the_bound_grows_with_right_guesses_and_falls_with_delta() -> None:
     def bound(right: int, delta: float = 0.0) -> float:
         return epsilon_lower(100, 100, right, delta=delta, confidence=0.99)
 
@@ -67,7 +67,7 @@ def test_it_grows_with_right_guesses_and_falls_with_delta() -> None:
     assert epsilon_lower(100, 50, 50, delta=0.0, confidence=0.99) < bound(100)
 
 
-def test_guesses_are_those_that_one_is_surest_of() -> None:
+def test_the_surest_guesses_are_chosen() -> None:
     scores = np.array([0.1, -3.0, 2.0, -0.2])
     coins = np.array([False, False, True, True])
     assert guessed(scores, coins, 0.5) == (2, 2)
@@ -90,7 +90,7 @@ def test_choosing_among_shares_keeps_the_promise() -> None:
     ("guesses", "right", "delta", "confidence"),
     [(10, 11, 0.0, 0.9), (11, 5, 0.0, 0.9), (0, 0, 0.0, 0.9), (5, 2, 1.0, 0.9), (5, 2, 0.0, 1.0)],
 )
-def test_what_is_no_count_is_refused(
+def test_bad_counts_of_guesses_are_refused(
     guesses: int, right: int, delta: float, confidence: float
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -98,7 +98,7 @@ def test_what_is_no_count_is_refused(
     assert len(str(refused.value).splitlines()) == 1
 
 
-# Whole trainings
+# Whole runs
 
 
 def whole(recipe: str, unit: str) -> list[float]:
@@ -109,10 +109,10 @@ def whole(recipe: str, unit: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_clients_of_fedavg_are_all_told_apart() -> None:
+def test_all_clients_of_fedavg_are_distinguished() -> None:
     assert whole("fedavg-digits", "client-run")[0] > 3.0
 
 
 @pytest.mark.slow
-def test_those_of_ldp_fl_stay_within_what_is_proven() -> None:
+def test_clients_of_ldp_fl_stay_within_the_proven_epsilon() -> None:
     assert whole("ldp-fl-digits", "client-run")[0] <= 1.0

@@ -1,4 +1,4 @@
-"""Mistakes in sums over people are found, by trials or by integers; correct sums pass."""
+"""Mistakes in sums over people are found by trials or by exact integers; correct sums pass."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def played(config: Any, adversary: str = "server", trials: int = 150, seed: int 
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 @pytest.mark.parametrize("wrong", [planted.RowsClippedConfig, planted.PrivateDivisorConfig])
-def test_rows_in_place_of_persons_and_a_private_divisor_are_found_by_trials(
-    wrong: Any, channel: str
-) -> None:
+def test_clipped_rows_and_a_private_divisor_are_found_by_trials(wrong: Any, channel: str) -> None:
     found = played(wrong(**planted.settings(channel)))
     assert found.verdict == "bug"
     assert found.rows[0].unit == "person"
@@ -92,7 +90,7 @@ def test_mistakes_of_a_trusted_server_and_its_sites_are_found_in_broadcasts(wron
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_right_server_passes_against_who_sees_broadcasts(seed: int) -> None:
+def test_a_correct_server_passes_against_those_who_see_broadcasts(seed: int) -> None:
     right = planted.RightConfig(**planted.settings("central"))
     assert played(right, "downlink", seed=seed).verdict == "ok"
 
@@ -103,7 +101,7 @@ def test_a_right_server_passes_against_who_sees_broadcasts(seed: int) -> None:
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(10)]
 )
-def test_the_right_sums_pass_against_whoever_sees_them(seed: int, adversary: str) -> None:
+def test_the_correct_sums_pass_against_every_adversary(seed: int, adversary: str) -> None:
     right = planted.RightConfig(**planted.settings("sum"))
     assert played(right, adversary, seed=seed).verdict == "ok"
 
@@ -115,7 +113,10 @@ def test_the_right_sums_pass_against_whoever_sees_them(seed: int, adversary: str
         (planted.BatchGradientsConfig, "the sum that they give one by one"),
         (planted.FloatClipConfig, "times as long as the noise is for"),
         (planted.RowsClippedConfig, "one person moves the sum by"),
-        (planted.PrivateDivisorConfig, "times"),  # a lone person's, or the sum, as trials come
+        (
+            planted.PrivateDivisorConfig,
+            "times",
+        ),  # the message names one person or the sum, depending on the trials
     ],
 )
 def test_mistakes_that_no_trial_shows_are_found_exactly(wrong: Any, said: str) -> None:
@@ -132,7 +133,7 @@ def test_weights_that_depend_on_more_than_noisy_sums_are_found(wrong: Any) -> No
     assert "are charged" in row.attack or "more than the noisy sums" in row.attack
 
 
-def test_rows_that_are_sampled_in_place_of_persons_are_found() -> None:
+def test_rows_sampled_instead_of_persons_are_found() -> None:
     config = planted.RowsSampledConfig(**planted.settings(sample_rate=0.5))
     (row,) = PlannedPeopleCheck(config, problem(config)).rows(AuditKeys(0), 0.999, None)
     assert row.verdict == "bug"
@@ -146,10 +147,11 @@ def test_rows_that_are_sampled_in_place_of_persons_are_found() -> None:
         (lambda examples: replace(examples, labels=examples.labels * 0), ""),
     ],
 )
-def test_rows_counted_in_place_of_persons_are_found(
+def test_rows_counted_instead_of_persons_are_found(
     monkeypatch: pytest.MonkeyPatch, wrong: Any, said: str
 ) -> None:
-    """Wrong labels do not concern the audit as long as each follows from the person's own rows."""
+    """Wrong labels do not matter to the audit as long as each follows from the person's own
+    rows."""
     right = person_gradients.class_counts
     monkeypatch.setattr(
         person_gradients, "class_counts", lambda examples, number: right(wrong(examples), number)
@@ -160,7 +162,7 @@ def test_rows_counted_in_place_of_persons_are_found(
 
 
 @pytest.mark.slow
-def test_floats_in_place_of_integers_pass_all_trials() -> None:
+def test_floats_instead_of_integers_pass_all_trials() -> None:
     """Only the exact check finds the floats."""
     assert played(planted.FloatSumsConfig(**planted.settings())).verdict == "ok"
 
@@ -168,7 +170,7 @@ def test_floats_in_place_of_integers_pass_all_trials() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("model", ["mlp_64", "logistic", "linear"])
-def test_the_right_sums_are_exact(model: str, seed: int) -> None:
+def test_the_correct_sums_are_exact(model: str, seed: int) -> None:
     row = exactly(planted.RightConfig(**planted.settings(model=model)), seed)
     assert (row.verdict, row.note) == ("ok", "exact: bit for bit the same")
 
@@ -185,7 +187,7 @@ def test_the_right_sums_are_exact(model: str, seed: int) -> None:
         pytest.param({"sample_rate": 0.5, "steps_per_round": 3}, marks=pytest.mark.slow),
     ],
 )
-def test_every_setting_of_the_right_sums_is_exact(more: dict[str, Any]) -> None:
+def test_every_setting_of_the_correct_sums_is_exact(more: dict[str, Any]) -> None:
     row = exactly(planted.RightConfig(**planted.settings(**more)))
     assert (row.verdict, row.note) == ("ok", "exact: bit for bit the same")
 
@@ -203,7 +205,7 @@ def test_every_game_of_the_recipe_passes(channel: str) -> None:
     assert play("", asked, confidence=0.999, trials=None, seed=0).verdict == "ok"
 
 
-def test_a_check_travels_to_another_process() -> None:
+def test_a_check_can_be_sent_to_another_process() -> None:
     config = planted.RightConfig(**planted.settings())
     check = PlannedPeopleCheck(config, problem(config))
     assert pickle.loads(pickle.dumps(check)) == check

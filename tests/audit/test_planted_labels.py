@@ -35,14 +35,14 @@ def test_a_label_in_clear_is_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
-def test_the_right_report_passes(seed: int) -> None:
+def test_the_correct_report_passes(seed: int) -> None:
     assert played(planted.RightConfig(**planted.settings()), seed).verdict == "ok"
 
 
 @pytest.mark.slow
-def test_the_small_setting_has_labels_to_tell_apart() -> None:
-    """With two labels, the weights are opposite, and the longer ones are always the first
-    label's."""
+def test_the_small_setting_has_labels_to_distinguish() -> None:
+    """With two labels, the weights are opposite, and the longer ones always belong to the first
+    label."""
     config = planted.RightConfig(**planted.settings())
     for one_label, classes in ((True, 3), (False, 2)):
         given = config.changed(one_label=one_label)

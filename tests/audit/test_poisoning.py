@@ -1,4 +1,5 @@
-"""With lying clients, honest runs are unchanged, forged reports accepted, and influence bounded."""
+"""Lying clients: without them a run is unchanged; their reports are accepted, their influence
+bounded."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def inputs_of(config: RunConfig) -> Inputs:
 # Runs
 
 
-def test_where_nobody_lies_the_run_is_the_golden_one() -> None:
+def test_without_lies_the_run_is_the_golden_one() -> None:
     config = fedldp.recipe("quickstart", **GOLDEN)
     accuracy, stopped = accuracy_of(config, inputs_of(config), "report", ())
     assert stopped == ""
@@ -60,7 +61,7 @@ def test_where_nobody_lies_the_run_is_the_golden_one() -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("attack", ["report", "random", "update", "labels"])
 @pytest.mark.parametrize("name", ["fedavg-digits", "ldp-fl-digits"])
-def test_lies_cost_accuracy_and_more_where_updates_have_no_bound(name: str, attack: Any) -> None:
+def test_lies_cost_accuracy_and_more_so_if_updates_are_unbounded(name: str, attack: Any) -> None:
     config = fedldp.recipe(name, num_clients=10, rounds=2, num_examples=500)
     inputs = inputs_of(config)
     honest, _ = accuracy_of(config, inputs, None, ())
@@ -71,7 +72,7 @@ def test_lies_cost_accuracy_and_more_where_updates_have_no_bound(name: str, atta
 
 
 @pytest.mark.slow
-def test_lies_go_into_a_secure_sum() -> None:
+def test_a_secure_sum_accepts_lies() -> None:
     config = fedldp.recipe("secure-aggregation-digits", num_clients=4, rounds=1, dropout=0.0)
     inputs = inputs_of(config)
     assert accuracy_of(config, inputs, None, ())[0] > 0.7
@@ -79,7 +80,7 @@ def test_lies_go_into_a_secure_sum() -> None:
     assert (accuracy < 0.2, stopped) == (True, "")
 
 
-def test_a_run_that_stops_has_the_accuracy_of_a_constant_answer() -> None:
+def test_a_run_that_stops_has_the_accuracy_of_a_constant_prediction() -> None:
     config = fedldp.recipe("fedavg-digits", num_clients=3, rounds=1, learning_rate=1e30)
     accuracy, stopped = accuracy_of(config, inputs_of(config), None, ())
     assert "learning_rate" in stopped
@@ -91,7 +92,7 @@ def test_a_run_that_stops_has_the_accuracy_of_a_constant_answer() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
+def test_a_deployed_server_accepts_forged_reports(name: str) -> None:
     config = fedldp.recipe(name)
     config = config.with_schedule(draws_of_seed(config.seed))
     roles = Roles(config, DIGITS)
@@ -170,10 +171,10 @@ def test_a_server_that_clips_bounds_the_influence_of_plain_floats() -> None:
 
 def test_influence_counts_the_client_with_the_largest_weight() -> None:
     found = influence(fedldp.recipe("personalized-digits"), DIGITS)
-    assert found.lower > 0  # if the server selects, the influence of a selected client
+    assert found.lower > 0  # if the server selects clients, this is the influence of a selected one
 
 
-# The whole
+# The whole audit
 
 
 def test_the_audit_of_a_recipe() -> None:
@@ -194,7 +195,7 @@ def test_the_audit_of_a_recipe() -> None:
     assert json.loads(json.dumps(found.as_json()))["rows"]
 
 
-def test_a_share_must_be_one() -> None:
+def test_the_share_of_liars_must_be_a_fraction() -> None:
     effort = replace(QUICK, lying_shares=(1.0,))
     with pytest.raises(ConfigError, match="share = 1"):
         poisoning(fedldp.recipe("quickstart"), effort=effort)

@@ -13,7 +13,7 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanisms import audit
 from fedldp.mechanisms import Mechanism
 
-# Where each mistake shows: the setting of the quick mode that runs least.
+# Where each mistake shows: the cheapest setting of the quick mode.
 BUGS: list[tuple[type[Mechanism], tuple[float, int]]] = [
     (planted.Float32Probabilities, (12.0, 1)),
     (planted.MissingClip, (1.0, 1)),
@@ -35,7 +35,7 @@ LONG = {
 }  # fmt: skip
 
 
-# Mistakes that need the most trials, or whose mechanism is slow, are slow tests.
+# Mistakes that need many trials, or have a slow mechanism, are slow tests.
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_planted_bug_is_found(cls: type[Mechanism], setting: tuple[float, int]
 
 @pytest.mark.slow
 def test_a_planted_bug_is_found_among_all_settings() -> None:
-    """The bug shows in one setting, and all settings share the confidence."""
+    """The bug shows in one setting only, and all settings share the confidence."""
     assert audit("MissingClip", [planted.MissingClip], effort=QUICK).verdict == "bug"
 
 
@@ -63,13 +63,13 @@ def test_a_planted_bug_is_found_among_all_settings() -> None:
     [pytest.param(s, id=str(s), marks=[pytest.mark.slow, pytest.mark.spare][: 1 + (at == 0)])
      for at, s in enumerate(QUICK.mechanism_settings)],
 )  # fmt: skip
-def test_the_mechanism_that_they_were_planted_in_passes(setting: tuple[float, int]) -> None:
+def test_the_correct_mechanism_passes(setting: tuple[float, int]) -> None:
     found = audit("", [planted.FloatBits], effort=replace(QUICK, mechanism_settings=(setting,)))
     assert found.verdict == "ok"
 
 
 def true_epsilon(mechanism: planted.Float32Probabilities) -> float:
-    """Return the epsilon of a coordinate: the float32 U is one of 2^24 numbers k 2^-24."""
+    """Return the epsilon of a coordinate, where the float32 U is one of 2^24 numbers k 2^-24."""
     high, low = (
         math.ceil(float(mechanism.probabilities(np.array([x]))[0]) * 2**24) for x in (1.0, -1.0)
     )
@@ -78,6 +78,7 @@ def true_epsilon(mechanism: planted.Float32Probabilities) -> float:
 
 
 def test_what_float32_costs_at_epsilon_12() -> None:
-    """With a centre the error is large, and found; alone it is too small for such an audit."""
+    """With a centre, the error is large and found; without one, it is too small for such an
+    audit."""
     assert true_epsilon(planted.Float32Probabilities(12.0)) > 12.5
     assert 12 < true_epsilon(planted.PlainFloat32(12.0)) < 12.01

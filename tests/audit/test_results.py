@@ -1,4 +1,4 @@
-"""The result of every game and attack has the promised JSON keys, in order."""
+"""The results of games and attacks have the promised JSON keys, in order."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def result(game: Game, **changes: Any) -> Result:
 
 
 @pytest.mark.parametrize("game", KEYS)
-def test_the_keys_of_json_are_a_contract(game: Game) -> None:
+def test_the_json_keys_are_a_contract(game: Game) -> None:
     found = result(game).as_json()
     assert list(found) == KEYS[game][1].split()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_a_bound_has_no_upper_end_and_a_figure_of_ones_own_is_stated() -> None:
+def test_a_bound_has_no_upper_end_and_a_users_figure_is_marked() -> None:
     bound = result("system", measured=Estimate.at_least(0.5), proven=1.0, stated_by="mine:Mine")
     found = bound.as_json()
     assert (bound.lower, found["lower"]) == (0.5, 0.5)
@@ -89,7 +89,7 @@ def test_an_advantage_is_over_guessing() -> None:
         ("AUC", None, "fails"),
     ],
 )
-def test_an_attack_succeeds_by_its_whole_interval(
+def test_an_attack_succeeds_if_its_whole_interval_does(
     measure: Measure, measured: Estimate | None, verdict: Verdict
 ) -> None:
     assert verdict_of_attack(measure, measured, 0.5) == verdict

@@ -1,4 +1,4 @@
-"""Mistakes that show in few places: which of them the quick mode finds at 99.9 %."""
+"""Which mistakes that show in few places the quick mode finds, at a confidence of 99.9 %."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bugs(cls: type[Mechanism], effort: Effort) -> list[Result]:
 
 
 @pytest.mark.slow
-def test_noise_that_repeats_after_70_000_coordinates() -> None:
+def test_noise_that_repeats_after_70_000_coordinates_is_found() -> None:
     (row,) = bugs(planted_seldom.RepeatingNoise, at(1.0, 1))
     assert row.attack is not None
     assert "70,000" in row.attack
@@ -40,34 +40,34 @@ def test_noise_that_repeats_after_70_000_coordinates() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", [(0.5, 8), (4.0, 64)])
-def test_a_norm_that_is_half_of_the_true_one(setting: tuple[float, int]) -> None:
+def test_a_norm_of_half_the_true_one_is_found(setting: tuple[float, int]) -> None:
     found = bugs(planted_seldom.HalfNorm, at(*setting))
     assert found
     assert all("opposite signs" in str(row.attack) for row in found)
 
 
 @pytest.mark.slow
-def test_an_answer_that_is_certain_between_two_values() -> None:
+def test_a_deterministic_answer_between_two_values_is_found() -> None:
     found = bugs(planted_seldom.CertainWindow, at(1.0, 1))
     assert {row.unit for row in found} == {"client-round", "weight"}
     assert all("0.60" in str(row.attack) for row in found)
 
 
 @pytest.mark.slow
-def test_a_range_that_is_private_between_two_sizes() -> None:
+def test_a_private_range_between_two_sizes_is_found() -> None:
     found = bugs(planted_seldom.RangeOfSome, at(4.0, 64))
     assert any("one coordinate at " in str(row.attack) for row in found)
 
 
 @pytest.mark.slow
-def test_a_report_in_clear_is_seen_where_it_is_often_enough() -> None:
-    """If one report in 100,000 is in clear, 2,000 reports hold 0.02 such reports: no black-box
-    audit sees it."""
+def test_a_report_in_clear_is_found_if_frequent_enough() -> None:
+    """If one report in 100,000 is in clear, 2,000 reports contain 0.02 of them on average, so no
+    black-box audit sees it."""
     assert bugs(planted_seldom.OftenInClear, at(0.5, 8))
     assert not bugs(planted_seldom.SeldomInClear, at(0.5, 8))
 
 
-def test_only_nan_at_stake_is_no_bug_but_a_broken_contract() -> None:
+def test_a_failure_at_nan_only_is_a_broken_contract_and_not_a_bug() -> None:
     found = audit("", [planted.TakesNaN], effort=FEW)
     assert found.verdict == "fails its contract"
     assert {row.verdict for row in found.rows} == {"ok", "fails its contract"}
@@ -76,7 +76,7 @@ def test_only_nan_at_stake_is_no_bug_but_a_broken_contract() -> None:
     assert told[0] == "encode accepts NaN, which it must refuse with a PrivacyError"
 
 
-def test_an_aggregate_that_raises_is_said() -> None:
+def test_an_aggregate_that_raises_is_reported() -> None:
     found = audit("", [planted_seldom.Unreadable], effort=FEW)
     (row,) = [row for row in found.rows if row.verdict != "ok"]
     assert row.verdict == "fails its contract"

@@ -53,13 +53,13 @@ def test_a_seed_that_is_kept_is_found_in_two_rounds() -> None:
         for rounds in (1, 2)
     ],
 )
-def test_the_twin_of_drawn_seeds_passes(seed: int, rounds: int) -> None:
+def test_the_correct_twin_with_drawn_seeds_passes(seed: int, rounds: int) -> None:
     row = found(planted_systems.UnnamedConfig(rounds=rounds), seed)
     assert (row.verdict, row.lower) == ("ok", 0)
 
 
 @pytest.mark.slow
-def test_senders_are_tried_where_whole_reports_are_shuffled() -> None:
+def test_senders_are_tested_if_whole_reports_are_shuffled() -> None:
     assert not games(fedldp.recipe("quickstart"))
     shuffled = {"mechanism": "k_closest", "channel": "shuffle"}
     assert len(games(fedldp.recipe("ldp-fl-digits", **shuffled))) == 1

@@ -28,10 +28,11 @@ def law_of(mechanism: KRR) -> Subset:
 
 
 def shown(mechanism: KRR, crowd: int, *, delta: float, trials: int) -> float:
-    """Return a lower bound on epsilon of one client among others, who all have a third category.
+    """Return a lower bound on the epsilon of one client among others that all have a third
+    category.
 
-    The bound counts how often the likelihood ratio of the shuffler's output exceeds a threshold,
-    which was chosen on separate trials.
+    The bound counts how often the likelihood ratio of the shuffler's output exceeds a threshold
+    that was chosen on separate trials.
     """
     ratio = mechanism.window.high / mechanism.window.low
 

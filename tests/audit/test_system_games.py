@@ -34,7 +34,7 @@ def games_of(config: RunConfig, chosen: Callable[[Any], bool]) -> list[Any]:
 
 
 def small(unit: str, how: str = "") -> Callable[[Any], bool]:
-    """Choose the games of a unit with an honest server, or with a given dishonest one."""
+    """Choose the small games about a unit, with an honest server or with a given dishonest one."""
     return lambda q: (
         q.setting.startswith("small")
         and q.unit == unit
@@ -75,13 +75,13 @@ def test_a_planted_mistake_of_a_system_is_found(cls: type[RunConfig], unit: str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["", "asked again", "round 12 alone", "times 16", "times 0.0625"])
-def test_the_system_that_they_were_planted_in_passes(how: str) -> None:
+def test_the_correct_system_passes(how: str) -> None:
     right = planted_systems.RightConfig(rounds=12)
     assert audited(right, small("client-round", how)).verdict == "ok"
 
 
 @pytest.mark.slow
-def test_one_bit_that_is_asked_for_again_is_the_same_bit() -> None:
+def test_one_bit_that_is_requested_again_is_the_same_bit() -> None:
     """A site's ledger keeps what it sent; a refusal in its place would reveal that."""
     assert (
         audited(planted_systems.OneBitConfig(), small("client-round", "asked again")).verdict
@@ -90,7 +90,7 @@ def test_one_bit_that_is_asked_for_again_is_the_same_bit() -> None:
 
 
 @pytest.mark.slow
-def test_it_passes_in_several_rounds() -> None:
+def test_the_correct_system_passes_in_several_rounds() -> None:
     assert audited(planted_systems.RightConfig(), small("client-run")).verdict == "ok"
 
 
@@ -101,7 +101,7 @@ def of_statistics(cls: type[RunConfig], seed: int, trials: int) -> Any:
 
 
 @pytest.mark.slow
-def test_statistics_that_no_clip_bounds_are_found_in_few_trials() -> None:
+def test_unclipped_statistics_are_found_in_few_trials() -> None:
     found = of_statistics(planted_systems.UnclippedStatisticsConfig, 0, 200)
     assert found.verdict == "bug"
     assert found.rows[0].proven == pytest.approx(1.5, abs=1e-4)
@@ -111,7 +111,7 @@ def test_statistics_that_no_clip_bounds_are_found_in_few_trials() -> None:
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(20)]
 )
-def test_statistics_that_are_clipped_pass(seed: int) -> None:
+def test_clipped_statistics_pass(seed: int) -> None:
     assert of_statistics(planted_systems.StatisticsConfig, seed, 200).verdict == "ok"
 
 
@@ -122,7 +122,7 @@ def several_rounds(cls: type[RunConfig], seed: int, trials: int) -> Any:
 
 
 @pytest.mark.slow
-def test_a_client_that_answers_twice_where_once_is_stated_is_found() -> None:
+def test_a_client_that_answers_twice_instead_of_once_is_found() -> None:
     found = several_rounds(planted_systems.OnceToldTwiceConfig, 0, 300)
     assert found.verdict == "bug"
     assert found.rows[0].proven == pytest.approx(1.5, abs=1e-4)
@@ -137,7 +137,7 @@ def test_a_client_that_answers_once_passes(seed: int) -> None:
 
 
 class Forgetful:
-    """A client's ledger that does not know what the client answered."""
+    """A ledger that does not remember what the client answered."""
 
     def check(self, place: Any, event: Any, clients: Any, *_: Any) -> list[None]:
         return [None] * len(clients)
@@ -156,11 +156,11 @@ def test_a_request_that_is_answered_twice_with_fresh_noise_is_found(
     assert found.verdict == "bug"
 
 
-# What was published
+# Published claims
 
 
 @pytest.mark.slow
-def test_the_budget_of_one_weight_is_none_of_a_whole_report() -> None:
+def test_the_budget_of_one_weight_does_not_cover_a_whole_report() -> None:
     config = fedldp.recipe("ldp-fl-digits")
 
     def chosen(planned: Any) -> bool:
@@ -172,7 +172,7 @@ def test_the_budget_of_one_weight_is_none_of_a_whole_report() -> None:
 
 
 @pytest.mark.slow
-def test_ldpfl_s_theorem_2_is_broken_for_a_record() -> None:
+def test_ldpfls_theorem_2_is_refuted_for_a_record() -> None:
     config = fedldp.recipe("ldpfl-digits-public")
 
     def chosen(planned: Any) -> bool:
@@ -261,12 +261,12 @@ def test_the_seed_decides_and_the_number_of_processes_does_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "planted_systems:Nothing", "json:dumps", ""])
-def test_what_is_no_system_is_refused(name: str) -> None:
+def test_an_unknown_system_is_refused(name: str) -> None:
     with pytest.raises(ConfigError):
         configs_of(name)
 
 
-def test_a_system_of_ones_own_is_found() -> None:
+def test_a_users_system_is_found() -> None:
     (config,) = configs_of("planted_systems:NoClipConfig")
     assert isinstance(config, planted_systems.NoClipConfig)
 
@@ -285,8 +285,8 @@ def test_a_client_that_answers_once_is_audited_behind_a_shuffler(unit: str) -> N
     assert play("", games, confidence=CONFIDENCE, trials=200, seed=0).verdict != "bug"
 
 
-def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
-    """If they refused, both inputs would look alike, and every system would pass."""
+def test_audited_clients_answer_in_every_phase_of_a_sum() -> None:
+    """If they refused, both inputs would look the same, and every system would pass."""
     chosen = games_of(fedldp.recipe("secure-aggregation-digits"), lambda game: True)
     for game in {each.game.attacked: each.game for each in chosen}.values():
         attacked, keys = game.attacked, TrialKeys(bytes(32), game.attacked.real_arithmetic_only)
@@ -299,7 +299,7 @@ def test_clients_that_are_audited_answer_in_every_phase_of_a_sum() -> None:
 
 
 @pytest.mark.slow
-def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None:
+def test_a_game_in_which_a_client_refuses_every_request_does_not_pass() -> None:
     (game, *_) = games_of(fedldp.recipe("ldp-fl-digits"), small("client-round"))
     view = game.game.view
     view._requests[1] = game.game.attacked.request(game.game.config.rounds + 1)
@@ -310,8 +310,8 @@ def test_a_game_in_which_a_client_refuses_all_that_is_asked_is_no_pass() -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("error", "fails"), [(TypeError, True), (ConfigError, False)])
-def test_a_game_whose_server_step_fails_is_no_pass(error: type[Exception], fails: bool) -> None:
-    """A step may refuse a report that comes alone; a step that breaks has a mistake."""
+def test_a_game_whose_server_step_fails_does_not_pass(error: type[Exception], fails: bool) -> None:
+    """A step may refuse a single report; a step that raises any other error has a mistake."""
     (game, *_) = games_of(fedldp.recipe("ldp-fl-digits"), small("client-round"))
     view, pair = game.game.view, game.game.pairs()[0]
 

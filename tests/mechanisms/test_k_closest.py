@@ -521,7 +521,7 @@ def test_an_unknown_direction_is_refused() -> None:
     [(0.0, 1.0, None), (-1.0, 1.0, None), (math.nan, 1.0, None), (1.0, 0.0, None),
      (1.0, math.inf, None), (1.0, -2.0, None), (1.0, 1.0, 0), (1.0, 1.0, 1 << 21)],
 )  # fmt: skip
-def test_senseless_settings_are_refused_in_one_line(
+def test_bad_settings_are_refused_in_one_line(
     epsilon: float, clip: float, frames: int | None
 ) -> None:
     with pytest.raises(ConfigError, match=r"^(epsilon|clip|frames) = [^\n]*$"):

@@ -132,7 +132,7 @@ def test_an_unknown_direction_is_refused() -> None:
     ("epsilon", "clip"),
     [(0.0, 1.0), (-1.0, 1.0), (math.nan, 1.0), (1.0, 0.0), (1.0, math.inf), (1.0, -2.0)],
 )
-def test_senseless_settings_are_refused_in_one_line(epsilon: float, clip: float) -> None:
+def test_bad_settings_are_refused_in_one_line(epsilon: float, clip: float) -> None:
     with pytest.raises(ConfigError, match=r"^(epsilon|clip) = [^\n]*$"):
         NearestDirection(epsilon, clip)
 

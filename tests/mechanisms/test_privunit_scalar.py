@@ -77,7 +77,7 @@ def test_a_vector_of_nothing_is_sent_as_any_other(values: np.ndarray) -> None:
     assert (np.abs(aggregate.mean()) < 5 * error).all()
 
 
-def test_it_is_for_simulation_only() -> None:
+def test_privunit_is_for_simulation_only() -> None:
     with pytest.raises(PrivacyError, match="privunit_scalar protects real numbers"):
         PrivUnitScalar(1.0, 1.0).encode(np.ones(3), Stream.fresh())
 

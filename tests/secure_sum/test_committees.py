@@ -148,7 +148,7 @@ def test_clients_that_refuse_may_all_be_of_the_smallest_committee() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
+def test_impossible_settings_are_refused_in_one_line(
     recipe: str, settings: dict[str, Any], words: str
 ) -> None:
     def made() -> None:

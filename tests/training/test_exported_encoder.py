@@ -35,7 +35,7 @@ def test_it_computes_what_the_file_says_of_each_example_alone() -> None:
     assert mapping.digest != encoder(exported() + b" ").digest
 
 
-def test_no_example_is_refused() -> None:
+def test_an_exported_encoder_refuses_no_example() -> None:
     place = {"as_tensors": [{"name": "place"}]}
     by_index = [
         node("view.default", ["flat"], self=tensor("x"), size={"as_ints": [4]}),
