@@ -387,7 +387,7 @@ def test_persons_are_agreed_on_and_a_missing_person_is_reported_before_a_site_ac
     for command in (accept, check):
         outcome = fedldp_command(*command)
         assert outcome.status == 2
-        assert "come from 2 persons; state no more" in outcome.out + outcome.err
+        assert "come from 2 people; state no more" in outcome.out + outcome.err
     Path("site.toml").write_text(f"people = 2\n{terms}")
     assert "NOT OK" not in fedldp_command(*check).out
     Path("own.csv").write_text(rows)  # only the owner learns of it, and no round does

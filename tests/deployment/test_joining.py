@@ -175,7 +175,7 @@ def test_keys_of_a_server_are_made_once_and_are_for_its_name(invited: Callable[.
         (None, ("--budget", "inf"), "budget = inf: give a finite number"),
         (None, ("--site", "../north"), "give a name of letters"),
         (None, ("--label-column", "sick"), "sick"),
-        (None, ("--people", "16"), "come from 15 persons; state no more"),
+        (None, ("--people", "16"), "come from 15 people; state no more"),
         (
             None,
             ("--epsilon", "2"),
@@ -281,7 +281,7 @@ def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]
         in admit(joined, "north/north.join", "north/north.join").assert_refused()
     )
     line = admit(joined, "server/run.invite").assert_refused()
-    assert "server/run.invite: this is another kind of file, without join; check the path" in line
+    assert "server/run.invite: this is another kind of file: it has no join; check the path" in line
     assert join(joined, "north", "--folder", "other").status == 0
     line = admit(joined, "north/north.join", "other/north.join").assert_refused()
     assert "both sites are called north" in line

@@ -147,7 +147,7 @@ def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
     np.savez(place / "data.npz", **{name: array[kept] for name, array in own.items()})
     policy = write_policy(place, **PERSONS, people=stated)
     with pytest.raises(
-        ConfigError, match="come from 2 persons; state no more than that, rounded down"
+        ConfigError, match="come from 2 people; state no more than that, rounded down"
     ):
         check_people_of(policy, env.agreement)
     policies = [write_policy(place, **PERSONS), *env.policies[1:]]

@@ -42,19 +42,18 @@ def agree(
     Args:
         config: any configuration; settings that only a simulation needs are left out of the
             agreement, and a target is replaced by the settings that meet it.
-        problem: public facts about the data of all sites together.
-        sites: public keys in hexadecimal, by name, in the order of the roster.
+        problem: public facts about the data across all sites.
+        sites: public keys in hexadecimal, by name, in roster order.
         channel: see ``Channel``.
         quorum: how many sites must take part in a round. None: all of them if the noise is sized
-            for a sum of all; otherwise the smallest permitted sum, more than half of the sites that
-            may be trusted.
+            for a sum of all; otherwise more than half of the sites and the untrusted clients
+            together, the smallest permitted sum.
         deadline_seconds: how long the server waits in one phase.
-        test_seed: the seed of all randomness; for the demo only.
+        test_seed: the seed for all randomness; for the demo only.
         link: see ``Link``.
-        server_ca: SHA-256 of the certificates of the authorities that may vouch for the server; see
-            ``certificates.fingerprints``.
-        budgets: each site's own budget, in any order; together the budgets become the list
-            ``epsilon``.
+        server_ca: SHA-256 of the certificates of the authorities that may sign the server's
+            certificate; see ``certificates.fingerprints``.
+        budgets: each site's own budget, in any order; they become the list ``epsilon``.
         initial: digest of the weights that the run begins with; see ``initial.digest_of_file``.
 
     Raises:
@@ -109,10 +108,10 @@ def agree(
 
 
 def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
-    """Return the shape of an example, and the names of its features where the text gives names.
+    """Return the shape of an example, and the names of its features if the string gives names.
 
     Raises:
-        ConfigError: the text has another form.
+        ConfigError: the string is malformed.
     """
     names = tuple(name.strip() for name in text.split(","))
     if len(names) > 1 and all(names):
@@ -161,11 +160,11 @@ def _of_roster(budgets: Sequence[SignedBudget], roster: Sequence[Site]) -> tuple
     by_key = {each.key: each for each in budgets}
     names = {site.key: site.name for site in roster}
     if len(by_key) < len(budgets):
-        raise ConfigError("budgets: two are from the same site; give one for each site")
+        raise ConfigError("budgets: two budgets are from the same site; give one for each site")
     if missing := [name for key, name in names.items() if key not in by_key]:
         raise ConfigError(
-            f"budgets: site {missing[0]} has none; give one for each site, or leave all out (a "
-            "site states its budget with deploy join --epsilon)"
+            f"budgets: site {missing[0]} has no budget; give one for each site, or leave all out "
+            "(a site states its budget with deploy join --epsilon)"
         )
     if more := [key for key in by_key if key not in names]:
         raise ConfigError(

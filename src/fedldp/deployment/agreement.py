@@ -66,7 +66,7 @@ class Site(BaseModel):
 
 
 class Facts(BaseModel):
-    """Public facts about the data of all sites together, in the form of a document."""
+    """Public facts about the data across all sites, in the form of a document."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -85,7 +85,8 @@ class Facts(BaseModel):
             late["features"] = list(problem.features)
         if problem.people is not None:
             late["people"] = problem.people
-        if problem.counted_in_private:  # only in a demo, which counts as a simulation does
+        # Only in a demo, which counts private examples as a simulation does.
+        if problem.counted_in_private:
             late["counted_in_private"] = True
         return {
             "input_shape": list(problem.input_shape),
@@ -145,20 +146,21 @@ class Agreement:
 
     Attributes:
         run: the name of the run, 32 hexadecimal digits.
-        config: the system's settings as clients are told them, with everything that is drawn before
-            a run.
-        problem: public facts about the data of all sites together.
+        config: the system's settings as sent to clients, with every value that is drawn before a
+            run.
+        problem: public facts about the data across all sites.
         channel: see ``Channel``.
-        sites: the roster; a site's place in it is its number as a client.
+        sites: the roster; a site's index in the roster is its client number.
         quorum: how many sites must take part in a round and, if reports are summed, stay to the end
             of the sum. With committees, each committee needs this many sites; a smaller committee
             is left out, and a round needs at least one committee.
         untrusted_clients: how many clients of each sum may collude with the server.
         deadline_seconds: how long the server waits in one phase.
-        test_seed: the seed of all randomness, for the demo only: it protects nothing.
+        test_seed: the seed for all randomness, for the demo only: a run with a seed protects
+            nothing.
         statement: what is protected if every round has only as many sites as the quorum requires,
             and each of them takes part in all rounds.
-        link: see ``Link``; an agreement that an earlier version made names no link and uses Flower.
+        link: see ``Link``; an agreement from an earlier version names no link and uses Flower.
         server_ca: SHA-256 of the certificates (DER) of authorities; over HTTPS, one of them must
             have signed the server's certificate. Empty: each site decides for itself.
         budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
@@ -196,7 +198,9 @@ class Agreement:
         _check_version(self.version)
         _check_roster(self.sites)
         if not 1 <= self.deadline_seconds <= _LONGEST:
-            raise ConfigError(f"deadline_seconds = {self.deadline_seconds}: give 1 to {_LONGEST:g}")
+            raise ConfigError(
+                f"deadline_seconds = {self.deadline_seconds}: give a number from 1 to {_LONGEST:g}"
+            )
         if self.link == "flower" and self.server_ca:
             raise ConfigError(
                 "server_ca: sites do not use it over Flower; leave it out, or set link = https"
@@ -213,8 +217,8 @@ class Agreement:
         if not 1 <= self.quorum <= self.fewest_in_sum:
             of = "round" if config.committee is None else "committee"
             raise ConfigError(
-                f"quorum = {self.quorum}: a {of} has {self.fewest_in_sum} sites; give 1 to "
-                f"{self.fewest_in_sum}"
+                f"quorum = {self.quorum}: a {of} has {self.fewest_in_sum} sites; give a number "
+                f"from 1 to {self.fewest_in_sum}"
             )
         own = getattr(config, "channel", None)
         if own is not None and own != self.channel:
@@ -257,7 +261,7 @@ class Agreement:
         check_frozen(replace(self, frozen=found), self.frozen)
 
     def _check_schedule(self) -> None:
-        """Refuse the rounds of sites if the server would select the sites for other rounds."""
+        """Refuse a schedule other than the one by which the server would select the sites."""
         told = self.config.composition.participation.told
         if any(getattr(self.config, name) is None for name in told):
             raise ConfigError(
@@ -267,10 +271,10 @@ class Agreement:
         if told:
             self.config.with_schedule(self.selecting(None))
 
-    # What follows from it
+    # Derived values
 
     def selecting(self, secret: Draws | None) -> Draws:
-        """Return the server's draws of who takes part.
+        """Return the random draws by which the server selects the participants.
 
         If sites are told before the run how often they are selected, the draws follow from the
         run's name, so that every site can check them; no guarantee needs them to be secret.
@@ -342,7 +346,7 @@ class Agreement:
 
     @cached_property
     def layout(self) -> Layout:
-        """The place of each of the model's parameters in a broadcast."""
+        """The position of each of the model's parameters in a broadcast."""
         return self.config.layout(self.problem)
 
     @cached_property
@@ -374,7 +378,7 @@ class Agreement:
     def with_own(self, epsilon: float) -> Agreement:
         """Return the agreement with the ``epsilon`` that a site keeps to itself.
 
-        Only that site uses the result: nobody else knows its digest.
+        Only that site uses the result, and no other party knows its digest.
         """
         return replace(self, config=self.config.changed(epsilon=epsilon))
 
@@ -398,7 +402,7 @@ class Agreement:
         return most_rounds(self.config.composition.participation, site, self.config.rounds)
 
     def epsilon_in_words(self) -> str | None:
-        """Return ``epsilon`` and what it applies to, in words; never less than the statement says.
+        """Return ``epsilon`` and what it applies to, in words; never below the statement's value.
 
         Noise that is sized for a sum of all sites protects less if the quorum allows smaller sums.
         """
@@ -484,13 +488,12 @@ def read_agreement(
     Args:
         path: the path of the file.
         data_dir: the data folder.
-        own: systems, mechanisms and features, as "module:name", that may be imported nevertheless,
-            because nothing is known about them without an import. None: any of them may be
-            imported.
+        own: systems, mechanisms and features from outside fedldp, as "module:name", that may be
+            imported; nothing is known about them without an import. None: any may be imported.
 
     Raises:
-        ConfigError: the file cannot be read, is not an agreement of this version, or names other
-            code.
+        ConfigError: the file cannot be read, is not an agreement of this version, or names code
+            that may not be imported.
     """
     content = read_file(path, "agreement")
     try:
@@ -535,7 +538,11 @@ def parse_agreement(
 def _same(config: RunConfig) -> str:
     """Return what parties must have in common to compute the same features."""
     file = file_of(str(getattr(config, "features", "none")))
-    return "agree on one version of fedldp" if file is None else f"give each the same file {file}"
+    return (
+        "agree on one version of fedldp"
+        if file is None
+        else f"give each party the same file {file}"
+    )
 
 
 _MAY_BE_OWN = {
@@ -595,7 +602,7 @@ def check_stated(agreement: Agreement) -> None:
 def _as_before(statement: dict[str, Any]) -> dict[str, Any]:
     """Return a statement as earlier versions wrote it.
 
-    Their statements named no assumption about own models or about declared ranges and classes.
+    Those statements named no assumption about own models or about declared ranges and classes.
     """
 
     def named(texts: Sequence[str]) -> list[str]:
@@ -611,7 +618,7 @@ def _as_before(statement: dict[str, Any]) -> dict[str, Any]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether two documents are equal up to the last digits of numbers."""
+    """Return whether two documents are equal up to rounding in the last digits of numbers."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -626,7 +633,7 @@ def check_frozen(agreement: Agreement, agreed: str | None) -> None:
 
     Args:
         agreement: the agreement as computed here.
-        agreed: the digest that all parties have.
+        agreed: the digest in the agreement; None if all parameters are trained.
 
     Raises:
         ConfigError: the parameters differ.
@@ -652,7 +659,7 @@ def _check_features(problem: Problem) -> None:
 def fits_version(agreed: str | None, other: str) -> bool:
     """Return whether a party with another version of fedldp may take part in a run.
 
-    Versions with the same MAJOR.MINOR compute the same, bit for bit, and exchange the same
+    Versions with the same MAJOR.MINOR compute the same values, bit for bit, and exchange the same
     messages; the third number only counts fixes. No claim depends on the other party's version:
     each site computes its claims with its own code.
     """
@@ -681,4 +688,6 @@ def _check_roster(sites: Sequence[Site]) -> None:
         values = [getattr(site, what) for site in sites]
         twice = [value for value, count in Counter(values).items() if count > 1]
         if twice:
-            raise ConfigError(f"sites: two have the {what} {twice[0]}; give each site its own")
+            raise ConfigError(
+                f"sites: two sites have the {what} {twice[0]}; give each site its own"
+            )

@@ -1,4 +1,4 @@
-"""Keys and certificates: a certificate authority, a server, and the nodes of Flower.
+"""Keys and certificates for a certificate authority, a server and Flower's nodes.
 
 All keys are on the curve P-256: in PEM for TLS, and in OpenSSH's format, which Flower reads, for
 SuperNodes.
@@ -57,7 +57,7 @@ def authority(name: str, days: int) -> Certified:
 
     Args:
         name: its common name.
-        days: its validity from now; it begins a day early, because clocks differ.
+        days: how long it is valid from now; validity begins a day early, because clocks differ.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
@@ -281,8 +281,8 @@ class ServerTls:
         """Read the files again if they were renewed; return whether they were.
 
         Raises:
-            ConfigError: the new files cannot be used, or not yet; the server continues with the
-                former ones.
+            ConfigError: the new files cannot be used, or cannot be used yet; the server continues
+                with the old files.
         """
         written = self._written()
         if written == self._seen:

@@ -53,7 +53,7 @@ class Found:
 
     Attributes:
         ok: whether the checked thing is in order.
-        what: the thing and the finding, in one line.
+        what: what was checked and what was found, in one line.
     """
 
     ok: bool
@@ -63,8 +63,8 @@ class Found:
 def check_site(policy: SitePolicy) -> list[Found]:
     """Check a site's files, ledger and accepted agreements; this changes nothing.
 
-    It opens what the agent opens, with the same functions, and may run while the agent runs. If
-    there is no ledger or secret yet, the agent creates it.
+    It opens what the agent opens, with the same functions, and may run while the agent runs. A
+    ledger or secret that was never created is no error, because the agent creates it.
     """
     return [found for each in _site_checks(policy) for found in each]
 
@@ -94,7 +94,8 @@ def check_server(
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
         done = (folder / "summary.json").exists()
         return (
-            f"{folder}: of this agreement; the run {'is complete' if done else 'continues there'}"
+            f"{folder}: belongs to this agreement; the run "
+            f"{'is complete' if done else 'continues there'}"
         )
 
     def initial() -> str:
@@ -120,7 +121,7 @@ def check_server(
 
 def _belongs(certificate: Path, key: Path) -> str:
     tls_of_server(certificate, key)
-    return f"{key}: the certificate's, readable by its owner only"
+    return f"{key}: belongs to the certificate; readable by its owner only"
 
 
 def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
@@ -145,8 +146,8 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
             if left < 0:
                 raise FedldpError(
-                    f"{policy.ledger}: with what may be lost, it exceeds its {budget} by "
-                    f"{budget.amount(-left)}: it releases nothing more"
+                    f"{policy.ledger}: with the releases that may be lost, it exceeds its "
+                    f"{budget} by {budget.amount(-left)}, so nothing more is released"
                 )
             amounts.append(budget.amount(left, up=False))
         return (
@@ -198,11 +199,11 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse people that do not fit; the operator learns the reason, which no round may reveal.
+    """Refuse data whose people do not fit, and tell the operator why, which no round may reveal.
 
     Raises:
-        FedldpError: an agreement is about people, but the data do not say which person a row
-            belongs to; or there are fewer people than the policy states.
+        FedldpError: the agreement is about people, but the data do not say to which person a row
+            belongs; or there are fewer people than the policy states.
     """
     if not is_about_people(agreement) and policy.people is None:
         return
@@ -213,13 +214,14 @@ def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
         count = len(found) if found.people is None else count_of(found.people)
         if count < policy.people:
             raise ConfigError(
-                f"people = {policy.people}: the data for run {agreement.run[:8]} come from {count} "
-                f"{'person' if count == 1 else 'persons'}; state no more than that, rounded down"
+                f"people = {policy.people}: the data for run {agreement.run[:8]} come from "
+                f"{count} {'person' if count == 1 else 'people'}; state no more than that, "
+                "rounded down"
             )
 
 
 def all_examples(policy: SitePolicy, agreement: Agreement) -> Examples:
-    """Return a site's examples as an agreement requires them; its operator learns what is wrong.
+    """Return a site's examples as an agreement requires; the operator learns what is wrong.
 
     Raises:
         FedldpError: a column or a row is wrong; the message says what can be changed here.

@@ -38,7 +38,7 @@ class LedgerOfSite:
 
     Attributes:
         site: the name of the site.
-        entries: the number of releases, without messages that depend on no data.
+        entries: the number of releases, not counting messages that depend on no data.
         spent: the cost of these releases, in the unit of ``kind``; infinite if something was sent
             unprotected.
         rounds: the rounds in which something was released, ascending.

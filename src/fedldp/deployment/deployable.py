@@ -35,7 +35,7 @@ def without_simulation(config: RunConfig) -> RunConfig:
 
 
 def check_told(config: RunConfig) -> None:
-    """Refuse a configuration that not every site may be told."""
+    """Refuse a configuration that may not be shown to every site."""
     _check_relay(config)
     _check_values(config)
     for name in config.simulation_only:
@@ -64,13 +64,13 @@ def _check_values(config: RunConfig) -> None:
     if (rate := getattr(config, "sample_rate", 1)) < 1:
         raise ConfigError(
             f"sample_rate = {rate:g}: the duration of a step reveals how many people were "
-            "sampled, and no budget has a price for sums of samples; this is for simulation "
-            "only; set sample_rate = 1"
+            "sampled, and no budget kind covers sums over sampled people; sampling is for "
+            "simulation only; set sample_rate = 1"
         )
     if config.early_stopping is not None:
         raise ConfigError(
-            f"early_stopping = {config.early_stopping}: this is for simulation only: sites agree "
-            "on all rounds, and a server may end a run at any time; leave it out"
+            f"early_stopping = {config.early_stopping}: early stopping is for simulation only: "
+            "sites agree on all rounds, and a server may end a run at any time; leave it out"
         )
     if getattr(config, "channel", None) == "shuffle":
         raise ConfigError(

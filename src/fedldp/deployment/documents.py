@@ -59,13 +59,14 @@ def parse(content: bytes, kind: type[_Document]) -> _Document:
     """Return the document in ``content``.
 
     Raises:
-        ConfigError: the document is damaged, of another kind or version, or holds unprintable text.
+        ConfigError: the document is damaged, of another kind or version, or contains unprintable
+            characters.
     """
     try:
         read = json.loads(content)
         canonical(read)  # refuses NaN and infinity, which have no canonical form
         if not _printable(read):
-            raise ConfigError("it contains text that cannot be printed; refuse it")
+            raise ConfigError("it contains characters that cannot be printed; refuse it")
         return kind.model_validate(read)
     except (ValueError, RecursionError, ValidationError) as error:
         place = ""
@@ -77,7 +78,7 @@ def parse(content: bytes, kind: type[_Document]) -> _Document:
                 and first["loc"] == _kind(kind)
             ):
                 raise ConfigError(
-                    f"this is another kind of file, without {first['loc'][0]}; check the path"
+                    f"this is another kind of file: it has no {first['loc'][0]}; check the path"
                 ) from error
             place = " at " + ".".join(map(str, first["loc"]))
         raise ConfigError(
@@ -91,7 +92,7 @@ def _kind(document: type[BaseModel]) -> tuple[str]:
 
 
 def _printable(value: Any) -> bool:
-    """Return whether all text in a document is printable: no escapes can overwrite other text."""
+    """Return whether all strings in a document are printable: no escape can overwrite output."""
     if isinstance(value, dict):
         return all(each.isprintable() and _printable(value[each]) for each in value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A site's examples as an agreement requires them: what is left out or added, and what may change.
+"""A site's examples in the form that an agreement requires: what is left out, added or fixed.
 
 Nothing here may reveal which examples a site has, or how many.
 """
@@ -33,24 +33,25 @@ def examples_for(
     most: int | None,
     kept: Callable[[str], Stream],
 ) -> Examples:
-    """Return a site's examples as the agreement requires them.
+    """Return a site's examples in the form that the agreement requires.
 
     Whether a site takes part must not reveal its examples, so examples that do not fit are left out
     instead of causing a refusal. If a site's answers are charged for a fixed number of examples,
-    they must not reveal how many it has either, so examples of zeros replace missing ones. (A demo
-    adds no examples, because its randomness protects nothing and it repeats a simulation, whose
-    equal shares differ by one.)
+    they must not reveal how many examples it has either, so missing examples are replaced by zeros.
+    (A demo adds no examples, because its randomness protects nothing and it repeats a simulation,
+    whose equal shares may differ by one example.)
 
     Args:
         agreement: the agreement of the run.
         source: the site's data.
         place: the path of the data, for error messages.
-        most: how many examples its answers are charged for. None: they are not charged by number.
+        most: how many examples its answers are charged for. None: the charge does not depend on the
+            number.
         kept: the streams that the site draws once for the run, by purpose; if a person has too many
-            rows, one of the streams decides which of them to use.
+            rows, one of the streams decides which rows to use.
 
     Raises:
-        ConfigError: the examples have another shape, or lack the person that they belong to.
+        ConfigError: the examples have another shape, or do not say to which person they belong.
     """
     config, problem = agreement.config, agreement.problem
     found = source.examples(config.columns, problem.features)
@@ -64,31 +65,31 @@ def examples_for(
     reasons = ""
     if len(found) < len(source):
         of_person = config.columns.person is not None or source.person_column is not None
-        reasons += ", and columns as it declares them"
-        reasons += ", and every row needs its person" if of_person else ""
+        reasons += ", values that fit its declared columns"
+        reasons += ", rows that name their person" if of_person else ""
     rows = None
     if config.rows_per_person is not None:
         draw = kept("rows of a person").generator()
         rows = few_of_each(found.people, config.rows_per_person, draw)
     if rows is not None:
         found = found.taken(rows)
-        reasons += f", and takes {config.rows_per_person} rows of a person"
+        reasons += f", at most {config.rows_per_person} rows per person"
     fitting = np.flatnonzero(found.labels < problem.num_classes)[:most]
     if fitting.size < len(source):
         log.warning(
-            "%d of %d examples are left out of run %s, which has labels up to %d%s%s",
+            "%d of %d examples are left out of run %s, which accepts labels up to %d%s%s",
             len(source) - fitting.size,
             len(source),
             agreement.run[:8],
             problem.num_classes - 1,
             reasons,
-            "" if most is None else f", and takes {most} examples of a site",
+            "" if most is None else f", at most {most} examples per site",
         )
     found = found.taken(fitting)
     if most is not None and len(found) < most and agreement.test_seed is None:
         log.warning(
-            "%d examples of zeros are added in run %s, which takes %d from every site: otherwise "
-            "the site's answers would reveal how many examples it has",
+            "%d examples of zeros are added for run %s, which uses %d examples per site; "
+            "otherwise the site's answers would reveal how many examples it has",
             most - len(found),
             agreement.run[:8],
             most,
@@ -104,9 +105,9 @@ def is_about_people(agreement: Agreement) -> bool:
 
 
 def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
-    """Refuse data that lack a row's person, if the run is about people.
+    """Refuse data that do not say to which person each row belongs, if the run is about people.
 
-    This tells the site's operator before the agreement is accepted.
+    So the site's operator learns of it before accepting the agreement.
 
     Raises:
         DataError, ConfigError: a row has no person; the message says which row.
@@ -117,17 +118,17 @@ def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
 
 
 def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
-    """Refuse a file without persons; this reveals a fact about the file but none about its rows."""
+    """Refuse a file that names no people, which reveals nothing about the file's rows."""
     if is_about_people(agreement) and not said:
         raise ConfigError(
-            f"data {place}: run {agreement.run[:8]} is about persons, but the file does not say "
-            "which rows belong to one person; set person_column in the policy, or add groups to "
-            "the .npz file"
+            f"data {place}: run {agreement.run[:8]} is about people, but the file does not say "
+            "which rows belong to the same person; set person_column in the policy, or add "
+            "groups to the .npz file"
         )
 
 
 def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> bool:
-    """Refuse examples that differ, even in order, from those that the run began with.
+    """Refuse examples that differ, even in order, from the examples that the run began with.
 
     Otherwise, an example that is randomised once and charged once could be randomised twice.
 
@@ -138,11 +139,11 @@ def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begu
         begun: whether the site released something in the run.
 
     Returns:
-        Whether the examples are the noted ones; False if nothing was released and either the
-        examples differ or none were noted yet.
+        Whether the examples are the recorded ones; False if nothing was released and either the
+        examples differ or none were recorded yet.
 
     Raises:
-        PrivacyError: something was released, and the examples differ or the note is gone.
+        PrivacyError: something was released, and the examples differ or the record is gone.
     """
     noted = store.known(_NOTED)
     if noted is not None and np.array_equal(noted["digest"], _digest(examples)):
@@ -171,7 +172,7 @@ def begin_with(examples: Examples, store: FolderStore) -> None:
 
 
 def _filled(examples: Examples, count: int, num_classes: int) -> Examples:
-    """Return ``count`` examples: missing ones are replaced by zeros, with each label in turn.
+    """Return ``count`` examples; missing examples are replaced by zeros, with each label in turn.
 
     Each added example belongs to a separate person.
     """

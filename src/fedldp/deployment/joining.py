@@ -111,9 +111,9 @@ class Invite:
 
     Attributes:
         url: the server's address.
-        authorities: certificates (DER) of the authorities that may vouch for the server.
+        authorities: certificates (DER) of the authorities that may sign the server's certificate.
         config: the run's configuration, with as many clients as sites are expected.
-        problem: public facts about the data of all sites together.
+        problem: public facts about the data across all sites.
         channel: see ``agreement.Channel``.
         quorum: see ``agree``.
         deadline_seconds: how long the server waits in one phase.
@@ -262,7 +262,8 @@ def read_invite(path: Path, *, own: frozenset[str] | None = frozenset()) -> Invi
     """Return the invite in a file; see ``read_agreement`` for ``own``.
 
     Raises:
-        ConfigError: the file cannot be read, is not an invite of this fedldp, or names other code.
+        ConfigError: the file cannot be read, is not an invite of this version of fedldp, or names
+            code that may not be imported.
     """
     try:
         return parse_invite(read_file(path, "invite"), own=own)
@@ -306,7 +307,7 @@ class Joining:
         key: its public key, 64 hexadecimal digits.
         invite: the digest of the invite that it answers.
         document: the answer as signed and sent.
-        own: the site's own budget, which all sites are told.
+        own: the site's own budget, which is shown to all sites.
     """
 
     name: str
@@ -322,11 +323,11 @@ class Joining:
 
 
 def read_joining(path: Path) -> Joining:
-    """Return a site's answer in a file.
+    """Return the site's answer in a file.
 
     Raises:
-        ConfigError: the answer cannot be read, is by another version of fedldp, or is not signed by
-            its key.
+        ConfigError: the answer cannot be read, is from another version of fedldp, or is not signed
+            by its key.
     """
     try:
         found = parse(read_file(path, "join file"), _JoinDocument)
@@ -345,15 +346,15 @@ def read_joining(path: Path) -> Joining:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a site's operator decides on joining.
+    """What a site's operator decides when joining.
 
     Attributes:
         data: the site's examples.
-        budget: the limit of everything that the site ever releases about these data. None: not
+        budget: the limit on everything that the site ever releases about these data. None: not
             decided yet.
         label_column: the label column of a table. None: the one that the invite names.
         person_column: the person column of a table. None: the one that the invite names.
-        people: the public lower bound on how many persons the site has. None: it states none.
+        people: a public lower bound on the number of people at the site. None: no bound is stated.
         epsilon: the epsilon of the site's own budget. None: the epsilon that the invite has for all
             sites.
     """
@@ -377,8 +378,8 @@ class Terms:
             if stay_at_sites(config):
                 most = config.model_dump()["epsilon"]
                 raise ConfigError(
-                    "epsilon is not set: the invite lets each site choose its own, up to "
-                    f"{most:g}, which nobody else is told; give --epsilon"
+                    "epsilon is not set: the invite lets each site choose its own epsilon, up to "
+                    f"{most:g}, which stays at the site; give --epsilon"
                 )
             return None
         if not stay_at_sites(config) and "epsilon" not in config.per_client:
@@ -423,7 +424,7 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     """Create a site's keys and policy in ``folder``, and its answer to an invite.
 
     Args:
-        invite: the invite that the site was sent.
+        invite: the invite that the site received.
         name: the name of the site.
         terms: what its operator decided; None for a site that has a policy and a key in the folder.
         folder: the site's folder, created if it does not exist.
@@ -529,7 +530,7 @@ def fetched_agreement(policy: SitePolicy) -> Agreement:
 
 
 def check_data(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse data that do not fit an agreement; only the site's operator is told.
+    """Refuse data that do not fit an agreement; only the site's operator sees the refusal.
 
     Raises:
         FedldpError: they do not fit; the message says what is wrong.
@@ -555,8 +556,8 @@ def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
     """Return the answers in ``files``, if all are for this invite and from different sites.
 
     Raises:
-        ConfigError: an answer is for another invite, or two are from one site; the message names
-            their files.
+        ConfigError: an answer is for another invite, or two answers are from one site; the message
+            names their files.
     """
     found = [read_joining(file) for file in files]
     names: dict[str, Path] = {}
@@ -614,7 +615,7 @@ def _policy(
 
 
 def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any]]:
-    """Return a budget that can pay for a run, by its table; it protects people if the run does."""
+    """Return a table with a budget that can pay for a run; it protects people if the run does."""
     part = protected_part(expected) if expected.in_clear else None
     if expected.in_clear and part is None:
         raise ConfigError(
@@ -647,7 +648,7 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
 
 
 def _relative(written: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a policy for its file, with paths within its folder relative to it."""
+    """Return a policy as written to its file, with paths inside ``folder`` relative to it."""
     here = folder.absolute()
 
     def shown(value: Any) -> Any:
@@ -672,7 +673,7 @@ def _check_model(config: Mapping[str, Any], own: frozenset[str] | None) -> None:
     """Refuse a model from outside fedldp, because computing an invite's cost would run its code.
 
     An agreement is read and then checked against a policy, which lists models. A site that joins
-    has no policy yet, or looks at the cost first, and nobody has compared any words by then.
+    has no policy yet, or looks at the cost first, and nobody has compared the ten words by then.
     """
     model = config.get("model")
     if own is not None and isinstance(model, str) and is_address(model) and model not in own:

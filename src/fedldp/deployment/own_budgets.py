@@ -38,8 +38,8 @@ class OwnBudget(FrozenConfig):
 
     Attributes:
         epsilon: the budget, against a server that sees all of the site's reports.
-        unit: what the budget protects; what a system proves about its ``epsilon`` must be for the
-            same unit.
+        unit: the unit that the budget protects; a system's proof about its ``epsilon`` must be for
+            the same unit.
         delta: the largest delta at which the budget may be spent.
     """
 
@@ -115,7 +115,7 @@ class SignedBudget(BaseModel):
 
 
 def to_sign(key: str, budget: OwnBudget) -> bytes:
-    """Return what a site signs to consent to all sites being told its budget."""
+    """Return what a site signs to consent to showing its budget to all sites."""
     said = {"key": key, **budget.model_dump()}
     return _PURPOSE + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
 
@@ -164,7 +164,7 @@ def largest_alone(config: RunConfig) -> dict[str, float]:
 
 
 def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudget, ...]) -> None:
-    """Refuse values for single sites that a site did not consent to show.
+    """Refuse per-site values that a site did not consent to show.
 
     Args:
         config: the configuration of the run.
@@ -189,7 +189,8 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
         if name not in ("epsilon", "turns"):
             raise ConfigError(
                 f"{name} has a value for each client, and no site consented to show its value to "
-                f"all: a site states its own budget, but not its {name}; give one value for all"
+                f"all: a site can state its own budget, but not its {name}; give one value for "
+                "all sites"
             )
     if "epsilon" not in own:
         if budgets:
@@ -206,7 +207,8 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
     epsilons = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
     if not isinstance(epsilons, list) or len(epsilons) != len(keys):
         raise ConfigError(
-            "epsilon: it does not have one value for each site of the roster; make a new agreement"
+            "epsilon: the list does not have one value for each site of the roster; make a new "
+            "agreement"
         )
     for each, epsilon in zip(budgets, epsilons, strict=True):
         if not each.is_consent:

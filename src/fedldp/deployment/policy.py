@@ -74,8 +74,8 @@ class BudgetTable(FrozenConfig):
 
     kind: BudgetKind = "pure"
     limit: Cost = Field(
-        description="the most that all releases of the site may cost together, in units of kind; "
-        "inf counts without a limit"
+        description="the most that all of the site's releases together may cost, in units of "
+        "kind; with inf, the ledger counts the cost but sets no limit"
     )
 
 
@@ -86,7 +86,7 @@ class PersonBudgetTable(BudgetTable):
 
 
 class SpendLimits(FrozenConfig):
-    """The most that a release or a run may cost, in the unit of each of the site's budgets."""
+    """The maximum cost of one release and of one run, in the unit of each of the site's budgets."""
 
     release: Cost = math.inf
     run: Cost = math.inf
@@ -97,8 +97,8 @@ class ServerTable(FrozenConfig):
 
     url: Annotated[str, Field(pattern=URL)]
     ca: Path = Field(
-        description="a PEM file of the authorities that the site trusts to sign the server's "
-        "certificate"
+        description="a PEM file with the certificate authorities that the site trusts to sign "
+        "the server's certificate"
     )
 
 
@@ -123,15 +123,15 @@ class SitePolicy(FrozenConfig):
     )
     people: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="a public lower bound on how many persons the site has; if it has fewer, its "
-        "operator is told before accepting an agreement",
+        description="a public lower bound on the number of people at the site; if the data have "
+        "fewer, no agreement is accepted and the operator learns why",
     )
     key: Path = Field(description="the site's private key, written by `fedldp deploy keys`")
-    ledger: Path = Field(description="the file of the site's ledger")
+    ledger: Path = Field(description="the site's ledger file")
     witness: Path | None = Field(
         None,
-        description="a file that no back-up includes, to which each release adds a line; create it "
-        "empty, once",
+        description="a file to which each release adds a line; create it once, empty, and "
+        "exclude it from all back-ups",
     )
     state: Path = Field(
         description="a folder for the site's secrets and saved state, used by this site only"
@@ -144,56 +144,60 @@ class SitePolicy(FrozenConfig):
     )
     socket_group: str | None = Field(
         None,
-        description="the group of the SuperNode's user, which may use the socket; if not set, "
-        "only the owner may",
+        description="the group of the SuperNode's user, whose members may use the socket; if not "
+        "set, only the owner may use it",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "cpu", description="the device that the site trains on"
     )
     data_dir: Path | None = Field(
         None,
-        description="the folder of downloaded public data sets; fedldp's usual folder if not set",
+        description="the folder with downloaded public data sets; if not set, fedldp's default "
+        "folder",
     )
     channels: tuple[Channel, ...] = ("named", "sum")
     systems: tuple[str, ...] | None = Field(
         None,
-        description="the systems that the site allows; if not set, all that fedldp includes, "
-        'but none of your own ("module:Class")',
+        description="the systems that the site allows; by default all built-in systems, but none "
+        'of your own ("module:Class")',
     )
     mechanisms: tuple[str, ...] | None = Field(
         None,
-        description="the mechanisms that the site allows; if not set, all that fedldp includes, "
+        description="the mechanisms that the site allows; by default all built-in mechanisms, "
         'but none of your own ("module:Class")',
     )
     features: tuple[str, ...] | None = Field(
         None,
-        description="the feature maps that the site allows; if not set, all that fedldp includes, "
-        'but none of your own ("module:function") or from a file',
+        description="the feature maps that the site allows; by default all built-in feature "
+        'maps, but none of your own ("module:function") and none from files',
     )
     models: tuple[str, ...] | None = Field(
         None,
-        description="the models, losses and files of weights that the site allows; if not set, "
-        'all that fedldp includes, but none of your own ("module:name") or from a file',
+        description="the models, losses and weight files that the site allows; by default all "
+        'built-in models and losses, but none of your own ("module:name") and none '
+        "from files",
     )
     allow_in_clear: bool = Field(
-        False, description="whether values may leave unprotected; such values have no finite cost"
+        False,
+        description="whether values may leave the site unprotected; unprotected values "
+        "have no finite cost",
     )
     answer_after_seconds: float = Field(
         0.0,
         ge=0,
         le=1e6,
-        description="the least time from a request to its answer, in seconds, so that the "
-        "timing reveals less; 0 answers at once",
+        description="the minimum time from a request to its answer, in seconds, which makes the "
+        "timing reveal less; with 0, the site answers at once",
     )
     budget: BudgetTable | None = Field(
-        None, description="the limit of the site's ledger for the site's whole data"
+        None, description="the ledger's limit for all of the site's data"
     )
     person_budget: PersonBudgetTable | None = Field(
-        None, description="the limit of the site's ledger for each person or each record"
+        None, description="the ledger's limit for each person or each record"
     )
     own: OwnBudget | None = Field(
         None,
-        description="the site's own budget of a run; the site answers with no other epsilon",
+        description="the site's own budget for a run; the site answers with this epsilon only",
     )
     largest: SpendLimits = SpendLimits()
     flower: FlowerTable | None = Field(
@@ -250,7 +254,7 @@ class SitePolicy(FrozenConfig):
         return agreement.with_own(self.own.epsilon)
 
     def in_clear(self, agreement: Agreement) -> list[str]:
-        """Return what an agreement sends unprotected about those whom this policy protects.
+        """Return what an agreement sends unprotected about the people or site that this protects.
 
         A policy with only a [person_budget] protects people, so it ignores what a release reveals
         about the site as a whole.
@@ -310,8 +314,7 @@ class SitePolicy(FrozenConfig):
                 name = "budget" if budget.unit == "client" else "person_budget"
                 raise PrivacyError(
                     f"{name}.kind = {budget.kind}: what {system} sends has no proven finite cost "
-                    "of this kind, so no limit covers it; a site whose ledger is of kind zcdp "
-                    "may take part"
+                    "of this kind, so no limit covers it; a site with a zcdp ledger may take part"
                 )
             for name, cost, most in (
                 ("release", release, self.largest.release),
@@ -335,7 +338,7 @@ class SitePolicy(FrozenConfig):
                 raise PrivacyError(
                     "own is not set: the agreement lets each site choose its epsilon, up to "
                     f"{agreement.config.model_dump()['epsilon']:g}; add a table [own] with the "
-                    "site's epsilon, which nobody else is told"
+                    "site's epsilon, which stays at the site"
                 )
             if agreement.budgets:
                 raise PrivacyError(
@@ -357,11 +360,11 @@ class SitePolicy(FrozenConfig):
             self.own.check(config, epsilon)
         except ConfigError as error:
             raise PrivacyError(
-                f"{error}; this site's policy, own.epsilon, allows no other"
+                f"{error}; own.epsilon in this site's policy allows no other value"
             ) from error
 
     def _check_link(self, agreement: Agreement) -> None:
-        """Refuse an agreement whose requests cannot arrive or may come from another server."""
+        """Refuse an agreement whose requests cannot arrive here or may come from another server."""
         if agreement.link == "flower":
             if self.socket is None:
                 raise PrivacyError(
@@ -377,8 +380,8 @@ class SitePolicy(FrozenConfig):
         if agreement.server_ca and not set(fingerprints(self.server.ca)) <= {*agreement.server_ca}:
             raise PrivacyError(
                 f"server.ca = {self.server.ca}: it contains an authority that the agreement does "
-                "not name, which could sign the certificate of another server; ask for the right "
-                "file"
+                "not name, and that authority could sign another server's certificate; ask for "
+                "the file with the agreed authorities"
             )
 
     def _protects_people(self, agreement: Agreement) -> str:
@@ -400,8 +403,8 @@ def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[floa
 
     Args:
         agreement: the run's agreement.
-        budget: gives the unit; its limit does not matter.
-        place: the site's place in the roster.
+        budget: sets the unit of the costs; its limit is ignored.
+        place: the site's index in the roster.
     """
     events = agreement.events_of(place)
     first = total_of(budget.price(event) for event in events)
@@ -502,9 +505,9 @@ def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
 
 
 def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
-    """Refuse the site's own budget if it is not what the operator saw on accepting the run.
+    """Refuse the site's own budget if it differs from the one that the operator accepted.
 
-    Nobody else knows that budget, so no signature or agreement would reveal a change.
+    Only the site knows that budget, so no signature or agreement would reveal a change.
 
     Raises:
         PrivacyError: the budget differs, or there is no record of the accepted one.
@@ -515,10 +518,10 @@ def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
     except (OSError, ValidationError):
         accepted = None
     if accepted != policy.own:
-        before = "" if accepted is None else f", and it was accepted with {accepted}"
+        before = "" if accepted is None else f", but the agreement was accepted with {accepted}"
         raise PrivacyError(
-            f"own: {policy.own} in this site's policy{before}; to answer its rounds with this "
-            "budget from now on, accept the agreement again"
+            f"own: this site's policy has {policy.own}{before}; to answer its rounds with the "
+            "policy's budget from now on, accept the agreement again"
         )
 
 
@@ -545,7 +548,7 @@ def is_retired(policy: SitePolicy, digest: bytes) -> bool:
 
 
 def _own_as_accepted(policy: SitePolicy, digest: bytes) -> Path:
-    """Return the path of the site's own budget as it was when an agreement was accepted."""
+    """Return the file of the site's own budget as it was when an agreement was accepted."""
     return policy.accepted / f"{digest.hex()}.own"
 
 

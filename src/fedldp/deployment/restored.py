@@ -103,7 +103,7 @@ def charge_lost(
 
 
 def moved_to(policy: SitePolicy, last: str) -> None:
-    """Mark a ledger in a new place, if it is complete and only its mark is a copy.
+    """Mark a ledger in a new location, if it is complete and only its mark is a copy.
 
     Args:
         policy: the policy of the site.
@@ -139,7 +139,7 @@ class _Placed:
 
     Attributes:
         agreement: the agreement of the run.
-        place: the number of a site in the roster that releases at least as much as this site.
+        place: the roster index of a site that releases at least as much as this site.
         rounds: the largest number of rounds that the site can have taken part in.
     """
 
@@ -149,7 +149,7 @@ class _Placed:
 
     @classmethod
     def of(cls, policy: SitePolicy, agreement: Agreement) -> _Placed:
-        """Return the most for a site, found by its present key or an earlier one.
+        """Return the most that a site, found by its present or an earlier key, may have released.
 
         If the site's key is not in the roster and was not recorded here, the site may be any site
         of the roster, so it is charged as much as each of them.
@@ -208,7 +208,7 @@ def _check_all_named(
         short = max(short, mark.seen.number - max(0, lost) - len(entries) - charged)
     if short > 0:
         raise ConfigError(
-            f"--since: a mark or receipt proves {short} release{'s' * (short > 1)} more than the "
+            f"--since: a mark or receipt proves {short} more release{'s' * (short > 1)} than the "
             "ledger and the known agreements explain; name the file of every agreement that was "
             "accepted since the copy was made; if none is missing and the budget was renewed "
             "since, let its owner renew it in this copy first (fedldp ledger renew), or give "

@@ -1,4 +1,4 @@
-"""A site's file of examples, as stored on disk and as an agreement requires them."""
+"""A site's data file, as stored on disk and as examples in the form that an agreement requires."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedldp.data.tables import Table
 
 @dataclass(frozen=True, eq=False)
 class SiteData:
-    """Examples, or a table whose agreed columns make examples.
+    """Examples, or a table from whose agreed columns examples are made.
 
     Attributes:
         found: the content of the file.
@@ -40,7 +40,7 @@ class SiteData:
     def __str__(self) -> str:
         if isinstance(self.found, Examples):
             people = self.found.people
-            whose = "" if people is None else f" of {count_of(people)} persons"
+            whose = "" if people is None else f" of {count_of(people)} people"
             return f"{len(self)} examples{whose} of shape {self.found.features.shape[1:]}"
         return f"{len(self)} rows of {len(self.found.names)} columns"
 
@@ -50,11 +50,11 @@ class SiteData:
         """Return the examples; a table is encoded by the agreed ranges, categories and classes.
 
         Args:
-            agreed: the agreement's columns; each site names its own columns of labels and people.
-            features: the agreed names of a table's features, in order; None if none are agreed: the
-                order is then the file's, which must be the same at all sites.
-            leave_out: whether to leave out examples that do not fit, because whether a site takes
-                part must not reveal its examples; otherwise such examples are refused.
+            agreed: the agreement's columns; each site names its own label and person columns.
+            features: the agreed names of a table's features, in order. None: no names are agreed,
+                and the features keep the order of the file, which must be the same at all sites.
+            leave_out: whether to leave out examples that do not fit, so that a refusal cannot
+                reveal them; if false, such examples are refused.
 
         Raises:
             DataError, ConfigError: the table does not contain what was agreed.
@@ -65,13 +65,13 @@ class SiteData:
         return encode_examples(self.found, columns, leave_out=leave_out, names=features)
 
     def people_are_said(self, agreed: Columns) -> bool:
-        """Return whether the file says which person each row belongs to."""
+        """Return whether the file says to which person each row belongs."""
         if isinstance(self.found, Examples):
             return self.found.people is not None
         return self._columns(agreed).person is not None
 
     def check_people(self, agreed: Columns) -> None:
-        """Refuse invalid entries in the person column; only the site's operator is told.
+        """Refuse invalid entries in the person column; only the site's operator sees the refusal.
 
         A round leaves such rows out instead: a refusal would reveal them to others.
 

@@ -1,4 +1,4 @@
-"""The privacy statement of a deployed run: what was agreed, and what was in fact released."""
+"""The privacy statement of a deployed run: what was agreed, and what was actually released."""
 
 from __future__ import annotations
 
