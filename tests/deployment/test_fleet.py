@@ -36,7 +36,7 @@ def test_a_fleet_answers_once_and_equals_its_simulation() -> None:
 def test_a_server_may_have_as_many_connections_as_sites() -> None:
     """Many systems allow a process 1,024 files, and a fleet needs more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with pytest.raises(ConfigError, match=r"sites: this many may need .* open files"):
+    with pytest.raises(ConfigError, match=r"sites: the server may need .* open files"):
         _allow_files(hard + 1)
     code = (
         "import resource as r; from fedldp.deployment.running import _allow_files as allow;"

@@ -98,5 +98,5 @@ def test_a_write_to_nobody_says_so(pair: tuple[socket.socket, socket.socket]) ->
 
 def test_a_write_that_is_not_taken_ends(pair: tuple[socket.socket, socket.socket]) -> None:
     here, _there = pair
-    with pytest.raises(ConnectionLost, match=r"did not take a frame in 0\.1 s"):
+    with pytest.raises(ConnectionLost, match=r"did not accept a frame within 0\.1 s"):
         write_frame(here, b"x" * 10_000_000, timeout=0.1)

@@ -281,7 +281,7 @@ def test_the_server_shows_in_a_new_run_what_it_saw_in_earlier_ones(
         later.serve()
     assert "site site-0 refuses: its ledger cannot be used, or is an older copy" in caplog.text
     assert env.ledger(0).releases() == []
-    assert "own receipt of release 2, which it lacks" in amiss(env)[0]
+    assert "own receipt of release 2, which the ledger lacks" in amiss(env)[0]
     # Also for a server without a receipt, and after a restart: until its operator declares it.
     refuses(next_run(env, "e"))
     charge_lost(env.policies[0], [])

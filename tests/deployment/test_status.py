@@ -275,7 +275,7 @@ def test_a_server_that_waits_for_a_site_fills_no_log(
             agent.answer(pack(Challenge(bytes([number]) * 32, bytes(32))))
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 3
-    assert lines[1].startswith("a server asks for agreement 0101010101010101, which is not")
+    assert lines[1].startswith("refused a request for agreement 0101010101010101, which is not")
 
 
 def test_what_was_not_accepted_cannot_be_retired(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def find(folder: Path, ports: Mapping[str, int]) -> list[FlowerProcess]:
 
 
 def is_waiting(log: bytes) -> bool:
-    """Return whether, by its log, a SuperNode still owes a reply to the last message it took."""
+    """Return whether a SuperNode's log shows that it still owes a reply to its last message."""
     return log.rfind(_TAKEN) > max(log.rfind(said) for said in _SETTLED)
 
 

@@ -59,7 +59,7 @@ def write_frame(sock: socket.socket, body: bytes, timeout: float | None = None) 
         timeout: seconds for the whole frame; None waits forever.
 
     Raises:
-        ConnectionLost: the other side hung up or did not take the frame in time; a part of it may
+        ConnectionLost: the other side hung up or did not accept the frame in time; a part of it may
             have been sent, so the connection is no longer usable.
     """
     kept = sock.gettimeout()
@@ -67,7 +67,9 @@ def write_frame(sock: socket.socket, body: bytes, timeout: float | None = None) 
         sock.settimeout(timeout)
         sock.sendall(LENGTH.pack(len(body)) + body)
     except TimeoutError as error:
-        raise ConnectionLost(f"the other side did not take a frame in {timeout:g} s") from error
+        raise ConnectionLost(
+            f"the other side did not accept a frame within {timeout:g} s"
+        ) from error
     except OSError as error:
         raise ConnectionLost(f"the other side hung up ({error.strerror})") from error
     finally:
@@ -79,7 +81,7 @@ def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
     while len(parts) < size:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            raise ConnectionLost(f"silent for too long: {len(parts)} of {size} bytes came")
+            raise ConnectionLost(f"silent for too long: only {len(parts)} of {size} bytes arrived")
         try:
             sock.settimeout(left)
             part = sock.recv(min(size - len(parts), AT_ONCE))
@@ -88,6 +90,8 @@ def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
         except OSError as error:
             raise ConnectionLost(f"the other side hung up ({error.strerror})") from error
         if not part:
-            raise ConnectionLost(f"the other side hung up: {len(parts)} of {size} bytes came")
+            raise ConnectionLost(
+                f"the other side hung up: only {len(parts)} of {size} bytes arrived"
+            )
         parts += part
     return bytes(parts)

@@ -87,7 +87,7 @@ def agreed_initial(agreement: Agreement, path: Path) -> Vector:
     """Return the weights in a file, if they are the agreed weights.
 
     Raises:
-        ConfigError: they are other weights, or ``read_initial`` raises it.
+        ConfigError: these are not the agreed weights; see also ``read_initial``.
     """
     weights = read_initial(path, agreement.layout)
     if digest_of_weights(weights).hex() != agreement.initial:

@@ -171,7 +171,7 @@ class EarlierKeys:
 
 
 def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
-    """Give a site a new key; its ledger goes on.
+    """Give a site a new key; its ledger continues.
 
     If this is interrupted at any point, calling it again completes the change to the same new key.
 
@@ -255,7 +255,7 @@ def take_over(folder: Path, changed: ChangedKey) -> None:
 
 
 def next_key_of(folder: Path, key: str) -> str | None:
-    """Return the key that replaced a site's ``key``, as the server was told; None if none did.
+    """Return the key that replaced a site's ``key``, if the server knows of one.
 
     Args:
         folder: the folder of the server's runs.
@@ -289,6 +289,6 @@ def check_current(folder: Path, roster: Mapping[str, str]) -> None:
     for name, key in roster.items():
         if next_key_of(folder, key) is not None:
             raise ConfigError(
-                f"site {name}: it changed the key {key[:16]}, which is no longer valid; let it "
-                "join with its present key"
+                f"site {name}: it changed the key {key[:16]}, which is no longer valid; let the "
+                "site join with its present key"
             )

@@ -36,7 +36,7 @@ class Listening:
         path: the socket's path.
         group: a group that may connect, as well as the owner.
         answer: returns the answer to a message.
-        largest: returns how many bytes a message may have at present.
+        largest: returns the current limit on a message's length, in bytes.
 
     Raises:
         ConfigError: nothing can listen there, or the group is unknown.

@@ -72,7 +72,7 @@ class Hello:
     """A site says who it is.
 
     Attributes:
-        index: its place in the roster.
+        index: the site's index in the roster.
         signature: see ``to_sign``.
         receipt: the receipt of the last release of this run that has left the site.
     """
@@ -88,7 +88,7 @@ class Answered:
 
     Attributes:
         receipt: the receipt of the last release of this run, or the receipt that the server showed,
-            if its release is later.
+            if that receipt's release is later.
         answer: the answer as ``wire`` packs it.
     """
 
@@ -105,9 +105,9 @@ _ASK = struct.Struct(f"<{DIGEST_BYTES}s{RECEIPT_BYTES}s")
 _HELLO = struct.Struct(f"<I{SIGNATURE_BYTES}s{RECEIPT_BYTES}s")
 _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
 _START = len(_MAGIC) + 1
-"""Where a message's content begins, in bytes."""
+"""The offset of a message's content, in bytes."""
 ENVELOPE = _START + _ASK.size
-"""How many bytes surround a request; an answer has fewer around it."""
+"""How many bytes are added to a request; fewer are added to an answer."""
 
 
 def to_sign(digest: bytes, challenge: bytes, index: int) -> bytes:

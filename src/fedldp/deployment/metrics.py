@@ -75,7 +75,7 @@ def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Ite
         metrics: returns the current metrics.
 
     Raises:
-        ConfigError: the address has another form, or nothing can listen there.
+        ConfigError: the address is malformed, or nothing can listen there.
     """
     if address is None:
         yield None
@@ -89,7 +89,7 @@ def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Ite
             "choose another port"
         ) from error
     if not _is_local(host):
-        log.warning("metrics: everyone who can reach %s can read them", address)
+        log.warning("metrics: everyone who can reach %s can read the metrics", address)
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:

@@ -343,7 +343,9 @@ class Running:
                 if process.poll() not in (None, 0):
                     raise RunError(f"{name} failed; {self._log(name)}")
             if time.monotonic() > until:
-                raise RunError(f"waited {seconds:g} s in vain for {what}; {self._log('server')}")
+                raise RunError(
+                    f"after {seconds:g} s, gave up waiting for {what}; {self._log('server')}"
+                )
             self._mend_flower(time.monotonic())
             time.sleep(0.1)
 

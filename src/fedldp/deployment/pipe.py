@@ -102,7 +102,7 @@ class FlowerPipe:
             return self._changed.wait_for(lambda: self.connected, timeout)
 
     def nodes(self, timeout: float) -> list[int]:
-        """Return the ids of the nodes that are online by Flower's count, in ascending order.
+        """Return the ids of the nodes that Flower counts as online, in ascending order.
 
         Raises:
             ConnectionLost: no ServerApp is connected, or it did not answer within ``timeout``
@@ -137,7 +137,7 @@ class FlowerPipe:
         if len(body) > self.limit or not 0 < ttl < 1 << 32:
             raise WireError(
                 f"a body of {len(body)} bytes and ttl = {ttl} cannot be sent: give at most "
-                f"{self.limit} bytes and 1 to 2^32 - 1 seconds"
+                f"{self.limit} bytes and a ttl from 1 to 2^32 - 1 seconds"
             )
         with self._changed:
             self._last_tag += 1
@@ -150,12 +150,12 @@ class FlowerPipe:
         return tag
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
-        """Return what came since the last call; wait at most ``timeout`` seconds for the first.
+        """Return what arrived since the last call; wait at most ``timeout`` seconds for the first.
 
         Returns:
             Pairs of a tag and the answer. The answer is None if none will come: the node, its
-            ClientApp or the ServerApp is gone, or the time to live is over. It is empty if the pipe
-            at the site found no agent.
+            ClientApp or the ServerApp is gone, or the time to live has expired. The answer is empty
+            if the pipe at the site found no agent.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._taken, timeout)

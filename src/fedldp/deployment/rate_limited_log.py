@@ -11,7 +11,7 @@ _MOST = 1000
 
 
 class RateLimitedLog:
-    """Logs a line once, and again after a minute, with how often it occurred in between.
+    """Logs a line once, and again after a minute, with the number of occurrences in between.
 
     Args:
         log: the logger to write to.

@@ -116,7 +116,7 @@ class KeptReceipts:
         try:
             receipt = bytes.fromhex(json.loads(path.read_text())["receipt"])
             if len(receipt) != RECEIPT_BYTES:
-                raise ValueError("a receipt of another length")
+                raise ValueError("a receipt of the wrong length")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"{path} is damaged: restore it from a copy, or remove it; without it, site "

@@ -145,7 +145,7 @@ class OverHttps:
 
 
 def _allow_files(needed: int) -> None:
-    """Raise this process's limit of open files, which includes connections.
+    """Raise this process's limit on open files, to which connections count.
 
     Raises:
         ConfigError: the user of this process may not raise the limit this far.
@@ -155,8 +155,9 @@ def _allow_files(needed: int) -> None:
         return
     if most != resource.RLIM_INFINITY and most < needed:
         raise ConfigError(
-            f"sites: this many may need {needed} open files, but this process may have only "
-            f"{most}; raise the limit (LimitNOFILE={needed} in its unit, or ulimit -n {needed})"
+            f"sites: the server may need {needed} open files for this many sites, but this "
+            f"process may open only {most}; raise the limit (LimitNOFILE={needed} in its unit, or "
+            f"ulimit -n {needed})"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
 
@@ -198,7 +199,7 @@ def run_server(
 def _log_round(record: Round, rounds: int) -> None:
     tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.4f}"
     logging.getLogger("fedldp.server").info(
-        "round %d of %d: %d sites%s, %.1f s after %.1f s of waiting for enough of them",
+        "round %d of %d: %d sites%s, %.1f s after %.1f s of waiting for enough sites",
         *(record.round, rounds, record.clients, tested, record.seconds, record.waited),
     )
 

@@ -3,10 +3,10 @@
 The folder is a run folder like a simulation's (see ``reporting.record``), and also contains
 
 agreement          the agreement
-secret             the server's: it draws the first weights and who takes part
+secret             the server's, from which it draws the first weights and the participants
 journal/           the requests of the current round (see ``journal``)
 sums.json          how many clients were in the (smallest) sum of each round
-status.json        what the server knows of its sites (see ``watch``)
+status.json        what the server knows about its sites (see ``watch``)
 
 Beside the run folders is ``receipts``: the last receipt of each site in any run (see ``receipts``).
 
@@ -200,7 +200,7 @@ class Server:
 
         Raises:
             EndedForGood: sites refuse and would refuse again, all ``tries`` failed, or the weights
-                are useless. Complete rounds are kept.
+                are unusable. Complete rounds are kept.
             RunError: something else ended the run.
         """
         config = self.agreement.config
@@ -288,11 +288,11 @@ class Server:
         if self.agreement.initial is None:
             return drawn
         if initial is None:
-            raise ConfigError("initial is not set: give the agreed weights")
+            raise ConfigError("initial is not set: give the file of the agreed weights")
         return replace(drawn, weights=agreed_initial(self.agreement, initial))
 
     def _begin(self, round: int) -> Sequence[int]:
-        """Return who takes part in a round, after the statement covers what it may release."""
+        """Return a round's participants, once the statement covers what the round may release."""
         self.folder.write_json("privacy.json", self._of_round_under_way())
         return self._asked(round)
 
@@ -306,7 +306,7 @@ class Server:
             log.warning("round %d: left out: %s", outcome.round, ", ".join(parts))
 
     def _reported(self, sites: Sites) -> Sequence[int]:
-        """Return who sent a report in the round; store how many are in its sum."""
+        """Return who sent a report in the round; store how many reports are in its sum."""
         if self.agreement.channel == "named":
             return sites.released(0)
         document = {str(each): count for each, count in sorted(self._in_sum.items())}
@@ -431,7 +431,7 @@ class _Test:
         if test.features.shape[1:] != problem.input_shape:
             raise ConfigError(
                 f"test: an example has the shape {test.features.shape[1:]}, but the agreement "
-                f"says {problem.input_shape}; give other examples"
+                f"says {problem.input_shape}; give examples of that shape"
             )
         if config.standardise:
             test = standardised(test, config.dataset)

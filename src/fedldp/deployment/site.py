@@ -67,7 +67,7 @@ from fedldp.training.tensors import one_thread
 log = logging.getLogger("fedldp.site")
 
 _MOST_UNKNOWN = 2
-"""How many agreements that are not accepted the log names individually."""
+"""The log names at most this many agreements that are not accepted."""
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
 _BYTES_OF_SITE = 256
@@ -144,8 +144,9 @@ class Agent:
 
         Args:
             body: the message.
-            link: the link that it came over. Agreements for another link count as unknown, because
-                each link authenticates the server in its own way. None: there is no link.
+            link: the link over which the message came. Agreements for another link count as
+                unknown, because each link authenticates the server in its own way. None: there is
+                no link.
         """
         self.watch.reached()
         try:
@@ -183,12 +184,11 @@ class Agent:
         if len(self._unknown) < _MOST_UNKNOWN:
             self._unknown.add(digest)
             log.warning(
-                "a server asks for agreement %s, which is not accepted here: refused; the server "
-                "waits",
+                "refused a request for agreement %s, which is not accepted here; the server waits",
                 digest.hex()[:16],
             )
             return
-        self._rate_limited("a request of an agreement that is not accepted here was refused")
+        self._rate_limited("a request for an agreement that is not accepted here was refused")
 
     def _run(self, digest: bytes) -> _Run | None:
         """Return the run of an accepted agreement, which is looked up only once."""
@@ -303,7 +303,7 @@ class Agent:
         entry = entries[-1]
         nothing = sent_of_nothing(entry.event)
         if nothing is not None:
-            log.info("%s: sent %s, which tell nothing", place, nothing)
+            log.info("%s: sent %s, which reveal nothing", place, nothing)
             return
         left = self._ledger.all_remaining(entries)
         words = [
@@ -331,8 +331,8 @@ class Agent:
             time.sleep(left)
         elif fixed:
             self._rate_limited(
-                f"answer_after_seconds = {fixed:g}: an answer took longer, so its timing "
-                "revealed this; raise the setting"
+                f"answer_after_seconds = {fixed:g}: an answer took longer than that, which its "
+                "timing revealed; raise the setting"
             )
 
     # Receipts
@@ -355,7 +355,7 @@ class Agent:
                 )
         elif not seen.known_in(entries) and seen.restores >= self._kept.restores:
             # A declared restore charges all releases before it, but this release came after the
-            # last one.
+            # last restore.
             self._kept.refuse_for(seen)
 
     def _is_earlier_receipt(self, run: _Run, receipt: bytes, entries: list[Release]) -> bool:
@@ -395,11 +395,11 @@ class OpenedRun:
     """What a site needs to take part in a run.
 
     Attributes:
-        index: the site's place in the roster.
+        index: the site's index in the roster.
         role: the role that computes its answers.
         examples: the examples in the form that the agreement requires.
         store: what the site stores for the run.
-        noted: whether the examples are those that the run began with.
+        noted: whether the examples are the recorded ones that the run began with.
     """
 
     index: int
@@ -471,6 +471,6 @@ def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
 
 
 def largest_message(agreement: Agreement) -> int:
-    """Return the largest message in bytes: weights, ranges, masks, keys and encrypted shares."""
+    """Return the largest message's size in bytes: weights, ranges, masks, keys, sealed shares."""
     sites, weights = len(agreement.sites), agreement.layout.size
     return _LEAST_BYTES + _BYTES_OF_WEIGHT * weights + _BYTES_OF_SITE * sites

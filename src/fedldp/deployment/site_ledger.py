@@ -103,9 +103,9 @@ def last_of(entries: list[Release]) -> tuple[int, str]:
 class SiteLedger:
     """A site's ledger, which is begun only once, with its mark and its witness.
 
-    Guarantee: the mark and the witness know every release that has left. If ``check`` passes, the
-        ledger has all releases that these two know, so nothing is undercharged unless a back-up set
-        the two back.
+    Guarantee: the mark and the witness record every release that has left. If ``check`` passes, the
+        ledger has all recorded releases, so nothing is undercharged unless a back-up set both the
+        mark and the witness back.
 
     It cannot detect that a snapshot of the file system set back ledger, state, key and mark
     together, if there is no witness or the witness was set back too.
@@ -146,8 +146,8 @@ class SiteLedger:
             entries = self.ledger.releases()
             if entries:
                 log.warning(
-                    "ledger %s: an earlier fedldp began it; marked now, at release %d, hash %s: "
-                    "an older copy of it is noticed from now on",
+                    "ledger %s: it was begun by an earlier fedldp and is marked now, at release "
+                    "%d, hash %s; from now on, an older copy is noticed",
                     self._policy.ledger,
                     len(entries),
                     entries[-1].hash,
@@ -185,7 +185,7 @@ class SiteLedger:
             raise self._older(f"it lacks release {mark.number}, which it had{on}")
         if witnessed is not None and not has_release(entries, *witnessed):
             raise self._older(
-                f"it lacks release {witnessed[0]}, which the witness {policy.witness} knows"
+                f"it lacks release {witnessed[0]}, which the witness {policy.witness} records"
             )
         if mark.seen is not None and not mark.seen.known_in(entries):
             raise self._lacks(mark.seen)
@@ -224,7 +224,7 @@ class SiteLedger:
     def refuse_for(self, seen: Seen) -> NoReturn:
         """Refuse because of a release that a receipt proves and the ledger lacks.
 
-        The release is noted, so that everything is refused until a restore is declared or the
+        The release is recorded, so that everything is refused until a restore is declared or the
         newest ledger is put back.
 
         Raises:
@@ -274,7 +274,8 @@ class SiteLedger:
 
     def _lacks(self, seen: Seen) -> LedgerUnusable:
         return self._older(
-            f"a server showed this site's own receipt of release {seen.number}, which it lacks"
+            f"a server showed this site's own receipt of release {seen.number}, which the ledger "
+            "lacks"
         )
 
     def _older(self, why: str) -> LedgerUnusable:
@@ -391,7 +392,7 @@ def _hash(found: Any) -> str:
 
 
 def _machine() -> str | None:
-    """Return a hash that identifies this machine, as systemd asks not to reveal the machine's id.
+    """Return a hash that identifies this machine; systemd asks programs not to reveal its id.
 
     The hash does not cover the device number of the file, which may change when a machine starts.
     """
@@ -479,7 +480,8 @@ class Witness:
                 torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
                 # End an incomplete line first: it is never read, because only the last line is.
                 line = (b"\n" if torn else b"") + f"{date} {number} {hash}\n".encode()
-                if os.write(handle, line) < len(line):  # a full disk may cut it without an error
+                # A full disk may truncate the line without an error.
+                if os.write(handle, line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(handle)
             finally:

@@ -115,7 +115,7 @@ class QuorumMissed(RunError):
     """Too few sites took part in a round; another try may succeed.
 
     Attributes:
-        what: what was missed, without a remedy.
+        what: the message without its remedy.
     """
 
     def __init__(self, what: str) -> None:
@@ -141,7 +141,7 @@ class Pipe(Protocol):
         ...
 
     def present(self) -> Sequence[Presence] | None:
-        """Return what is known of each site, by its node's number, or None if nothing is known."""
+        """Return what is known about each site, by its node's number; None if nothing is known."""
         ...
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
@@ -183,7 +183,7 @@ class Sites:
         journal: the journal of the server.
         receipts: the last receipt of each site, which this class keeps up to date.
         check: raises WireError for a report that no site would send.
-        watch: is told about events.
+        watch: records what happens.
         patient: whether the deadline starts only once the quorum is present, in the first round and
             after a round that missed the quorum; otherwise it starts at once.
     """
@@ -506,7 +506,7 @@ class Sites:
         return None
 
     def _came_late(self, client: int, body: bytes | None) -> None:
-        """Store the receipt of an answer that is no longer used."""
+        """Store the receipt of an answer that came too late to be used."""
         try:
             message = read_by_server(body) if body else None
         except WireError:
@@ -594,7 +594,7 @@ def _and_more(sites: int) -> str:
 
 
 def _kept(request: RoundRequest) -> bytes:
-    """Return a request that differs by site as a journal stores it: with a digest of the rest."""
+    """Return a request for the journal: the shared part, and a digest of the sites' own parts."""
     own = hashlib.sha256()
     for client in sorted(request.own):
         parts = request.own[client]

@@ -25,7 +25,7 @@ def listen(path: Path, group: str | None = None) -> socket.socket:
     Args:
         path: at most 107 bytes.
         group: a group whose members may connect too, such as the SuperNode's: the file then has
-            mode 0660 and this group, and the folder may let the group in (0710) but not write.
+            mode 0660 and this group, and the folder may let the group enter (0710) but not write.
 
     Raises:
         ConfigError: the path is too long, others could write there, the path is in use, the group
@@ -76,8 +76,8 @@ def _check_folders(folder: Path, group_id: int | None) -> None:
     lets_in = group_id is not None and found.st_gid == group_id and not others & ~0o050
     if others and not lets_in:
         raise ConfigError(
-            f"the socket's folder {folder} is open to others "
-            f"(mode {stat.S_IMODE(found.st_mode):04o}): chmod "
+            f"the socket's folder {folder} is open to others (mode "
+            f"{stat.S_IMODE(found.st_mode):04o}): run chmod "
             + ("0700 it" if group_id is None else "0710 it, and chgrp it to the socket's group")
         )
     for above in folder.resolve().parents:

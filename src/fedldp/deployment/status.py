@@ -103,7 +103,7 @@ _AMISS = {
 
 
 def status_of_site(policy: SitePolicy) -> dict[str, Any]:
-    """Return a site's state like a server's, with what its ledger shows only to the site."""
+    """Return a site's state in the form of a server's, with what only the site may see."""
     runs, known = is_held(policy.state / "lock"), read_status(policy.state)
     warnings = [] if runs else ["the agent is not running"]
     budgets: list[dict[str, Any]] | None = None
@@ -189,7 +189,7 @@ def check_can_pay(
 
 
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
-    """Return limit, spent and left of each budget of a ledger; None means infinity.
+    """Return the limit, the spent part and the rest of each of a ledger's budgets; None: infinite.
 
     ``left`` counts since the owner's last renewal, ``spent`` since the beginning.
     """

@@ -31,7 +31,7 @@ WorkingDirectory={folder}
 ExecStart={command}
 Restart={restart}
 RestartSec={pause}
-# Statuses that need a person: a restart would end the same way.
+# Exit statuses that need a person: a restart would fail in the same way.
 RestartPreventExitStatus={ended_for_good}
 TimeoutStopSec=60
 UMask=0077
@@ -77,14 +77,14 @@ _IN_MEMORY = ("tmpfs", "ramfs")
 
 
 def unit_of_site(policy: Path) -> tuple[str, str]:
-    """Return the name and the text of the unit of a site's agent.
+    """Return the name and the content of the unit file for a site's agent.
 
     Args:
         policy: the path of the site's policy.
 
     Raises:
         FedldpError: the policy is invalid or has no server, root owns its folder, the folder's
-            owner may not read the data, or a reboot would empty a place that the site needs.
+            owner may not read the data, or a reboot would empty a folder that the site needs.
     """
     terms, place = read_policy(policy), policy.absolute()
     if terms.server is None:
@@ -119,7 +119,7 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
 
 
 def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
-    """Return the name and the text of the unit of a run's server, which ends with the run.
+    """Return the name and the content of the unit file for a run's server, which ends with the run.
 
     Args:
         agreement: the path of the run's agreement; the run folder will be beside it, with the same
@@ -153,7 +153,7 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
 
 
 def _check_lasts(places: set[Path]) -> None:
-    """Refuse places that a reboot empties, as a site that loses its ledger could spend twice."""
+    """Refuse paths that a reboot empties: a site that loses its ledger could spend twice."""
     for place in sorted(places):
         if (why := _passing(place.resolve())) is not None:
             raise ConfigError(
@@ -163,7 +163,7 @@ def _check_lasts(places: set[Path]) -> None:
 
 
 def _passing(place: Path) -> str | None:
-    """Return why a place does not outlast a reboot or a unit; None if it does."""
+    """Return why a unit's files would not survive at a path; None if they would."""
     for folder in (Path("/tmp"), Path("/var/tmp")):
         if place.is_relative_to(folder.resolve()):
             return (
@@ -226,11 +226,11 @@ def _path(path: Path) -> str:
     text = str(path)
     if not text.isprintable() or any(each in text for each in " \\\"'%:"):
         raise ConfigError(
-            f"path {text!r}: it has characters that mean something in a unit; rename it"
+            f"path {text!r}: it has characters with a special meaning in a unit; rename it"
         )
     return text
 
 
 def _plain(name: str) -> str:
-    """Return a name without the characters that mean something in a unit."""
+    """Return a name without the characters that have a special meaning in a unit."""
     return "".join(each if each.isalnum() or each in "-_." else "-" for each in name)

@@ -51,7 +51,7 @@ _LARGEST_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Presence:
-    """What a link knows of a site.
+    """What a link knows about a site.
 
     Attributes:
         there: whether the site is connected.
@@ -81,7 +81,7 @@ class Watch:
     """Collects what a server knows; thread-safe.
 
     Args:
-        folder: the run's folder: the file is written there, after an earlier one is read.
+        folder: the run's folder: an earlier status file there is read, then replaced.
         sites: the sites' names, in the order of the roster.
         rounds: the number of rounds of the run.
     """

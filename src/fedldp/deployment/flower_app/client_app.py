@@ -21,7 +21,7 @@ from flwr.clientapp import ClientApp
 
 RECORD, BODY = "fedldp", "body"
 LIMIT = 1 << 30  # bytes of the longest answer
-PATIENCE = 5.0  # seconds in which an agent that restarts may come back
+PATIENCE = 5.0  # seconds to wait for an agent that is restarting
 TIMEOUT = 3600.0  # seconds for an answer
 
 app = ClientApp()
@@ -50,7 +50,7 @@ def ask(path: str, body: bytes, timeout: float) -> bytes:
             raise
         except TimeoutError:  # the agent is running but too slow: asking again would not help
             return b""
-        except OSError:  # the agent is not running, or ended meanwhile
+        except OSError:  # the agent is not running, or has exited in the meantime
             now = time.monotonic()
             if missing_since is None or now - began > PATIENCE:
                 missing_since = now

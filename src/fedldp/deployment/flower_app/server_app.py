@@ -29,8 +29,8 @@ from flwr.serverapp import Grid, ServerApp
 RECORD, BODY = "fedldp", "body"
 LIMIT = 1 << 30  # bytes of the longest frame
 POLL = 0.25  # seconds between two pulls
-TICK = 0.05  # seconds between two looks at the socket
-PULL_AT_ONCE = 32  # messages per pull, so that many long answers do not all arrive at its end
+TICK = 0.05  # seconds between two checks of the socket
+PULL_AT_ONCE = 32  # messages per pull, because all answers of a pull arrive at its end
 PULL_PATIENCE = 60.0  # seconds after which a pull that still runs does not delay the next one
 UNKNOWN, UNAVAILABLE = 0, 3  # Flower's error codes
 

@@ -5,7 +5,7 @@
     POST /v1/hello     nonce, key, signature, version  ->  a token for the session
     POST /v1/agreement the same       ->  the agreement's file, without a session
     POST /v1/question  (waits)             ->  a round request and its number, or none yet
-    POST /v1/answer/N  the answer          ->  taken
+    POST /v1/answer/N  the answer          ->  accepted
 
 A site recognises the server by its TLS certificate, signed by an authority that the site's policy
 names and the agreement pins. The server recognises a site by the Ed25519 key in the agreement's

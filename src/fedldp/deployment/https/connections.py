@@ -34,8 +34,8 @@ class Connections:
     """The connections of a server; used only in its event loop's thread.
 
     Args:
-        sites: the number of sites. After a restart all connect at once, so the limit of strangers
-            grows by this number.
+        sites: the number of sites. After a restart all sites connect at once, so the limit on
+            strangers grows by this number.
         crowded: is called when a stranger is dropped.
     """
 
@@ -67,8 +67,8 @@ class Connections:
         self._new[connection] = time.monotonic()
         self._numbered[connection.fileno()] = connection
         most = MOST_STRANGERS + self._sites
-        # Finding the closed ones among many connections takes long, so wait until the limit is
-        # exceeded by a quarter.
+        # Finding closed connections among many takes long, so wait until the limit is exceeded by a
+        # quarter.
         if len(self._strangers) <= most + most // 4:
             return
         for each in [one for one in self._strangers if one.fileno() < 0]:

@@ -1,7 +1,7 @@
 """The server's end: lets sites in, sends them round requests, and takes their answers.
 
 It runs in its own thread, beside the round loop, which uses it as a pipe to nodes: a node is a
-site's number in the roster. A round request waits until its site answers it, its time is over, or
+site's number in the roster. A round request waits until its site answers, its deadline passes or
 the server ends, so a site that was cut off or restarted gets it again.
 """
 
@@ -48,9 +48,9 @@ _PART_SECONDS = 60.0
 """How long the next part of a site's answer may take, in seconds."""
 _HEAD = 256
 """How many bytes at the beginning of a round request may differ by site. In a secure sum more bytes
-differ: those that other sites sealed for this one. The weights come last."""
+differ: the boxes that other sites sealed for this site. The weights come last."""
 _TLS_BUFFER = 1 << 14
-"""Bytes of a connection's buffer: one TLS record."""
+"""The size of a connection's buffer in bytes: one TLS record."""
 _HELLO_SECONDS = 10.0
 _GIVE_UP_SECONDS = 0.5
 """Seconds between two checks for expired round requests."""
@@ -76,7 +76,7 @@ class _PendingRequest:
 
 @dataclass
 class _Site:
-    """What is known of one site of the roster."""
+    """What is known about one site of the roster."""
 
     pending: deque[_PendingRequest] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -202,7 +202,7 @@ class HttpsPipe:
         return [index for index, site in enumerate(self.present()) if site.there]
 
     def present(self) -> list[Presence]:
-        """Return what is known of each site, by its number."""
+        """Return what is known about each site, by its number."""
         now = time.monotonic()
         with self._changed:
             return [
@@ -240,13 +240,13 @@ class HttpsPipe:
             return body, b""
         if not (self._rest and body.endswith(self._rest)):
             alike = _alike(self._rest, body)
-            # If less than half is shared, keep this request's own end for the next ones: the round
-            # is another one, or the shared end is not worth a search.
+            # If less than half is shared, keep this request's own end for the next requests: the
+            # round is a new one, or the shared end is not worth a search.
             self._rest = body[-alike:] if 2 * alike >= len(body) else body[_HEAD:]
         return body[: -len(self._rest)], self._rest
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
-        """Return what came since the last call; wait at most ``timeout`` seconds for the first.
+        """Return what arrived since the last call; wait at most ``timeout`` seconds for the first.
 
         Returns:
             Pairs of a tag and the answer, or None if the request expired.
@@ -259,7 +259,7 @@ class HttpsPipe:
             return taken
 
     def end(self) -> None:
-        """End the run; sites need not be told."""
+        """End the run; sites need no message about it."""
 
     def _give_up(self, now: float) -> None:
         if now < self._given_up + _GIVE_UP_SECONDS:
@@ -302,7 +302,7 @@ class HttpsPipe:
             await asyncio.sleep(_LOOK_AT_TLS_SECONDS)
             try:
                 if self._tls.look():
-                    log.info("uses a renewed certificate from now on")
+                    log.info("a renewed certificate is in use from now on")
             except ConfigError as error:
                 self._rate_limited(f"a renewed certificate is not used: {error}")
 
@@ -465,7 +465,7 @@ def listen(address: str) -> socket.socket:
     """Return a TCP socket that listens at HOST:PORT.
 
     Raises:
-        ConfigError: the address has another form, or nothing can listen there.
+        ConfigError: the address is malformed, or nothing can listen there.
     """
     host, _, port = address.rpartition(":")
     try:

@@ -1,7 +1,8 @@
 """The site's end: polls the server for round requests, and returns the agent's answers.
 
 Only the site opens connections, through the environment's proxy if there is one. After a failure it
-tries again, with growing pauses, and never gives up: it finds a server that was off for a weekend.
+tries again, with growing pauses, and never gives up, so it reconnects even to a server that was off
+for a weekend.
 """
 
 from __future__ import annotations
@@ -51,10 +52,9 @@ class HttpsLink:
 
     Args:
         url: the server's address, https://HOST:PORT.
-        ca: a PEM file of the authorities that may vouch for the server's certificate.
-        key: the site's identity.
-        answer: returns the site's answer to a round request.
-        largest: returns how many bytes a round request may have at present.
+        ca: a PEM file with the authorities that may sign the server's certificate. key: the site's
+            identity. answer: returns the site's answer to a round request.
+        largest: returns the current limit on a round request's length, in bytes.
         tell: is called with None each time the server is heard from, or with the reason why it
             cannot be reached.
 
@@ -130,7 +130,7 @@ class HttpsLink:
         for left in reversed(range(_TRIES)):
             try:
                 with client.stream("POST", place, headers=shown, content=answer) as response:
-                    # NOT_FOUND: the round request expired meanwhile, or an earlier try succeeded
+                    # NOT_FOUND: the round request has expired, or an earlier try succeeded
                     if response.status_code == httpx.codes.NO_CONTENT:
                         response.read()  # otherwise its connection is closed
                     if response.status_code in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
@@ -156,7 +156,7 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> b
 
     Args:
         url: the server's URL, https://HOST:PORT.
-        ca: a PEM file of the authorities that may vouch for the server's certificate.
+        ca: a PEM file with the authorities that may sign the server's certificate.
         key: the site's identity.
         limit: the most bytes that the file may have.
 
@@ -168,8 +168,8 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> b
             return _said_who(client, key, "/v1/agreement", limit)
     except (httpx.HTTPError, OSError, WireError) as error:
         raise ConfigError(
-            f"server {url}: {_in_words(error)}; the agreement is there once the server's operator "
-            "has admitted this site and started `fedldp deploy server`"
+            f"server {url}: {_in_words(error)}; the agreement is available once the server's "
+            "operator has admitted this site and started `fedldp deploy server`"
         ) from error
 
 
@@ -177,7 +177,7 @@ def seconds_ahead(url: str, ca: Path) -> float | None:
     """Connect to a server as the agent does, and return how far its clock is ahead.
 
     Returns:
-        Seconds, accurate to about one, by the date of the server's answer; None if the answer has
+        Seconds, accurate to about one, from the date of the server's answer; None if the answer has
         no date. Only the validity of certificates depends on clocks.
 
     Raises:
