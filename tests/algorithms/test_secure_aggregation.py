@@ -241,7 +241,7 @@ class Curious(secure_aggregation):
 
 def test_only_clients_that_were_charged_can_be_asked() -> None:
     made = Curious(**config(clients_per_round=3).model_dump())
-    with pytest.raises(RunError, match=r"round 1: a client was asked that does not take part"):
+    with pytest.raises(RunError, match=r"round 1: a client that does not take part was asked"):
         simulate(made)
 
 

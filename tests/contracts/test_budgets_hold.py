@@ -243,7 +243,7 @@ def test_a_client_with_more_examples_than_are_charged_is_refused_at_the_start(
 ) -> None:
     case = sound()
     most = case.config.algorithm(case.problem).most_examples()
-    line = f"^examples: the client has {most + 1}, .* charged for {most}; leave some out$"
+    line = f"^examples: the client has {most + 1} examples, .* charged for {most}; leave some out$"
     refused_at_the_start(case, tmp_path, line, examples=examples_like_digits(most + 1))
     start(case, tmp_path, examples=examples_like_digits(most))
 

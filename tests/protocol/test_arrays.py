@@ -69,7 +69,7 @@ def test_what_is_read_is_a_view_that_cannot_be_written() -> None:
         (np.zeros(1, np.complex64), "has the type"),
         (np.zeros(1, [("a", "f4")]), "has the type"),
         (np.zeros(1, "datetime64[s]"), "has the type"),
-        (np.zeros((0, 3)), "one axis to an array without elements"),
+        (np.zeros((0, 3)), "exactly one axis if the array has no elements"),
         (np.zeros((1,) * 33), "at most 32 axes"),
         (np.frombuffer(b"\2", np.bool_), "neither 0 nor 1"),
         (np.ma.masked_array([1.0], [True]), "is a MaskedArray"),

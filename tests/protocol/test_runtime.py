@@ -251,10 +251,14 @@ def test_a_client_has_as_many_examples_as_it_is_charged_for(real: bool, tmp_path
         return site.start()
 
     assert start(3) is not None
-    with pytest.raises(PrivacyError, match="has 4, and its answers are charged for 3; leave some"):
+    with pytest.raises(
+        PrivacyError, match="has 4 examples, but its answers are charged for 3; leave some"
+    ):
         start(4)
     if real:  # in a simulation, data name their clients, and there is no such line
-        with pytest.raises(PrivacyError, match=r"has 2, and .* 3, no fewer; add public examples"):
+        with pytest.raises(
+            PrivacyError, match=r"has 2 examples, but .* 3, no fewer; add public examples"
+        ):
             start(2)
     else:
         assert start(2) is not None

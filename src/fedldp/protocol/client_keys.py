@@ -23,7 +23,7 @@ class Keys(Protocol):
     """The source of a client's streams in one run.
 
     Attributes:
-        simulated: whether the keys come from a seed, so that by themselves they protect nothing.
+        simulated: whether the keys come from a seed; such keys protect nothing.
     """
 
     @property

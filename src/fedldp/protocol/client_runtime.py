@@ -104,7 +104,7 @@ class Members(Protocol):
 
     Attributes:
         indices: the clients' numbers.
-        simulated: whether their keys come from a seed, so that by themselves they protect nothing.
+        simulated: whether their keys come from a seed; such keys protect nothing.
         local_update: what they compute from their examples.
         trains_in: the phase of a round in which they train.
     """
@@ -148,7 +148,7 @@ class Members(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class OneClient:
-    """A single client, as a site has it: the ``Members`` of its runtime.
+    """A single client, as at a site: the ``Members`` of its runtime.
 
     Attributes:
         index: the client's number.
@@ -166,7 +166,7 @@ class OneClient:
 
     @property
     def indices(self) -> Sequence[int]:
-        """The number of this client alone."""
+        """The client's number, alone in a list."""
         return [self.index]
 
     @property
@@ -204,8 +204,8 @@ class OneClient:
             # Answers from fewer examples would reveal how many the client has. The charge is for an
             # equal share, whose number is public.
             raise PrivacyError(
-                f"examples: the client has {len(self.examples)}, and its answers are charged for "
-                f"{most}, no fewer; add public examples"
+                f"examples: the client has {len(self.examples)} examples, but its answers are "
+                f"charged for {most}, no fewer; add public examples"
             )
         labels = self.examples.labels
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
@@ -219,7 +219,7 @@ class OneClient:
             if real_arithmetic_only(event):
                 raise PrivacyError(
                     f"event {type(event).__name__}: it is private for real numbers only, not for "
-                    "the floats that would be sent; take a mechanism that can be deployed"
+                    "the floats that would be sent; use a mechanism that can be deployed"
                 )
 
     def encoder_groups(self, indices: Sequence[int]) -> Sequence[EncoderGroup]:
@@ -256,7 +256,7 @@ class OneClient:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRuntime:
-    """Clients that answer one run's requests, and protect themselves while they do.
+    """Clients that answer one run's requests and protect their data.
 
     Guarantee: before an answer other than a refusal leaves, the client's ledger is charged the
     price of the event that the encoder states. For one (run, round, phase) a client gives at
@@ -266,8 +266,7 @@ class ClientRuntime:
         members: the clients.
         policy: what they agreed to.
         ledgers: the clients' ledgers.
-        group: how many of the clients that are asked one after another take the steps together; 1
-            at a site.
+        group: how many consecutive clients go through all steps together; 1 at a site.
         failed: is called with any error of training or encoding. If it returns, failed training is
             answered like training that gave NaN: with a public vector. If it is None, a simulation
             raises the error, and a real client logs only the error's type.
@@ -300,7 +299,7 @@ class ClientRuntime:
         ledgers: Ledgers,
         failed: Callable[[Exception], None] | None = None,
     ) -> Self:
-        """Return the runtime of a single client, as a site has it; see ``OneClient``."""
+        """Return the runtime of a single client, as at a site; see ``OneClient``."""
         one = OneClient(index=index, examples=examples, role=role, keys=keys, kept=store)
         return cls(members=one, policy=policy, ledgers=ledgers, failed=failed)
 
@@ -412,7 +411,7 @@ class _Asked:
     def _may_train(
         self, group: EncoderGroup, event: Event, found: dict[int, bytes]
     ) -> Sequence[int]:
-        """Return the places of clients that must answer; put the others' answers in ``found``."""
+        """Return the positions of clients yet to answer; put the others' answers in ``found``."""
         runtime, members = self.runtime, self.runtime.members
         verdicts = runtime.ledgers.check(
             self.place,
@@ -528,8 +527,8 @@ def check_count(num_examples: int, most: int | None) -> None:
     """
     if most is not None and num_examples > most:
         raise PrivacyError(
-            f"examples: the client has {num_examples}, and its answers are charged for {most}; "
-            "leave some out"
+            f"examples: the client has {num_examples} examples, but its answers are charged for "
+            f"{most}; leave some out"
         )
 
 

@@ -15,8 +15,8 @@ class Policy:
 
     Attributes:
         run: the run's name.
-        rounds: how many rounds it has.
-        phases: requests in one round.
+        rounds: how many rounds the run has.
+        phases: the number of requests in one round.
         layout: the model's layout.
         trains_in: the phase in which the client trains, whose request carries the weights; requests
             of other phases may carry none.

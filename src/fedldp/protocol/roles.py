@@ -96,7 +96,7 @@ class Sender:
 
 
 Rows: TypeAlias = "NDArray[np.float32] | torch.Tensor"
-"""Weights of several clients, float32, shape (n, d): a tensor where they lie on a GPU."""
+"""Weights of several clients, float32, shape (n, d): a tensor if they are on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +105,12 @@ class Batch:
 
     Attributes:
         indices: their numbers, from 0; public.
-        examples: the examples of all of them, and perhaps of others.
+        examples: the examples of all these clients, and possibly of others.
         rows: which of these examples belong to each client.
         fresh: gives the stream of each client for a purpose; see ``Client``.
         kept: likewise.
-        alone: gives one client by its place, with its store, for once-only choices and for work
-            that takes the clients one after another.
+        alone: gives one client by its index in the batch, with its store; for once-only choices and
+            for code that handles clients one after another.
     """
 
     indices: Sequence[int]
@@ -148,7 +148,7 @@ class Senders:
         num_examples: how many examples each client has, shape (n,).
         fresh: gives the stream of each client for a purpose; see ``Client``.
         kept: likewise.
-        store: gives what one client keeps, by its place.
+        store: gives the store of one client, by its index among these clients.
         phase: see ``Sender``.
     """
 
@@ -251,18 +251,19 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRole:
-    """A system's half that runs on a client.
+    """The half of a system that runs on a client.
 
     Attributes:
         local_update: see ``LocalUpdate``.
         encoder: see ``Encoder``; each client has its own.
-        phases: requests in one round.
+        phases: the number of requests in one round.
         reporting: the phase whose answer is the system's report; in this phase, the encoder draws
             what it would draw in a round of one phase.
         trains_in: the phase in which the client trains.
         max_participations: the number of rounds in which the client's answers are protected, if
             fewer than all rounds.
-        most_examples: the largest number of a client's examples, if the charged event assumes one.
+        most_examples: the most examples that a client may have, if the charged event assumes such a
+            limit.
         num_classes: labels are 0 to num_classes - 1.
     """
 
@@ -326,7 +327,7 @@ class Ask(Protocol):
         clients: Sequence[int],
         own: Mapping[int, Arrays] = ...,
     ) -> Incoming:
-        """Send it; ``own`` maps a client to what it alone is told: see ``RoundRequest``."""
+        """Send it; ``own`` maps a client to what only this client is sent: see ``RoundRequest``."""
         ...
 
 
@@ -350,7 +351,7 @@ def last_weights(state: State) -> Vector:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerRole:
-    """A system's half that runs on the server.
+    """The half of a system that runs on the server.
 
     Attributes:
         initial: see ``Initial``.
@@ -377,10 +378,10 @@ class ServerRole:
         return replace(self.publish(state), weights=self.result(state))
 
     def read(self, state: State, reports: Incoming, draw: Draw) -> Vector:
-        """Return the weights that reports lead to if no optimiser follows their mean.
+        """Return the weights that reports give if no optimiser is applied to their mean.
 
-        This is for examining single reports, for which the server's memory of earlier rounds has no
-        meaning.
+        This is for examining single reports, for which the server's memory of earlier rounds is
+        meaningless.
         """
         aggregate = self.aggregate if self.plain is None else self.plain
         return aggregate(state, reports, draw)[0].weights

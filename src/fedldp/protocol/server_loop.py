@@ -94,12 +94,12 @@ class Evaluation(NamedTuple):
     Attributes:
         accuracy: 0 to 1.
         loss: mean cross-entropy, in nats.
-        figures: further metrics that the system asks for, by name.
+        figures: additional metrics that the system requests, by name.
         auc: area under the ROC curve, 0 to 1: with two classes, the area for class 1; with more,
             the mean over each class against all others. None where a class has no example in the
-            test. Like the metrics below, None where the test gives only accuracy and loss.
+            test set. Like the metrics below, None where testing gives only accuracy and loss.
         average_precision: area under the steps of precision over recall; classes as for ``auc``.
-        balanced_accuracy: mean recall of the classes that are in the test, 0 to 1.
+        balanced_accuracy: mean recall of the classes in the test set, 0 to 1.
         brier: mean squared error of the probabilities: with two classes, that of class 1, 0 to 1;
             with more, the sum over the classes, 0 to 2.
         calibration_error: distance of the probabilities from the observed frequencies, 0 to 1; see
@@ -127,7 +127,7 @@ class Loop:
     Attributes:
         run: the run's name, which every request carries.
         server: the server's role in the system.
-        rounds: how many rounds.
+        rounds: the number of rounds.
         participants: gives the clients to ask in a round.
         transport: carries requests to them and their answers back.
         draws: the server's randomness.
@@ -135,7 +135,7 @@ class Loop:
         quorum: how many clients must take part in a round, at least 1.
         arrivals: gives the shuffler's times of the latest phase, where there is a shuffler.
         waited: gives the seconds, over all rounds so far, spent waiting for enough clients to ask.
-        ends: says before each round whether the run ends without this round.
+        ends: returns, before each round, whether the run ends without that round.
     """
 
     run: str
@@ -219,8 +219,8 @@ class Loop:
             if tally.asks_others(clients):
                 tally.broken = True
                 raise RunError(
-                    f"round {state.round}: a client was asked that does not take part; ask only "
-                    "clients that do"
+                    f"round {state.round}: a client that does not take part was asked; ask only "
+                    "participants of the round"
                 )
             request = RoundRequest(run=self.run, phase=phase, broadcast=broadcast, own=own)
             return tally.passing(self.transport, request, clients)
@@ -306,7 +306,7 @@ class _Tally:
                 yield content
 
     def _places(self, clients: int | Sequence[int]) -> NDArray[np.intp]:
-        """Return the places of clients among those asked, shape (n,); -1 for a client not asked."""
+        """Return clients' positions among the clients asked, shape (n,); -1 for one not asked."""
         if not self._asked.size:
             return np.full(np.size(clients), -1)
         given = _numbers(clients)

@@ -1,4 +1,4 @@
-"""Use an encoder of many clients for one client, and read reports one by one."""
+"""Apply an encoder for many clients to one client, and read reports one by one."""
 
 from __future__ import annotations
 

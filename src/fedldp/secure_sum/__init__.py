@@ -34,7 +34,7 @@ of which c <= u collude. Each of the other n - c reveals at most one share of v,
 answers phase 3 once, even after a restart. To get t shares of both kinds, the server needs t - c of
 each kind from these clients: 2 t - 2 c <= n - c, so 2 t <= n + c <= n + u, a contradiction.
 
-What a server that cheats could do:
+What a cheating server could do:
 
 - Without certified keys: answer phase 0 with its own keys, or with clients that it invented.
   Nothing then ties a key to a client, so the server learns a single client's vector.
@@ -47,13 +47,13 @@ What a server that cheats could do:
 - Give clients different weights, to get the sum of one client's report and values that the server
   knows. This fails: no two clients with different weights take part in one sum.
 
-What a client that cheats could do: change the sum to any other value, but not learn more. It can
-also stop a sum. If it sends malformed, repeated or uncertified messages, or keys that would stop
-others, it loses only its own place. Boxes that others cannot open cost one sum: a client that got
-one complains instead of sending a vector, and ``Suspects`` leaves the accused or the accuser out of
+What a cheating client could do: change the sum to any other value, but not learn more. It can also
+stop a sum. If it sends malformed, repeated or uncertified messages, or keys that would stop others,
+it is only left out itself. A box that its recipient cannot open spoils one sum: the recipient
+complains instead of sending a vector, and ``Suspects`` leaves the accused or the accuser out of
 later rounds. A client that lies only in phase 3, or seals wrong shares and then leaves, can stop
 sums again and again without being identified: without commitments to shares nobody can tell who
-lied. It must be taken off the roster by hand. The transport must certify who sent a message.
+lied. It must be removed from the roster by hand. The transport must certify who sent a message.
 
 Committees. A round of many clients may have several sums, one for each committee (``committees``).
 Each is a separate run of the protocol, in which a client accepts keys only from its committee's
@@ -65,16 +65,16 @@ smallest committee.
 Clients make new keys and shares in each round, not once in a run. A finished sum has told the
 server b_u of every client u that stayed, so b_u must be new in the next round, and its shares with
 it. Mask keys must be new too. If u leaves in a later round, the others reveal its mask key; with it
-and b_u of the earlier round, the server could take all masks off u's vector of that round. Agreeing
-on keys once per run would need a protocol that reveals the secrets of one round only, and another
-proof.
+and b_u of the earlier round, the server could remove all masks from u's vector of that round.
+Agreeing on keys once per run would need a protocol that reveals the secrets of one round only, and
+another proof.
 
 Source: Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth, "Practical Secure
 Aggregation for Privacy-Preserving Machine Learning", CCS 2017, Figure 4; the signed keys are from
-its active variant. Ours: the mask key is derived from a shared seed of 16 bytes; a client also
-sends its own shares to itself, sealed; it already opens the boxes in phase 2, so that it masks only
-with clients who saw the same keys and parameters; and whatever else clients are told is part of the
-context.
+its active variant. Our changes: the mask key is derived from a shared seed of 16 bytes; a client
+also sends its own shares to itself, sealed; it already opens the boxes in phase 2, so that it masks
+only with clients who saw the same keys and parameters; and whatever else clients are told is part
+of the context.
 
 It may use core, accounting, protocol, mechanisms.
 """

@@ -53,8 +53,8 @@ class SecureSumClient:
             returns the first bytes given under that name: a message itself, or else a digest. If it
             is None, the object itself remembers.
         identity: the client's own identity, if keys are certified.
-        told: what else all clients of the sum are told, or a digest of it. Clients that were told
-            something else cannot open each other's boxes.
+        told: what else the server sends to all clients of the sum, or a digest of it. Clients that
+            received different content cannot open each other's boxes.
 
     Raises:
         ConfigError: ``index`` is out of range, or differs from the identity's.
@@ -123,8 +123,8 @@ class SecureSumClient:
         Args:
             keys: the server's message of phase 0.
             shares: the server's message of phase 1 to this client.
-            numbers: returns integers, shape (d,), which are taken modulo 2^bits. It is called only
-                once the messages are known to be answerable.
+            numbers: returns integers, shape (d,), which are reduced modulo 2^bits. It is called
+                only once the messages are known to be answerable.
 
         Raises:
             PrivacyError: the numbers are not integers of shape (d,); or U2 has too few clients, or

@@ -141,7 +141,7 @@ def weights_at_zero(points: Sequence[int]) -> list[int]:
 
 
 def combine(weights: Sequence[int], shares: Sequence[bytes]) -> bytes | None:
-    """Return the secret of exactly ``threshold`` shares; None if the result cannot be a secret.
+    """Return the secret from exactly ``threshold`` shares; None if the result cannot be a secret.
 
     Args:
         weights: the weights of the shares' points; see ``weights_at_zero``.

@@ -55,13 +55,13 @@ class SecureSum:
             raise ConfigError(f"num_clients = {n}: a sum of one hides nothing; give 2 or more")
         if not 0 <= u <= n - 2:
             raise ConfigError(
-                f"untrusted = {u}: of the {n} clients of a sum at least 2 must be trusted, because "
-                f"a sum of one hides nothing; give 0 to {n - 2}"
+                f"untrusted = {u}: of the {n} clients of a sum at least 2 must be trusted, "
+                f"because a sum of one hides nothing; give a number from 0 to {n - 2}"
             )
         if not n + u < 2 * self.threshold <= 2 * n:
             raise ConfigError(
                 f"threshold = {self.threshold}: give more than half of the {n} clients of a sum"
-                + (f" (the {u} untrusted ones count twice)" if u else "")
+                + (f" (counting the {u} untrusted clients twice)" if u else "")
                 + f": {(n + u) // 2 + 1} to {n}"
             )
         if self.size < 1:

@@ -34,8 +34,8 @@ class SumOfRound:
 
     Attributes:
         round: the round.
-        clients: the clients whose reports are in a sum, ascending: U3 of all committees together. A
-            sum that failed before its masks could be taken off contributes none.
+        clients: the clients whose reports are in a sum, ascending: U3 across all committees. A sum
+            that failed before its masks could be removed contributes no clients.
         fewest: the smallest number of clients in such a sum; 0 if there is no sum. A statement
             about the round rests on this number.
         complete: whether the server step received a total.
@@ -70,7 +70,7 @@ def summed_server(
         roster: the clients whose keys are accepted, if keys are certified.
         dropout: in a simulation, the probability that a client leaves in the middle of a round.
         heard: called with the outcome of a round's sums twice: first when it is certain whose
-            reports are in them, before any mask is taken off, and again after the round's dialogue.
+            reports are in them, before any mask is removed, and again after the round's dialogue.
             The first call counts, whatever happens to the server in between.
 
     Raises:
@@ -269,7 +269,7 @@ class OfTotals:
     inner: ServerStep
 
     def __call__(self, state: State, reports: Incoming, draw: Draw) -> tuple[State, Metrics]:
-        """Return the next state, and the system's figures with the number of clients in a sum."""
+        """Return the next state, and the system's metrics with the number of clients in a sum."""
         totals = list(reports)
         numbers = [
             total.reports if isinstance(total, Counted) else getattr(total, "weight", None)

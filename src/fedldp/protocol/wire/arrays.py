@@ -48,8 +48,8 @@ Arrays = dict[str, NDArray[Any]]
 
 MOST_AXES = 32
 
-# A message gives a type's index in this list, so add types only at the end. All can be read without
-# a further library.
+# A message gives a type's index in this list, so add types only at the end. All of these types can
+# be read without another library.
 _TYPES = tuple(
     np.dtype(name)
     for name in ("?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")
@@ -97,7 +97,7 @@ def array_parts(arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
     for name in arrays:
         if not is_name(name, LONGEST_NAME):
             raise cannot_pack(
-                f"the name {name!a}: give 1 to {LONGEST_NAME} printable characters to an array"
+                f"the name {name!a}: an array's name has 1 to {LONGEST_NAME} printable characters"
             )
     parts: list[Any] = [_COUNT.pack(len(arrays))]
     for raw, name in sorted((name.encode(), name) for name in arrays):
@@ -129,8 +129,8 @@ def _as_sent(name: str, array: NDArray[Any]) -> NDArray[Any]:
         )
     if array.ndim > MOST_AXES or (array.size == 0 and array.ndim != 1):
         raise cannot_pack(
-            f"{name!a} has the shape {array.shape}: give at most {MOST_AXES} axes, and one axis to "
-            "an array without elements"
+            f"{name!a} has the shape {array.shape}: give at most {MOST_AXES} axes, and exactly "
+            "one axis if the array has no elements"
         )
     sent = np.require(array, dtype, "C")
     if not _sound(sent):

@@ -79,8 +79,8 @@ def pack_request(request: RoundRequest) -> bytes:
     """Return ``request`` as bytes.
 
     Raises:
-        WireError: a part of it has the wrong type, is out of range or is not finite; or it tells
-            clients different things, see ``RoundRequest.to``.
+        WireError: a part of it has the wrong type, is out of range or is not finite; or it has
+            arrays for single clients, see ``RoundRequest.to``.
     """
     if request.own:
         raise cannot_pack("it has arrays for single clients: pack request.to(client) for each")
@@ -164,7 +164,7 @@ def _wrong_place(run: str, round: int) -> str:
 
 
 def _wrong_arrays(arrays: Arrays) -> str:
-    """Return what is wrong with a broadcast's arrays, or an empty text."""
+    """Return what is wrong with a broadcast's arrays, or an empty string."""
     own = {name for name in arrays if not name.startswith(_PUBLIC)}
     if own not in ({_WEIGHTS}, {_WEIGHTS, *_RANGES}) or _PUBLIC in arrays:
         return "its arrays are not those of a broadcast"
@@ -259,7 +259,8 @@ def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
 def read_reply_to(request: RoundRequest, message: bytes) -> RoundReply:
     """Return the reply to ``request`` that ``message`` holds.
 
-    A client that could not read the request names none in its refusal, which fits every request.
+    A client that could not read the request names no request in its refusal, which therefore fits
+    every request.
 
     Raises:
         WireError: ``message`` is malformed, of another version, or answers another request.
@@ -335,7 +336,7 @@ def read_reports_to(request: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
 def _places(
     head: int, weight: object, epsilon: object, client: object
 ) -> Iterator[tuple[str, str, slice]]:
-    """Yield name, type and place of the columns in replies whose payloads begin at ``head``."""
+    """Yield name, type and offset of the columns in replies whose payloads begin at ``head``."""
     if client is not None:
         head -= 8
         yield "client", "<i8", slice(head, head + 8)
@@ -346,7 +347,7 @@ def _places(
 
 
 def _wrong_columns(reports: Reports) -> str:
-    """Return what is wrong with the columns of reports, or an empty text."""
+    """Return what is wrong with the columns of reports, or an empty string."""
     weight, client = reports.weight, reports.client
     if weight is not None and not (np.isfinite(weight) & (weight >= 0)).all():
         return "a weight is not a finite number of at least 0"
@@ -356,7 +357,7 @@ def _wrong_columns(reports: Reports) -> str:
 
 
 def _wrong_answer(answer: RoundReply, run: str, phase: int) -> str:
-    """Return what is wrong with a reply, or an empty text."""
+    """Return what is wrong with a reply, or an empty string."""
     if isinstance(answer, Refusal):
         if answer.reason not in _REASONS:
             return "its reason is not in the list"

@@ -1,4 +1,4 @@
-"""How a model's parameters lie in one vector."""
+"""The layout of a model's parameters in one flat vector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedldp.protocol.wire.types import Vector
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model's parameters lie in one vector.
+    """The layout of a model's parameters in one flat vector.
 
     Attributes:
         names: the parameters' names, in order.

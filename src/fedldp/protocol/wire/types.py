@@ -46,7 +46,7 @@ class Sensitive(Generic[T_co]):
 
 @dataclass(frozen=True, kw_only=True)
 class Broadcast:
-    """What the server tells every client at the start of a round; all of it is public.
+    """What the server sends to every client at the start of a round; all of it is public.
 
     The arrays of a broadcast that was read from bytes are read-only.
 
@@ -54,8 +54,8 @@ class Broadcast:
         round: the round, counted from 1.
         weights: the global model, float32, finite, shape (d,), in the order of the model's layout;
             shape (0,) in a phase of a dialogue that needs none.
-        ranges: the centre and radius of every parameter tensor, where the system needs them.
-        public: what else a system tells its clients, by name: computed from earlier releases, or
+        ranges: the centre and radius of every parameter tensor, if the system needs them.
+        public: what else a system sends to its clients, by name: computed from earlier releases, or
             set before the run.
     """
 
@@ -72,9 +72,9 @@ class RoundRequest:
     Attributes:
         run: the name of its run, 1 to 200 printable characters.
         phase: which phase of the round, counted from 0; most systems have one phase in a round.
-        broadcast: what the server tells, including the round.
-        own: what single clients are told in addition, as public arrays by name for each client.
-            Only the server's request has it; a client's message holds that client's arrays alone.
+        broadcast: what the server sends to every client, including the round.
+        own: additional public arrays for single clients, by client and by name. Only the server's
+            request has them all; the message to a client has only that client's arrays.
     """
 
     run: str
@@ -163,7 +163,7 @@ class Reports:
         chunk: the chunk of each report.
         weight: the weight of each report, float64, shape (n,), where clients release weights.
         epsilon: the epsilon of each report.
-        client: the sender of each, int64, shape (n,), where senders are told.
+        client: the sender of each report, int64, shape (n,), where reports name their senders.
     """
 
     round: int
