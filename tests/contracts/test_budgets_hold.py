@@ -252,7 +252,10 @@ def test_keys_of_another_run_are_refused_at_the_start(tmp_path: Path) -> None:
     """What a client draws once for a run would be what it drew for the other one."""
     keys = replace(secret_keys(0), run="another")
     refused_at_the_start(
-        sound(), tmp_path, f"^keys: they belong to another run; give those of {RUN}$", keys=keys
+        sound(),
+        tmp_path,
+        f"^keys: they belong to another run; give the keys for run {RUN}$",
+        keys=keys,
     )
 
 

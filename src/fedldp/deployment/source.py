@@ -73,7 +73,7 @@ class SiteData:
     def check_people(self, agreed: Columns) -> None:
         """Refuse invalid entries in the person column; only the site's operator sees the refusal.
 
-        A round leaves such rows out instead: a refusal would reveal them to others.
+        A round leaves out rows with invalid entries instead: a refusal would reveal them to others.
 
         Raises:
             DataError, ConfigError: a row has no person, or the person column is missing.

@@ -198,7 +198,9 @@ class OneClient:
 
     def _check_real(self, policy: Policy) -> None:
         if getattr(self.keys, "run", policy.run) != policy.run:
-            raise PrivacyError(f"keys: they belong to another run; give those of {policy.run}")
+            raise PrivacyError(
+                f"keys: they belong to another run; give the keys for run {policy.run}"
+            )
         most, classes = self.role.most_examples, self.role.num_classes
         if most is not None and len(self.examples) < most:
             # Answers from fewer examples would reveal how many the client has. The charge is for an

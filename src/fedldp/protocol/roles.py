@@ -33,7 +33,7 @@ Draw = Callable[[str], Stream]
 """Gives the stream for a purpose, such as "batches" or "mechanism"."""
 
 Draws = Callable[[int], Draw]
-"""Gives the server's streams of a round; round 0 comes before the first."""
+"""Gives the server's streams for a round; round 0 comes before the first round."""
 
 
 class Store(Protocol):
@@ -84,7 +84,7 @@ class Sender:
         fresh: see ``Client``.
         kept: see ``Client``.
         store: see ``Client``.
-        phase: the phase of a round that has several, from 0.
+        phase: the phase, counted from 0, in a round with several phases.
     """
 
     index: int
@@ -302,7 +302,7 @@ class State:
 
 
 Metrics = Mapping[str, float]
-"""A system's own metrics of a round, by name."""
+"""A system's own metrics for a round, by name."""
 
 
 class Initial(Protocol):

@@ -159,7 +159,7 @@ class Reports:
     Attributes:
         round: see ``Report``, here and below.
         size: the size of each report.
-        payloads: their packed contents, uint8, shape (n, bytes of one).
+        payloads: their packed contents, uint8, shape (n, bytes per payload).
         chunk: the chunk of each report.
         weight: the weight of each report, float64, shape (n,), where clients release weights.
         epsilon: the epsilon of each report.
