@@ -212,7 +212,7 @@ def test_agree_with_json_prints_one_document(agreed: Any) -> None:
         (("--site", "other"), "NAME=FILE"),
         (("--site", "other=keys/none.pub"), "none.pub"),
         (("--site", "other=keys/clinic.key"), "clinic.key"),
-        (("--site", "other=keys/clinic.pub"), "two have the key"),
+        (("--site", "other=keys/clinic.pub"), "two sites have the key"),
         (("--set", "shuffle=true"), "shuffle = true"),
         (("--set", "epsilon=-1"), "epsilon = -1"),
         (("--input-shape", "1xx8"), "input_shape = 1xx8"),

@@ -164,7 +164,7 @@ def test_terms_out_of_range_are_refused(channel: str, given: dict[str, Any], par
     ("sites", "part"),
     [
         ({}, ""),
-        ({"a": "0" * 64, "b": "0" * 64}, "two have the key"),
+        ({"a": "0" * 64, "b": "0" * 64}, "two sites have the key"),
         ({"a": "0" * 63}, "its key is malformed"),
         ({"a": "G" * 64}, "its key is malformed"),
         ({"": "0" * 64}, "its name is malformed"),

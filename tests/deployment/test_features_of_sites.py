@@ -75,7 +75,8 @@ def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
         write_policy(tmp_path / "site-0").check(env.agreement)
     np.save("axes.npy", 2 * np.eye(64)[:, :12])
     with pytest.raises(
-        ConfigError, match=r"the digest of its features differs .* give each the same file axes.npy"
+        ConfigError,
+        match=r"the digest of its features differs .* give each party the same file axes.npy",
     ):
         parse_agreement(content, own=own)
     Path("axes.npy").unlink()

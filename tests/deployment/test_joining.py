@@ -533,7 +533,7 @@ def test_sites_may_choose_budgets_that_all_are_told(own_invited: Callable[..., A
     assert join(deploy, "west").status == 0
     outcome = admit(deploy, "north/north.join", "west/west.join")
     assert outcome.status == 2
-    assert "site west has none" in outcome.err
+    assert "site west has no budget" in outcome.err
     assert not Path("server/run.agreement").exists()
 
 

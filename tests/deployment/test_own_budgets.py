@@ -196,8 +196,8 @@ def test_a_signature_is_for_one_purpose_and_one_key() -> None:
     [
         (("epsilon=2.0", "clip=[1.0,1.0,2.0]"), RECIPE, {}, "clip has a value for each client"),
         (("client_delta=[1e-5,1e-6,1e-6]",), RECIPE, {}, "client_delta has a value for each"),
-        ((), RECIPE, {"budgets": budgets_of(*EPSILONS)[1:]}, "site site-0 has none"),
-        ((), RECIPE, {"budgets": 2 * budgets_of(*EPSILONS)}, "two are from the same site"),
+        ((), RECIPE, {"budgets": budgets_of(*EPSILONS)[1:]}, "site site-0 has no budget"),
+        ((), RECIPE, {"budgets": 2 * budgets_of(*EPSILONS)}, "two budgets are from the same site"),
         ((), RECIPE, {"budgets": ()}, "deploy budget"),
         ((), RECIPE, {"budgets": budgets_of(*EPSILONS, unit="weight")}, "unit = client-run"),
         ((), RECIPE, {"budgets": budgets_of(*EPSILONS, delta=1e-6)}, "at delta 1e-05"),
@@ -221,7 +221,7 @@ def test_what_is_not_sound_is_refused(
     ("own", "part"),
     [
         (None, "own is not set"),
-        ({"epsilon": 1.9}, "own.epsilon, allows no other"),
+        ({"epsilon": 1.9}, "own.epsilon in this site's policy allows no other"),
         ({"epsilon": 2.1}, "would spend epsilon 2 at"),
         ({"epsilon": 2.0, "unit": "client-round"}, "state a budget with unit = client-run"),
         ({"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),

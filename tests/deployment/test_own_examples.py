@@ -83,7 +83,7 @@ def test_a_report_does_not_tell_how_many_examples_its_site_has(
     assert reports == 2
     missing = 30 - count
     assert (f"{missing} examples of zeros are added" in caplog.text) == (missing > 0)
-    assert ("and takes 30 examples of a site" in caplog.text) == (missing < 0)
+    assert ("at most 30 examples per site" in caplog.text) == (missing < 0)
 
 
 def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_check_says_that_the_examples_changed_and_that_a_limit_was_passed(
     keep(env, own["features"], own["labels"])
     charge_lost(policy, [replace(env.agreement, run="f" * 32)])
     (passed,) = (what for what in amiss() if what not in before)
-    assert "with what may be lost, it exceeds its" in passed
+    assert "with the releases that may be lost, it exceeds its" in passed
 
 
 def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:

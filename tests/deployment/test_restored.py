@@ -116,11 +116,11 @@ def test_a_renewal_that_is_lost_is_no_dead_end_and_hides_no_release(tmp_path: Pa
     assert (mark.number, mark.renewals) == (3, 1)
     accepted = policy.accepted_as(env.agreement.digest)
     accepted.unlink()
-    with pytest.raises(ConfigError, match="proves 2 releases more than"):
+    with pytest.raises(ConfigError, match="proves 2 more releases than"):
         charge_lost(policy, [])
     # A mark of an earlier fedldp counts none, so each entry may be a release.
     write_mark(policy.mark, replace(mark, renewals=None))
-    with pytest.raises(ConfigError, match=r"proves 1 release more than .* --restores 2"):
+    with pytest.raises(ConfigError, match=r"proves 1 more release than .* --restores 2"):
         charge_lost(policy, [env.agreement])
     write_mark(policy.mark, mark)
     assert env.ledger(0).releases() == []  # nothing was charged by that
@@ -147,7 +147,7 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
     shutil.copy(copy, policy.ledger)
     policy.accepted_as(other.digest).unlink()
     env.ledger(0).renew()
-    with pytest.raises(ConfigError, match="proves 1 release more than"):
+    with pytest.raises(ConfigError, match="proves 1 more release than"):
         charge_lost(policy, [])
     # By a mark of an earlier fedldp, which cannot tell them apart, the owner's entry is enough.
     mark, _ = read_mark(policy.mark)

@@ -111,7 +111,7 @@ def test_without_ledger_and_state_no_budget_begins_anew(tmp_path: Path) -> None:
     with pytest.raises(LedgerUnusable, match="correct its path"):
         SiteLedger(policy.changed(ledger=policy.ledger.with_name("other")))
     policy.accepted_as(later.agreement.digest).unlink()
-    with pytest.raises(ConfigError, match=r"proves 1 release more than .* name the file of every"):
+    with pytest.raises(ConfigError, match=r"proves 1 more release than .* name the file of every"):
         charge_lost(policy, [], anew=True)
     assert not policy.ledger.exists()
     # Without any copy, everything that it ever accepted is charged, and it goes on.

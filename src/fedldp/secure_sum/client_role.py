@@ -4,7 +4,7 @@
       trains in MASKED_INPUT only            ADVERTISE     two public keys, signed if certified
       encoder      its report, as words      SHARE_KEYS    sealed shares of the secrets behind masks
                    and masked                MASKED_INPUT  the words + masks, modulo 2^bits
-                                             UNMASK        shares that remove the masks from the total
+                                             UNMASK        shares that take the masks off the total
     ServerRole   ---- summed_server ---->  a dialogue, which gives the server step one total
 
 ``Summing`` says how a system's reports are summed; the client and server roles of the system do not
