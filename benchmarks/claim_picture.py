@@ -249,7 +249,7 @@ def block(to_docs: str) -> str:
         f"{first.name} reaches {accuracy:.0f} % accuracy on MNIST at its paper's settings and "
         f"claims ε {first.claimed:g}. That holds for {UNITS[first.claimed_for]} of\n"
         f"one report; for all that one client sends, the proven ε is {rounded(first.proven)}. "
-        f"[Systems: claim and truth]({to_docs}systems.md) goes through them all.\n"
+        f"[Systems: claim and truth]({to_docs}systems.md) covers every system.\n"
     )
 
 
