@@ -123,7 +123,7 @@ def test_a_room_lists_existing_names_and_uses_only_the_rooms_it_names(room: str)
 
 def test_parts_that_the_guide_offers_are_public() -> None:
     guide = (ROOT / "docs" / "adding_a_system.md").read_text(encoding="utf-8")
-    table = guide[guide.index("| slot of `Composition`") : guide.index("They are in `src")]
+    table = guide[guide.index("| slot of `Composition`") : guide.index("These parts are in `src")]
     offered = set(re.findall(r"`([A-Z]\w+)(?:\([^`]*\))?`", table)) - {"Composition"}
     room = SOURCE / "algorithms"
     public = {
