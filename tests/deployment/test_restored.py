@@ -174,7 +174,7 @@ def test_another_agreement_of_a_run_that_was_charged_is_refused(tmp_path: Path) 
     config = env.agreement.config.changed(epsilon=9.0)
     charge_lost(env.policies[0], [])
     for new in (False, True):
-        with pytest.raises(ConfigError, match="ask for an agreement of a new run"):
+        with pytest.raises(ConfigError, match="ask for an agreement for a new run"):
             Restored(env.policies[0]).check_new(replace(env.agreement, config=config), new=new)
 
 

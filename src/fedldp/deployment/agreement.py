@@ -450,7 +450,7 @@ class Agreement:
             there: how many of these sites take part in every round in which one of them does; if
                 sites have their own budgets, their rounds differ too, so all sites are assumed to
                 take part.
-            delta: the delta of approximate guarantees. None: the configuration's delta.
+            delta: the delta for approximate guarantees. None: the configuration's delta.
         """
         groups: dict[Event, list[int]] = {}
         alike = None if self.budgets else self.events_of(0)

@@ -52,7 +52,7 @@ class Found:
     """The result of one check.
 
     Attributes:
-        ok: whether the checked thing is in order.
+        ok: whether everything checked is in order.
         what: what was checked and what was found, in one line.
     """
 

@@ -6,13 +6,13 @@
     state = "state"                its folder: its secrets, saved state, accepted agreements
     socket = "run/site.sock"       over Flower: where its SuperNode reaches it
     channels = ["named", "sum"]    optional, like everything below
-    witness = "/net/log/north"     a line for each release, excluded from all back-ups
+    witness = "/net/log/north"     one line per release; keep it out of all back-ups
 
     [server]                       over HTTPS: the server's address and certificate authorities
     url = "https://server.example.org:8443"
     ca = "ca.pem"
 
-    [budget]                       the ledger's limit, for all runs together
+    [budget]                       the ledger's limit, across all runs
     kind = "zcdp"
     limit = 2.0
 
@@ -20,11 +20,11 @@
     kind = "zcdp"
     limit = 0.5
 
-    [own]                          the only epsilon that it answers with; see ``own_budgets``
+    [own]                          the only epsilon with which the site answers; see ``own_budgets``
     epsilon = 2.0
     unit = "client-run"
 
-    [largest]                      most that a release and a run may cost, under each budget
+    [largest]                      the most that one release and one run may cost, per budget
     release = 0.05
     run = 0.5
 
@@ -591,7 +591,7 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
         if other != path and _run_of(other, policy) == agreement.run:
             raise ConfigError(
                 f"run {agreement.run}: another agreement of this run was accepted before "
-                f"({other}); refuse this one, and ask for an agreement of a new run"
+                f"({other}); refuse this one, and ask for an agreement for a new run"
             )
     path.unlink(missing_ok=True)
     _retired(policy, agreement.digest).unlink(missing_ok=True)

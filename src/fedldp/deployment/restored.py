@@ -278,7 +278,7 @@ class Restored:
         if agreement.run in known.values():
             raise ConfigError(
                 f"run {agreement.run}: another agreement of this run was served before the "
-                "restore; refuse this one, and ask for an agreement of a new run"
+                "restore; refuse this one, and ask for an agreement for a new run"
             )
         if not new:
             raise ConfigError(

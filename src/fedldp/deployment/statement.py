@@ -36,7 +36,7 @@ def stated(
         summed: the secure sum between the clients and the server, if there is one.
         simulated: whether all randomness comes from a seed.
         timed: what the statement does not cover about the timing of answers.
-        delta: the delta of approximate guarantees. None: the configuration's delta.
+        delta: the delta for approximate guarantees. None: the configuration's delta.
     """
     found = statement(
         releases,

@@ -83,7 +83,7 @@ class Watch:
     Args:
         folder: the run's folder: an earlier status file there is read, then replaced.
         sites: the sites' names, in the order of the roster.
-        rounds: the number of rounds of the run.
+        rounds: the number of rounds in the run.
     """
 
     def __init__(self, folder: Path, sites: Sequence[str], rounds: int) -> None:

@@ -88,7 +88,7 @@ class SecureSumClient:
         """Return the client's two public keys, for boxes and for masks, signed if certified.
 
         Raises:
-            PrivacyError: clients were told something else before.
+            PrivacyError: ``told`` differs from what this client was told first.
         """
         self._once("told", self._told)
         return pack(SumKind.CLIENT_KEYS, self.round, {self.index: self._own_record()})

@@ -39,7 +39,7 @@ from fedldp.secure_sum.messages import SecureSum
 TOLD, KEYS, SHARES, SURVIVORS = "sum_told", "sum_keys", "sum_shares", "sum_survivors"
 """A broadcast's names for the digest of what the system sends, and for the server's messages.
 
-The digest comes in ADVERTISE, and each message in the phase after. None comes twice.
+The digest is sent in ADVERTISE, and each message in the next phase. Nothing is sent twice.
 """
 
 

@@ -336,7 +336,7 @@ class HttpsPipe:
         return found if isinstance(found, Response) else _bytes(self._session(*found))
 
     async def _hand_agreement(self, request: Request) -> Response:
-        """Send the agreement to a site of the roster; its agent's session goes on."""
+        """Send the agreement to a site of the roster; the session of its agent continues."""
         found = await self._said_who(request)
         return found if isinstance(found, Response) else _bytes(self._agreement)
 

@@ -61,7 +61,7 @@ def kind_of(message: bytes) -> int:
             "install the same version of fedldp on both sides"
         )
     if length != len(message):
-        raise malformed(f"it has {len(message)} bytes and states {length}")
+        raise malformed(f"it has {len(message)} bytes but states a length of {length}")
     return int(kind)
 
 
