@@ -1,10 +1,10 @@
 """What a server asked and received, stored on disk so that it can continue after a restart.
 
 Every request is stored and synced before it is sent. After a crash, the same request is therefore
-sent again, and a site gives the same bytes. If a round has several phases, in which later requests
-depend on earlier answers, the answers of a phase are stored and synced before the next request is
-sent, so that the clients counted before the crash are counted again. When a round is complete, its
-files are removed.
+sent again, and a site gives the same bytes. In a round with several phases, later requests depend
+on earlier answers. The answers of a phase are therefore stored and synced before the next request
+is sent, so that the clients counted before the crash are counted again. When a round is complete,
+its files are removed.
 """
 
 from __future__ import annotations

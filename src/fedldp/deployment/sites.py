@@ -6,9 +6,9 @@ A site that does not or cannot answer gets the same request again until the dead
 same bytes. An answer counts once, for the site whose identity signed for its node.
 
 Before the first request, and after a round that too few sites answered, no site is asked until the
-quorum is present and has accepted the agreement, because otherwise sites would pay for reports that
-are wasted. Once the quorum has answered, the round does not wait for a site that was silent in the
-last rounds. That site is still asked, and is waited for again as soon as it identifies itself or
+quorum is present and has accepted the agreement. Otherwise sites would pay for reports that are
+wasted. Once the quorum has answered, the round does not wait for a site that was silent in the last
+rounds. That site is still asked, and is waited for again as soon as it identifies itself or
 answers, even too late. A site that withdrew its acceptance is neither asked nor waited for until it
 accepts again.
 """

@@ -9,7 +9,7 @@ Each phase is one message from the server and one message from each remaining cl
 drop out at any point as long as ``threshold`` of them stay. The server repeats nothing in a later
 phase. Of the n^2 boxes, it sends each client only that client's own n. All keys depend on the
 parameters, the round, the keys of U1, and a digest of everything else that clients are told (the
-weights), so clients that were told different things cannot open each other's boxes. Client u adds
+weights). So clients that were told different things cannot open each other's boxes. Client u adds
 to its vector its own mask, PRG(b_u). For every other client v of U2 it adds a mask that v
 subtracts: PRG of the secret that the mask keys of u and v agree on. In phase 3 the others reveal
 shares of b_u if u is in U3, and of the mask key of u otherwise, so that the server can remove the
