@@ -228,7 +228,7 @@ def test_nobody_is_asked_twice_at_once(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
     message, _ = request(population)
     ledger = MemoryLedger()
-    with pytest.raises(RunError, match="asked twice"):
+    with pytest.raises(RunError, match="appears twice"):
         packed(population, message, [4, 5, 5, 6], ledger)
     assert ledger.runs() == []
 

@@ -208,7 +208,10 @@ class Agreement:
         check_told(self.config)
         config, clients = self.config, len(self.sites)
         if config.num_clients != clients:
-            raise ConfigError(f"num_clients = {config.num_clients}: the roster has {clients} sites")
+            raise ConfigError(
+                f"num_clients = {config.num_clients}: the roster has {clients} "
+                "sites; make them equal"
+            )
         check_budgets(config, [site.key for site in self.sites], self.budgets)
         self._check_schedule()
         check_system(config, self.problem)
@@ -234,8 +237,8 @@ class Agreement:
                 )
         elif self.untrusted_clients:
             raise ConfigError(
-                f"untrusted_clients = {self.untrusted_clients}: in channel named no guarantee "
-                "depends on it; leave it out"
+                f"untrusted_clients = {self.untrusted_clients}: with channel = named, no "
+                "guarantee depends on this setting; leave it out"
             )
         elif config.composition.channel.kind == "sum":
             raise ConfigError(

@@ -93,13 +93,13 @@ def check_system(config: RunConfig, problem: Problem) -> None:
             kind = [type(part).__name__ for part in within(event) if real_arithmetic_only(part)][-1]
             raise ConfigError(
                 f"system = {config.name()}: its {kind} is private for real numbers only, not for "
-                "the floats that would be sent; this is for simulation only"
+                "the floats that would be sent; the system is for simulation only"
             )
     downlink = config.algorithm(problem).server().downlink
     if downlink is not None and real_arithmetic_only(downlink):
         raise ConfigError(
-            f"system = {config.name()}: its server's noise is private for real numbers only; this "
-            "is for simulation only"
+            f"system = {config.name()}: its server's noise is private for real numbers only; the "
+            "system is for simulation only"
             + (
                 "; set noise = discrete-gaussian and clip"
                 if "noise" in type(config).model_fields

@@ -635,9 +635,8 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
         )
     if limit is None:
         raise ConfigError(
-            f"budget is not set: the run of this invite costs {count.amount(run)}; give --budget "
-            "LIMIT, for everything that this site ever releases about these data, in all runs "
-            "together"
+            f"budget is not set: the invite's run costs {count.amount(run)}; give --budget LIMIT, "
+            "for everything that this site ever releases about these data, in all runs together"
         )
     if not 0 < limit < math.inf:
         raise ConfigError(f"budget = {limit:g}: give a finite number above 0")

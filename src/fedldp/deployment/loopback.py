@@ -226,7 +226,7 @@ class Loopback:
                 raise RunError(f"the folder {self.folder} is not empty: choose a new one")
         except OSError as error:
             raise RunError(
-                f"the folder {self.folder} cannot be used: {error.strerror}; choose another"
+                f"the folder {self.folder} cannot be used: {error.strerror}; choose another folder"
             ) from error
         signer = certificates.authority("fedldp loopback", DAYS)
         server = certificates.server_certificate(signer, ["localhost", HOST], DAYS)

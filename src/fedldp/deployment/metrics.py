@@ -85,8 +85,8 @@ def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Ite
         server = _server(host, port, metrics)
     except OSError as error:
         raise ConfigError(
-            f"metrics = {address}: {error.strerror or error}; find out which program uses it, or "
-            "choose another port"
+            f"metrics = {address}: {error.strerror or error}; stop the program that uses the "
+            "port, or choose another port"
         ) from error
     if not _is_local(host):
         log.warning("metrics: everyone who can reach %s can read the metrics", address)
@@ -154,12 +154,12 @@ def of_server(known: dict[str, Any]) -> list[Metric]:
         return tuple((labels, found) for labels, found in values if found is not None)
 
     return [
-        Metric(
-            "rounds_complete", "Rounds of the run that are complete.", _one(known["rounds"]["done"])
-        ),
+        Metric("rounds_complete", "Completed rounds of the run.", _one(known["rounds"]["done"])),
         Metric("rounds", "Rounds of the run.", _one(known["rounds"]["of"])),
         Metric(
-            "round_seconds", "Seconds that the last complete round took.", _one(known["seconds"])
+            "round_seconds",
+            "Duration of the last completed round, in seconds.",
+            _one(known["seconds"]),
         ),
         Metric(
             "missed_quorums_total",

@@ -115,11 +115,11 @@ class SitePolicy(FrozenConfig):
     """A site's policy: immutable, and checked on creation."""
 
     data: Path = Field(description="the site's examples: a .npz, .csv or .parquet file")
-    label_column: str = Field("label", description="the column of labels in a table")
+    label_column: str = Field("label", description="the label column of a table")
     person_column: str | None = Field(
         None,
-        description="the column of a .csv or .parquet file that says which person a row belongs "
-        "to; the agreement's column if not set",
+        description="the column of a .csv or .parquet file that names the person of each row; if "
+        "not set, the agreement's column",
     )
     people: Annotated[int, Field(ge=1)] | None = Field(
         None,
@@ -356,7 +356,9 @@ class SitePolicy(FrozenConfig):
                 here.events_of(0)  # refuses an epsilon above the largest
                 config, epsilon = here.config, self.own.epsilon
             if not isinstance(epsilon, float):
-                raise ConfigError(f"own budget {self.own}: {config.name()} has no epsilon")
+                raise ConfigError(
+                    f"own budget {self.own}: {config.name()} has no epsilon; refuse the agreement"
+                )
             self.own.check(config, epsilon)
         except ConfigError as error:
             raise PrivacyError(

@@ -151,8 +151,8 @@ class _Placed:
     def of(cls, policy: SitePolicy, agreement: Agreement) -> _Placed:
         """Return the most that a site, found by its present or an earlier key, may have released.
 
-        If no recorded key of the site is in the roster, the site may be any site of the roster, so
-        it is charged as much as each of them.
+        If neither the site's present key nor a recorded earlier key is in the roster, the site may
+        be any site of the roster, so it is charged as much as each of them.
 
         Raises:
             ConfigError: it is unknown which site of the roster released most.

@@ -327,7 +327,7 @@ class ClientRuntime:
         for start in range(0, len(indices), self.group):
             some = indices[start : start + self.group]
             if len(set(some)) < len(some):
-                raise RunError(f"clients {sorted(some)}: one of them is asked twice at once")
+                raise RunError(f"clients {sorted(some)}: one of them appears twice in one group")
             yield some, self._answers(message, some)
 
     def _answers(self, message: bytes, indices: Sequence[int]) -> Rows:

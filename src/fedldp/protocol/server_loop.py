@@ -178,8 +178,8 @@ class Loop:
         broadcast = self.server.publish(following)
         if not all(map(within_largest_weight, (weights, *broadcast.public.values()))):
             raise Diverged(
-                f"round {state.round}: a number to publish is larger than {LARGEST_WEIGHT:g}, and "
-                "no client would answer that; lower learning_rate"
+                f"round {state.round}: a number to publish is larger than {LARGEST_WEIGHT:g}, so "
+                "no client would answer; lower learning_rate"
             )
         tested = self.evaluate(replace(broadcast, weights=self.server.result(following)))
         if tested is not None and not np.isfinite(tested.loss):

@@ -39,5 +39,5 @@ def write(folder: Path) -> None:
             (folder / name).write_text(text.replace("FLOWER", REQUIREMENT), encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"the app's folder {folder} cannot be written: {error.strerror}; choose another"
+            f"the app's folder {folder} cannot be written: {error.strerror}; choose another folder"
         ) from error

@@ -481,8 +481,8 @@ def listen(address: str) -> socket.socket:
         return socket.create_server((host, int(port)), family=family, backlog=512)
     except OSError as error:
         raise ConfigError(
-            f"listen = {address}: {error.strerror}; find out which program uses it, or choose "
-            "another port"
+            f"listen = {address}: {error.strerror}; stop the program that uses the port, or "
+            "choose another port"
         ) from error
 
 

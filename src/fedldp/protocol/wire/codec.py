@@ -159,7 +159,7 @@ def read_request(message: bytes) -> RoundRequest:
 
 def _wrong_place(run: str, round: int) -> str:
     if not is_name(run, LONGEST_RUN):
-        return f"its run is not 1 to {LONGEST_RUN} printable characters"
+        return f"the name of its run is not 1 to {LONGEST_RUN} printable characters"
     return "" if round >= 1 else f"its round is {round}, not 1 or more"
 
 
@@ -184,7 +184,7 @@ def _wrong_arrays(arrays: Arrays) -> str:
     sizes = found[2].tolist()
     # In Python's integers, because a sum of int64 could wrap around to d.
     if min(sizes, default=0) < 1 or sum(sizes) != weights.size:
-        return f"its ranges are not for the {weights.size} weights that it has"
+        return f"its ranges do not match its {weights.size} weights"
     return ""
 
 
