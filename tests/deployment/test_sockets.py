@@ -54,7 +54,9 @@ def test_a_folder_open_to_others_is_refused(tmp_path: Path, open_to: int) -> Non
     folder = tmp_path / "run"
     folder.mkdir()
     folder.chmod(open_to)
-    with pytest.raises(ConfigError, match=f"open to others .mode {open_to:04o}.: chmod 0700 it"):
+    with pytest.raises(
+        ConfigError, match=f"open to others .mode {open_to:04o}.: run chmod 0700 on it"
+    ):
         listen(folder / "a.sock")
 
 
@@ -88,7 +90,7 @@ def test_a_group_may_be_let_in(tmp_path: Path) -> None:
         assert mode(folder / "a.sock") == 0o660
     for open_to in (0o730, 0o711):
         folder.chmod(open_to)
-        with pytest.raises(ConfigError, match="chmod 0710 it, and chgrp it"):
+        with pytest.raises(ConfigError, match="run chmod 0710 on it, and chgrp to"):
             listen(folder / "b.sock", group=group)
     with pytest.raises(ConfigError, match=r"the group 'nobody-has-this' of .* does not exist"):
         listen(folder / "b.sock", group="nobody-has-this")

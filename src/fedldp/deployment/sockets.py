@@ -78,7 +78,7 @@ def _check_folders(folder: Path, group_id: int | None) -> None:
         raise ConfigError(
             f"the socket's folder {folder} is open to others (mode "
             f"{stat.S_IMODE(found.st_mode):04o}): run chmod "
-            + ("0700 on it" if group_id is None else "0710 and chgrp on it, for the socket's group")
+            + ("0700 on it" if group_id is None else "0710 on it, and chgrp to the socket's group")
         )
     for above in folder.resolve().parents:
         found = above.stat()
