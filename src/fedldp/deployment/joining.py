@@ -152,7 +152,7 @@ class Invite:
         Raises:
             ConfigError: the run cannot be deployed; the message says why.
         """
-        own = largest_alone(config)  # an invite has no values of single clients from its recipe
+        own = largest_alone(config)  # an invite has no per-client values from its recipe
         told = without_simulation(config).changed(target=config.target, **own)
         return cls(
             url=url,

@@ -478,7 +478,8 @@ class Witness:
             try:
                 size = os.fstat(handle).st_size
                 torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-                # End an incomplete line first: it is never read, because only the last line is.
+                # End an incomplete line first: it is never read, because only the last line is
+                # read.
                 line = (b"\n" if torn else b"") + f"{date} {number} {hash}\n".encode()
                 # A full disk may truncate the line without an error.
                 if os.write(handle, line) < len(line):

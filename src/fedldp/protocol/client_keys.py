@@ -151,7 +151,7 @@ def read_secret(path: Path) -> bytes:
         if path.stat().st_mode & 0o077:
             raise PrivacyError(f"secret {path}: others may read it; run chmod 600 on it")
         secret = path.read_bytes()
-        # Sync a folder that already existed too, because the process that made it may have been
+        # Also sync a folder that already existed, because the process that made it may have been
         # killed before this line.
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -410,9 +410,9 @@ class HttpsPipe:
             return _refused(413)
         site = self._sites[index]
         site.polls += 1
-        site.at_work = False  # a site that is at work does not ask
+        site.at_work = False  # a site that is working on a request does not poll
         poll, token, until = site.polls, site.token, time.monotonic() + POLL_SECONDS
-        site.wake.set()  # ends an earlier request of the site, for which nobody waits any more
+        site.wake.set()  # ends an earlier poll of the site, whose reply nobody awaits any more
         while not self._over and poll == site.polls and token == site.token:
             site.wake.clear()
             with self._changed:

@@ -139,7 +139,7 @@ def _as_sent(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _sound(array: NDArray[Any]) -> bool:
-    # One part of numpy takes a byte that is neither 0 nor 1 as True, and another does not.
+    # One part of numpy treats a byte that is neither 0 nor 1 as True, and another does not.
     return array.dtype != np.bool_ or array.size == 0 or array.view(np.uint8).max() <= 1
 
 
@@ -168,8 +168,8 @@ def arrays_at(reader: Reader) -> Arrays:
 
 def _next_array(reader: Reader, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     count = math.prod(shape)
-    # Such a shape can have an axis of any length and no element; a sum over the other axis would
-    # need that much memory.
+    # A shape without elements can have an axis of any length; a sum over the other axis would need
+    # that much memory.
     if count == 0 and len(shape) != 1:
         raise malformed("an array without elements has several axes")
     place = reader.take(count * dtype.itemsize)
