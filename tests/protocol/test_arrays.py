@@ -185,7 +185,7 @@ def test_the_encoding_by_hand() -> None:
         (b"PK\x03\x04" + bytes(20), "does not begin"),
         (b"fedldp\x02" + bytes(20), "version 2, and this is version 1"),
         (b"fedldp\x01\x02" + struct.pack("<Q", 16), "kind 2, not 1"),
-        (b"fedldp\x01\x01" + struct.pack("<Q", 17), "states 17"),
+        (b"fedldp\x01\x01" + struct.pack("<Q", 17), "states a length of 17"),
     ],
 )
 def test_crafted_messages(message: bytes, complaint: str) -> None:

@@ -270,13 +270,13 @@ def ranges_of(**arrays: Any) -> Ranges:
         ({"weights": np.zeros(3)}, "type float64"),
         ({"weights": np.zeros(3, ">f4")}, "type >f4"),
         ({"weights": np.zeros((3, 1), np.float32)}, "shape"),
-        ({"weights": np.zeros(0, np.float32)}, "not for the 0 weights"),
+        ({"weights": np.zeros(0, np.float32)}, "ranges do not match its 0 weights"),
         ({"weights": np.float32([0, np.nan, 0])}, "NaN or infinity"),
         ({"weights": np.float32([0, 0, -np.inf])}, "NaN or infinity"),
         ({"weights": Sensitive(np.zeros(3, np.float32))}, "is a Sensitive"),
-        ({"weights": np.zeros(4, np.float32)}, "not for the 4 weights"),
-        ({"ranges": Ranges.fixed(0.0, 1.0, (3, 0))}, "not for the 3 weights"),
-        ({"ranges": Ranges.fixed(0.0, 1.0, (4, -1))}, "not for the 3 weights"),
+        ({"weights": np.zeros(4, np.float32)}, "ranges do not match its 4 weights"),
+        ({"ranges": Ranges.fixed(0.0, 1.0, (3, 0))}, "ranges do not match its 3 weights"),
+        ({"ranges": Ranges.fixed(0.0, 1.0, (4, -1))}, "ranges do not match its 3 weights"),
         ({"ranges": ranges_of(centers=np.zeros(2, np.float32))}, "ranges are not a float64"),
         ({"ranges": ranges_of(radii=np.ones(3))}, "ranges are not a float64"),
         ({"ranges": ranges_of(radii=np.ones((2, 1)))}, "ranges are not a float64"),
@@ -315,9 +315,9 @@ def arrays_of(message: bytes) -> dict[str, Any]:
         ({"ranges/centers": np.zeros(2, np.float32)}, "ranges are not a float64"),
         ({"ranges/centers": np.zeros(1)}, "ranges are not a float64"),
         ({"ranges/sizes": np.array([2, 1], np.uint64)}, "ranges are not a float64"),
-        ({"ranges/sizes": np.array([2, 2])}, "not for the 3 weights"),
-        ({"ranges/sizes": np.array([3, 0])}, "not for the 3 weights"),
-        ({"ranges/sizes": np.array([-(2**63), 3])}, "not for the 3 weights"),
+        ({"ranges/sizes": np.array([2, 2])}, "ranges do not match its 3 weights"),
+        ({"ranges/sizes": np.array([3, 0])}, "ranges do not match its 3 weights"),
+        ({"ranges/sizes": np.array([-(2**63), 3])}, "ranges do not match its 3 weights"),
     ],
 )
 def test_requests_that_are_not_read(change: dict[str, Any], complaint: str) -> None:
@@ -334,7 +334,7 @@ def test_sizes_that_come_round_to_d_are_not_read() -> None:
     )
     message = pack_request(request)
     arrays = arrays_of(message) | {"ranges/sizes": np.array([2**62] * 3 + [2**62 - 1, 6])}
-    with pytest.raises(WireError, match="not for the 5 weights"):
+    with pytest.raises(WireError, match="ranges do not match its 5 weights"):
         read_request(request_of(message[16:40] + pack_arrays(arrays)[16:]))
 
 
