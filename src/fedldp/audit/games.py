@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import Unit
+from fedldp.audit.coordinate_codes import Estimates, FoundCodes, coordinate_codes
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import (
     Distinguisher,
@@ -44,8 +46,6 @@ _LEFT, _AGAIN = 3, 2
 """How many pairs are explored again, and the factor by which their trials increase."""
 _VALUES, _SCANS, _WIDE = 4096, 8, 1.25
 """How many values of a coordinate are tried, in how many reports, and the largest size tried."""
-_NOTHING = -1
-
 
 _TRIALS_PER_RARE_EVENT = 100
 
@@ -269,11 +269,10 @@ class CoordinateGame:
         """The label that separates this game's streams from other games'."""
         return f"{self.mechanism!r}/{self.size}/coordinates"
 
-    @property
-    def width(self) -> int | None:
-        """The bits of a coordinate, from 1 to 62, or 64; None if coordinates cannot be split."""
-        bits, rest = divmod(self.mechanism.payload_bits(self.size), self.size)
-        return bits if not rest and (1 <= bits <= 32 or bits in (40, 48, 56)) else None
+    @cached_property
+    def found(self) -> FoundCodes:
+        """What shows each coordinate of a report; ``play`` needs its codes."""
+        return coordinate_codes(self.mechanism, self.size)
 
     def play(
         self, proven: float, effort: Effort, keys: AuditKeys, confidence: float,
@@ -287,8 +286,8 @@ class CoordinateGame:
         name, pair, events = self._choose(count, keys)
         hits = np.zeros((len(events), 2), np.int64)
         for side in (0, 1):
-            for codes in self._codes(name, side, pair[side], blocks, keys, "count"):
-                hits[:, side] += [event.hits(codes) for event in events]
+            for seen in self._codes(name, side, pair[side], blocks, keys, "count"):
+                hits[:, side] += [event.hits(seen) for event in events]
         found = lower_bound(
             events,
             lambda event, side: int(hits[events.index(event), side]),
@@ -296,7 +295,8 @@ class CoordinateGame:
             delta=0.0,
             confidence=confidence,
         )
-        return replace(found, attack=f"{name}; {found.attack} of a coordinate")
+        what = "the estimate of " if isinstance(self.found.codes, Estimates) else ""
+        return replace(found, attack=f"{name}; {found.attack} of {what}a coordinate")
 
     def _choose(
         self, count: int, keys: AuditKeys
@@ -333,32 +333,20 @@ class CoordinateGame:
 
     def _codes(
         self, name: str, side: int, value: NDArray[Any], blocks: int, keys: AuditKeys, purpose: str
-    ) -> Iterator[NDArray[np.int64]]:
+    ) -> Iterator[NDArray[Any]]:
         """Yield what is seen of each coordinate, report by report."""
         draws = keys.draws(blocks, self.label, name, side, purpose, simulated=False)
         values = np.resize(value, self.size)
+        codes = self.found.codes
+        assert codes is not None
         for stream in draws.streams(0, blocks):
             try:
-                yield self.split(self.mechanism.encode(values, stream))
+                yield codes.codes(self.mechanism.encode(values, stream))
             except Exception:  # a refusal, or a report with the wrong number of coordinates
-                yield np.full(self.size, _NOTHING)
-
-    def split(self, payload: bytes) -> NDArray[np.int64]:
-        """Return the code of each coordinate of a report."""
-        width = self.width or 0
-        rows = np.frombuffer(payload, np.uint8)
-        if width == 1:
-            return np.unpackbits(rows, count=self.size).astype(np.int64)
-        if width % 8 == 0:
-            places = 256 ** np.arange(width // 8, dtype=np.int64)  # little-endian
-            return rows.reshape(self.size, -1) @ places
-        bits = np.unpackbits(rows, count=self.size * width).reshape(self.size, width)
-        return bits @ (1 << np.arange(width, dtype=np.int64))
+                yield np.full(self.size, codes.missing)
 
 
-def _code_scores(
-    first: NDArray[np.int64], second: NDArray[np.int64]
-) -> Iterable[tuple[str, Score]]:
+def _code_scores(first: NDArray[Any], second: NDArray[Any]) -> Iterable[tuple[str, Score]]:
     yield "size", lambda seen: seen.astype(np.float64)
     codes, at = np.unique(np.concatenate([first, second]), return_inverse=True)
     if len(codes) > _FEW_CODES:
@@ -367,7 +355,7 @@ def _code_scores(
     of_second = np.bincount(at[len(first) :], minlength=len(codes))
     ratio = np.log((of_first + 0.5) / (of_second + 0.5))
 
-    def score(seen: NDArray[np.int64]) -> Floats:
+    def score(seen: NDArray[Any]) -> Floats:
         place = np.minimum(np.searchsorted(codes, seen), len(codes) - 1)
         found: Floats = np.where(codes[place] == seen, ratio[place], 0.0)
         return found

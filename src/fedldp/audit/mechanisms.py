@@ -57,6 +57,11 @@ class PlannedMechanismGame:
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield a row for each of ``deltas``."""
         game, effort = self.game, self.effort
+        if not isinstance(game, ReportGame):
+            if game.found.left_out:
+                yield self._left_out(game.found.left_out)
+            if game.found.codes is None:
+                return
         if isinstance(game, CoordinateGame):
             assert self.proven[0] is not None
             shown = [game.play(self.proven[0], effort, keys, confidence, trials)]
@@ -88,6 +93,25 @@ class PlannedMechanismGame:
                 stated_by=by,
                 finds=each.finds(proven),
             )
+
+    def _left_out(self, why: str) -> Result:
+        """Return a row without a bound or a verdict, which says what the game leaves out."""
+        unit, name = _unit(self.game)
+        return Result(
+            subject=repr(self.game.mechanism),
+            game="mechanism",
+            attack=f"{name}: {why}",
+            measure="epsilon",
+            measured=None,
+            size=self.game.size,
+            unit=unit,
+            neighbours="replace-client",
+            delta=self.deltas[0],
+            claimed=self.claimed[0],
+            proven=self.proven[0],
+            note="nothing judged",
+            stated_by=whose(type(self.game.mechanism)),
+        )
 
 
 def audit(
@@ -243,11 +267,7 @@ def _reports_of(
 def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[PlannedMechanismGame]:
     game, event = CoordinateGame(mechanism=mechanism), stated_event(mechanism, BLOCK)
     # If the budget covers a whole report, almost none of it is left for one of so many coordinates.
-    if (
-        mechanism.epsilon_unit == "weight"
-        and has_identical_coordinates(event)
-        and game.width is not None
-    ):
+    if mechanism.epsilon_unit == "weight" and has_identical_coordinates(event):
         yield PlannedMechanismGame(
             game=game,
             deltas=(0.0,),

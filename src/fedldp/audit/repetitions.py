@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.audit.coordinate_codes import FoundCodes, coordinate_codes
 from fedldp.audit.events import LowerBound, Score, best, lower_bound
-from fedldp.audit.games import CoordinateGame
 from fedldp.audit.observations import AuditKeys
 from fedldp.mechanisms import Mechanism
-
-CoordinateCodes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,11 @@ class RepetitionGame:
         """The label that separates this game's streams from other games'."""
         return f"{self.mechanism!r}/{self.size}/repetitions"
 
+    @cached_property
+    def found(self) -> FoundCodes:
+        """What shows each coordinate of a report; ``play`` needs its codes."""
+        return coordinate_codes(self.mechanism, self.size)
+
     def play(self, keys: AuditKeys, confidence: float) -> LowerBound:
         """Return the bound for one coordinate, at delta 0."""
         lag = self._lag(self._codes(np.ones(self.size), keys, "lag"))
@@ -49,7 +54,7 @@ class RepetitionGame:
         turned = np.ones(self.size)
         turned[firsts] = -1.0
 
-        def pairs(purpose: str) -> list[CoordinateCodes]:
+        def pairs(purpose: str) -> list[NDArray[Any]]:
             found = []
             for side, values in enumerate((np.ones(self.size), turned)):
                 codes = self._codes(values, keys, f"{purpose} {side}")
@@ -67,15 +72,16 @@ class RepetitionGame:
         )
         return replace(found, attack=f"two coordinates at a distance of {lag:,}; {found.attack}")
 
-    def _codes(self, values: NDArray[np.float64], keys: AuditKeys, purpose: str) -> CoordinateCodes:
+    def _codes(self, values: NDArray[np.float64], keys: AuditKeys, purpose: str) -> NDArray[Any]:
         (stream,) = keys.draws(1, self.label, purpose, simulated=False).streams(0, 1)
-        game = CoordinateGame(mechanism=self.mechanism, size=self.size)
+        codes = self.found.codes
+        assert codes is not None
         try:
-            return game.split(self.mechanism.encode(values, stream))
+            return codes.codes(self.mechanism.encode(values, stream))
         except Exception:  # a refusal has nothing that could repeat
             return np.zeros(self.size, np.int64)
 
-    def _lag(self, codes: CoordinateCodes) -> int:
+    def _lag(self, codes: NDArray[Any]) -> int:
         """Return the lag, at most half of the report, at which codes agree most, in deviations."""
         centred = codes - codes.mean()
         spectrum = np.fft.rfft(centred, 2 * self.size)

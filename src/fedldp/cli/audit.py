@@ -274,7 +274,7 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
             "none" if row.proven is None else f"{row.proven:.4f}",
             f"{row.lower:.4f}",
             row.note.split()[0],
-            f"[{_COLOURS[row.verdict or 'ok']}]{row.verdict}[/]",
+            f"[{_COLOURS[row.verdict or 'ok']}]{row.verdict or '-'}[/]",
         ]
         if of_system:
             cells.insert(1, row.against)
